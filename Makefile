@@ -1,0 +1,50 @@
+# Every target works on a fresh machine with make and Python 3.11 or newer; `make` alone lists them.
+# Another Python: make quickstart PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test lint report clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+quickstart: $(VENV)/.installed ## the baseline exercise on a laptop, about a minute after the installation
+	bash -c 'source tiny.env && bash baseline/baseline.slurm && python -m tools fill baseline'
+
+test: lint ## lint and all tests; those that need SLURM or a GPU are skipped without one
+	python -m pytest
+
+lint: $(VENV)/.installed-dev ## style and format
+	ruff check .
+	ruff format --check .
+
+report: $(VENV)/.installed ## tables, plots and page from the logs
+	python -m tools report
+
+clean: ## remove .venv and caches; logs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: pip runs again only when a requirements file has changed.
+$(VENV)/.installed: requirements.txt | $(VENV)/.created
+	$(PIP) install -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt requirements.txt | $(VENV)/.created
+	$(PIP) install -r requirements-dev.txt
+	@touch $(VENV)/.installed $@
+
+# Debian's python3 comes without ensurepip, which venv needs: virtualenv will do where somebody has installed it.
+$(VENV)/.created:
+	@command -v '$(PYTHON)' >/dev/null || { \
+	  echo 'error: no $(PYTHON) on PATH; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("error: PYTHON=$(PYTHON) is " \
+	  f"Python {v[0]}.{v[1]}; expected 3.11 or newer, for example: make PYTHON=python3.12")'
+	@if '$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null; then '$(PYTHON)' -m venv $(VENV); \
+	elif command -v virtualenv >/dev/null; then virtualenv -q -p '$(PYTHON)' $(VENV); \
+	else echo 'error: $(PYTHON) cannot make virtual environments; as root: apt-get install python3-venv' >&2; exit 1; fi
+	@touch $@

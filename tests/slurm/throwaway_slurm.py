@@ -1,0 +1,384 @@
+"""A real SLURM on this machine for the length of a test: no munge, no systemd, nothing written to /etc.
+
+    with ThrowawaySlurm(tmp_path, nodes=2, gpus_per_node=2) as cluster:
+        job = cluster.submit("baseline/baseline.slurm", cwd=repo, options=["--nodes=2"])
+        assert cluster.wait(job) == "COMPLETED", cluster.job_output(job)
+
+Where the kernel permits it (root with CAP_SYS_ADMIN), each node has its own hostname, /etc/hosts and process ids, so
+jobs see a cluster; elsewhere all nodes share the machine's, and only the first node's name is a real hostname.
+"""
+
+import atexit
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
+# States in which a job can still change; COMPLETING: the tasks have ended but the node is not yet free.
+UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "REQUEUED"}
+CGROUP_V1 = Path("/sys/fs/cgroup")
+PORTS_PER_CLUSTER = 40  # slurmctld and up to 39 nodes
+# Below the kernel's ephemeral ports, and below those that jobs derive for their rendezvous.
+PORTS = range(12000, 20000, PORTS_PER_CLUSTER)
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+
+
+class SlurmError(RuntimeError):
+    """A SLURM command failed or the cluster did not start; the message holds what the programs said."""
+
+
+def missing_programs() -> list[str]:
+    """The SLURM programs a throw-away cluster needs and this machine does not have."""
+    return [name for name in PROGRAMS if shutil.which(name, path=SEARCH_PATH) is None]
+
+
+def own_namespaces_allowed() -> bool:
+    """Whether a node can have its own hostname, mounts and process ids here."""
+    probe = ["unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "true"]
+    return shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True).returncode == 0
+
+
+def memory_cgroup_writable() -> bool:
+    """Whether SLURM can limit a job's memory here: a memory hierarchy of cgroup v1 in which a limit can be set."""
+    probe = CGROUP_V1 / "memory" / f"slurm_probe_{os.getpid()}"
+    try:
+        probe.mkdir()
+    except OSError:
+        return False
+    try:
+        (probe / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError:
+        return False
+    finally:
+        probe.rmdir()
+    return True
+
+
+def _claim_ports() -> tuple[int, socket.socket]:
+    """A free block of ports, and the lock that keeps other test clusters off it until the lock is closed."""
+    for first in random.sample(PORTS, len(PORTS)):
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(f"\0throwaway-slurm-{first}")  # abstract: vanishes with the process, however that ends
+            for port in range(first, first + PORTS_PER_CLUSTER):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("", port))
+            return first, lock
+        except OSError:
+            lock.close()
+    raise SlurmError(f"no free block of {PORTS_PER_CLUSTER} ports between {PORTS.start} and {PORTS.stop}")
+
+
+class ThrowawaySlurm:
+    """One small cluster; `with` starts and stops it. All its files lie in `base_dir`.
+
+    CPUs and memory are what SLURM believes each node has; they may exceed the machine's. A job that asks for no memory
+    gets a quarter of the node's. `cgroup_memory` asks for memory limits that end a job as OUT_OF_MEMORY;
+    `memory_enforced` says whether this machine permits them.
+    """
+
+    def __init__(
+        self,
+        base_dir: Path,
+        nodes: int = 2,
+        gpus_per_node: int = 0,
+        cpus: int = 16,
+        memory_mib: int = 65536,
+        cgroup_memory: bool = True,
+    ) -> None:
+        if not 1 <= nodes < PORTS_PER_CLUSTER:
+            raise ValueError(f"nodes={nodes}: expected 1 to {PORTS_PER_CLUSTER - 1}")
+        self.base_dir = base_dir.resolve()
+        self.gpus_per_node, self.cpus, self.memory_mib = gpus_per_node, cpus, memory_mib
+        self.isolated_nodes = own_namespaces_allowed()
+        self.memory_enforced = cgroup_memory and memory_cgroup_writable()
+        self._host = socket.gethostname().split(".")[0]
+        # Without own hostnames the first node carries the machine's name: torchrun's c10d rendezvous compares the first
+        # node's name with gethostname() and hangs when no node recognises itself.
+        self.nodes = [
+            f"node{i}" if self.isolated_nodes else self._host + (str(i) if i > 1 else "") for i in range(1, nodes + 1)
+        ]
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._ports_lock: socket.socket | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment for SLURM's commands: this cluster, and nothing of a SLURM job the tests may run in."""
+        outer = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_"))}
+        return outer | {"PATH": SEARCH_PATH, "SLURM_CONF": str(self.base_dir / "slurm.conf")}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- start and stop
+
+    def start(self, timeout_s: float = 30) -> None:
+        """Start the daemons and return when every node is idle (about 1 s).
+
+        Raises:
+            SlurmError: a daemon ended or the nodes are not idle in time; the message has the end of the logs.
+        """
+        port, self._ports_lock = _claim_ports()
+        self._write_configuration(port)
+        atexit.register(self.stop)
+        self._spawn("slurmctld", ["slurmctld", "-D"])
+        for node in self.nodes:
+            self._spawn(node, self._node_command(node))
+        deadline = time.monotonic() + timeout_s
+        while len(self._idle_nodes()) < len(self.nodes):
+            if time.monotonic() > deadline or any(daemon.poll() is not None for daemon in self._daemons):
+                logs = "\n".join(f"{f.name}: {f.read_text()[-1500:]}" for f in sorted(self.base_dir.glob("log/*")))
+                self.stop()
+                raise SlurmError(f"the cluster did not start\n{logs}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Cancel all jobs and end every process of this cluster; harmless when it is already stopped."""
+        atexit.unregister(self.stop)
+        if not self._daemons:
+            return
+        with contextlib.suppress(SlurmError, subprocess.TimeoutExpired):
+            self.run("scancel", "--user", str(os.getuid()), timeout_s=10)
+            self._until(lambda: not self.run("squeue", "--noheader").strip(), timeout_s=10)
+            self.run("scontrol", "shutdown", timeout_s=10)
+        self._until(lambda: all(daemon.poll() is not None for daemon in self._daemons), timeout_s=5)
+        for daemon in self._daemons:
+            daemon.kill()
+            daemon.wait()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._until(lambda: not self.processes(), timeout_s=5)
+        self._daemons.clear()
+        self._remove_cgroups()
+        if self._ports_lock is not None:
+            self._ports_lock.close()
+
+    def processes(self) -> list[int]:
+        """Process ids of everything that runs for this cluster: daemons, job steps and the jobs' own processes."""
+        mark = f"SLURM_CONF={self.base_dir / 'slurm.conf'}".encode()
+        found = []
+        for proc in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # ended meanwhile, or another user's; a zombie's environment is empty
+                if mark in (proc / "environ").read_bytes().split(b"\0") and int(proc.name) != os.getpid():
+                    found.append(int(proc.name))
+        return found
+
+    # ---- jobs
+
+    def submit(
+        self,
+        script: str | Path,
+        *args: str,
+        cwd: Path | None = None,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> int:
+        """`sbatch OPTIONS script ARGS` in `cwd` with `env` on top of the tests' environment; returns the job id."""
+        out = self.run("sbatch", "--parsable", *options, str(script), *args, cwd=cwd, env=env)
+        return int(out.strip().split(";")[0])
+
+    def show(self, job_id: int) -> dict[str, str]:
+        """The job's fields as `scontrol show job` prints them, such as JobState, Reason, ExitCode, Restarts, StdOut."""
+        text = self.run("scontrol", "show", "job", str(job_id))
+        return dict(re.findall(r"([\w:/]+)=(\S*)", text))
+
+    def state(self, job_id: int) -> str:
+        """PENDING, RUNNING, COMPLETING, COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, ..."""
+        return self.show(job_id)["JobState"]
+
+    def wait(self, job_id: int, timeout_s: float = 120) -> str:
+        """The job's final state.
+
+        Raises:
+            TimeoutError: the job has not ended in time; the message has its state, reason and output.
+        """
+        if not self._until(lambda: self.state(job_id) not in UNFINISHED, timeout_s):
+            job = self.show(job_id)
+            raise TimeoutError(
+                f"job {job_id} is {job['JobState']} (reason {job['Reason']}) after {timeout_s} s; its output:\n"
+                + self.job_output(job_id)[-3000:]
+            )
+        return self.state(job_id)
+
+    def wait_running(self, job_id: int, timeout_s: float = 30) -> None:
+        """Return when the job has been started (or has already ended)."""
+        if not self._until(lambda: self.state(job_id) not in {"PENDING", "CONFIGURING"}, timeout_s):
+            raise TimeoutError(f"job {job_id} still waits after {timeout_s} s: {self.show(job_id)['Reason']}")
+
+    def expire(self, job_id: int) -> None:
+        """Let the job's time limit end now. SLURM looks at limits every 30 s, so TIMEOUT follows within about 35 s."""
+        self.run("scontrol", "update", f"JobId={job_id}", "EndTime=now")
+
+    def cancel(self, job_id: int, *options: str) -> None:
+        """`scancel OPTIONS job`; with `--signal=USR1 --batch` it only sends that signal."""
+        self.run("scancel", *options, str(job_id))
+
+    def job_output(self, job_id: int) -> str:
+        """What the job has printed so far: its standard output, then its standard error if that is another file."""
+        job = self.show(job_id)
+        files = dict.fromkeys(Path(job[key]) for key in ("StdOut", "StdErr") if key in job)
+        return "".join(file.read_text(errors="replace") for file in files if file.is_file())
+
+    def run(
+        self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 60
+    ) -> str:
+        """Run one of SLURM's commands against this cluster and return what it prints.
+
+        Raises:
+            SlurmError: the command failed; the message has its error output.
+        """
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=self.env | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        if done.returncode != 0:
+            raise SlurmError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr.strip()}")
+        return done.stdout
+
+    # ---- plumbing
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _idle_nodes(self) -> set[str]:
+        try:
+            return set(self.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N").split())
+        except SlurmError:  # slurmctld does not answer yet
+            return set()
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        """Start a daemon that the kernel kills when this process dies, and that does not see the terminal's Ctrl-C."""
+        with (self.base_dir / "log" / f"{name}.out").open("wb") as out:
+            self._daemons.append(
+                subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", *command],
+                    env=self.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+
+    def _relocated(self) -> Path | None:
+        """The folder of a SLURM that was unpacked somewhere, with plugins in lib/slurm; None for the system's."""
+        prefix = Path(shutil.which("slurmctld", path=SEARCH_PATH) or "").resolve().parent.parent
+        return prefix if (prefix / "bin/slurmstepd").exists() else None
+
+    def _node_command(self, node: str) -> list[str]:
+        prefix = self._relocated()
+        slurmd = f"slurmd -D -N {node}" + (f" -d '{prefix}/bin/slurmstepd'" if prefix else "")
+        if not self.isolated_nodes:
+            return ["bash", "-c", f"exec {slurmd}"]
+        # The shell is process 1 of the node: it reaps what jobs leave behind; when it dies the kernel kills the node.
+        init = f"mount --bind '{self.base_dir}/hosts' /etc/hosts; hostname {node}; {slurmd} & wait"
+        namespaces = ["--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["unshare", *namespaces, "bash", "-c", init]
+
+    def _write_configuration(self, port: int) -> None:
+        base = self.base_dir
+        for folder in ("state", "log", "dev", *(f"spool/{node}" for node in self.nodes)):
+            (base / folder).mkdir(parents=True, exist_ok=True)
+        addresses = {node: f"127.0.1.{i}" for i, node in enumerate(self.nodes, 1)}
+        lines = [f"{address} {node}" for node, address in addresses.items()]
+        (base / "hosts").write_text("\n".join([Path("/etc/hosts").read_text(), *lines, ""]))
+
+        # Without this line slurmd looks for the plugin itself, and dies where cgroups are v2, read-only or absent.
+        cgroup = ["CgroupPlugin=cgroup/v1"]
+        if self.memory_enforced:
+            cgroup += [f"CgroupMountpoint={CGROUP_V1}", "ConstrainRAMSpace=yes"]
+        (base / "cgroup.conf").write_text("\n".join([*cgroup, ""]))
+
+        # slurmd only wants a character device; any will do for a GPU that exists in name only.
+        for gpu in range(self.gpus_per_node):
+            (base / f"dev/nvidia{gpu}").unlink(missing_ok=True)
+            (base / f"dev/nvidia{gpu}").symlink_to("/dev/null")
+        gpus = f"Name=gpu File={base}/dev/nvidia[0-{self.gpus_per_node - 1}]\n" if self.gpus_per_node else ""
+        (base / "gres.conf").write_text(gpus)
+
+        user = self.run("id", "-un").strip()
+        prefix = self._relocated()
+        conf = f"""
+ClusterName=throwaway
+SlurmctldHost={self._host}(127.0.0.1)
+SlurmctldPort={port}
+# Job ids of two clusters differ: ports derived from them do not clash, nor do the cgroups of nodes of the same name.
+FirstJobId={PORTS.index(port) * 100 + 1}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+# A requeued job waits for its credential to expire (default 120 s).
+AuthInfo=cred_expire=5
+StateSaveLocation={base}/state
+SlurmdSpoolDir={base}/spool/%n
+SlurmctldPidFile={base}/slurmctld.pid
+SlurmdPidFile={base}/slurmd.%n.pid
+SlurmctldLogFile={base}/log/slurmctld.log
+SlurmdLogFile={base}/log/%n.log
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/{"cgroup" if self.memory_enforced else "none"}
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerNode={self.memory_mib // 4}
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
+GresTypes=gpu
+# Believe CPUs and RealMemory below instead of the hardware.
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=2
+SlurmdTimeout=30
+UnkillableStepTimeout=10
+# Keep ended jobs for scontrol as long as the cluster lives (default 300 s).
+MinJobAge=86400
+{f"PluginDir={prefix}/lib/slurm" if prefix else ""}
+"""
+        for i, (node, address) in enumerate(addresses.items(), 1):
+            conf += (
+                f"NodeName={node} NodeHostname={node if self.isolated_nodes else self._host} NodeAddr={address}"
+                f" Port={port + i} CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1"
+                f" RealMemory={self.memory_mib}{f' Gres=gpu:{self.gpus_per_node}' if self.gpus_per_node else ''}\n"
+            )
+        conf += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
+        (base / "slurm.conf").write_text(conf)
+
+    def _remove_cgroups(self) -> None:
+        """slurmd leaves its cgroups behind; rmdir removes only those that nobody uses."""
+        if not self.memory_enforced:
+            return
+        for node in self.nodes:
+            for top in CGROUP_V1.glob(f"*/slurm_{node}"):
+                for folder in sorted([top, *top.rglob("*/")], reverse=True):  # deepest first
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()

@@ -1,0 +1,122 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tools.__main__ import main
+from tools.repository import ROOT
+
+README = """# Exercise
+
+**Table 1** *Summary*
+
+| Metric | Value |
+|---|---|
+| F1 (%) | |
+
+**Table 2** *GPU memory*
+
+| Metric | Value |
+|---|---|
+| Peak GPU Memory Usage (MiB) | |
+"""
+
+
+@pytest.fixture
+def fill(make_readme, logs, capsys):
+    def fill(*options: str, default_logs: bool = True) -> tuple[int, str, str]:
+        exercise = str(make_readme(README).parent)
+        code = main(["fill", exercise, *(["--logs", str(logs)] if default_logs else []), *options])
+        return code, *capsys.readouterr()
+
+    return fill
+
+
+def test_fill_prints_tables_sources_notes_and_the_next_command(fill, make_run):
+    folder = make_run("r1", **{"gpu_memory.csv": None})
+    code, printed, _ = fill()
+    assert code == 0
+    assert "| F1 (%) | 55.12 |" in printed
+    assert "| Peak GPU Memory Usage (MiB) | no GPU log |" in printed
+    assert printed.count(f"From `{folder}`") == 2
+    assert f"- Table 2: {folder}: no GPU log" in printed
+    assert printed.splitlines()[-1].startswith("next: ") and "python -m tools check" in printed
+
+
+def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
+    make_run("r1", **{"gpu_memory.csv": None})
+    _, printed, _ = fill("--plain")
+    assert "next:" not in printed and "Notes" not in printed
+    assert printed.splitlines()[-1].startswith("From `")
+
+
+def test_only_selects_tables(fill, make_run):
+    make_run("r1")
+    assert "Table 1" not in fill("--only", "2")[1]
+    code, _, error = fill("--only", "2,7")
+    assert code == 2 and "--only 7" in error
+
+
+def test_one_run_can_be_chosen(fill, make_run):
+    old = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"}, summary={"f1": 1.0})
+    make_run("r2", summary={"f1": 2.0})
+    assert "| F1 (%) | 1.00 |" in fill("--run", str(old), default_logs=False)[1]
+
+
+def test_run_of_another_exercise_is_an_error(fill, make_run):
+    code, _, error = fill("--run", str(make_run("r1", {"exercise": "fsdp"})), default_logs=False)
+    assert code == 2 and "is a run of fsdp; the tables are about baseline" in error
+
+
+def test_no_runs_at_all_has_its_own_exit_code_and_says_how_to_start(fill):
+    code, printed, error = fill()
+    assert code == 3 and not printed
+    assert "no runs of baseline" in error and "sbatch baseline/" in error
+
+
+def test_damaged_run_is_named_among_the_notes(fill, make_run):
+    make_run("good")
+    (make_run("bad") / "run.json").write_text("")
+    code, printed, _ = fill()
+    assert code == 0 and "- left out: " in printed and "bad/run.json" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["fill"], "error: fill needs an EXERCISE"),
+        (["fill", "no-such-exercise"], "error: no-such-exercise is no folder; the exercises are: "),
+        (["fill", "baseline", "--logs", "nowhere"], "error: nowhere: no such folder"),
+    ],
+)
+def test_wrong_argument_is_one_line_and_no_traceback(arguments, error, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(error) and printed.count("\n") == 1
+
+
+def test_fill_starts_without_training_libraries(make_run, make_readme, logs):
+    for number in range(3):
+        make_run(f"r{number}")
+    exercise = make_readme(README).parent
+    code = (
+        "import sys; from tools.__main__ import main\n"
+        f"assert main(['fill', {str(exercise)!r}, '--logs', {str(logs)!r}]) == 0\n"
+        "heavy = {'torch', 'transformers', 'workshop', 'matplotlib', 'pandas', 'datasets', 'deepspeed'}\n"
+        "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_listing_and_help_start_without_pyarrow_and_numpy(make_run, logs):
+    make_run("r1")
+    code = (
+        "import sys; from tools.__main__ import main\n"
+        f"main(['runs', '--logs', {str(logs)!r}])\n"
+        "sys.exit(1 if {'pyarrow', 'numpy'} & set(sys.modules) else 0)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

@@ -1,0 +1,71 @@
+import pytest
+
+from tools.__main__ import main
+
+TABLE = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
+COMMAND = "python -m tools fill baseline --logs logs --plain"
+
+
+@pytest.fixture
+def root(make_readme, make_run, tmp_path):
+    """A repository with one run and a README that has a blank table and an empty generated block."""
+    make_run("r1")
+    make_readme(f"# Baseline\n\n{TABLE}\n## Results\n\n<!-- generated: {COMMAND} -->\n<!-- end generated -->\n\nEnd.\n")
+    return tmp_path
+
+
+def test_block_is_filled_and_the_blank_table_stays_blank(root, capsys):
+    assert main(["report", "--root", str(root)]) == 0
+    text = (root / "baseline/README.md").read_text()
+    assert text.count("| F1 (%) | |") == 1
+    assert "| F1 (%) | 55.12 |\n\nFrom `logs/baseline/r1`\n\n<!-- end generated -->\n\nEnd.\n" in text
+    assert "baseline/README.md: updated" in capsys.readouterr().out
+
+
+def test_report_is_stable(root):
+    main(["report", "--root", str(root)])
+    before = (root / "baseline/README.md").read_text()
+    assert main(["report", "--root", str(root), "--check"]) == 0
+    assert main(["report", "--root", str(root)]) == 0
+    assert (root / "baseline/README.md").read_text() == before
+
+
+def test_drifted_block_is_named_and_left_alone(root, capsys):
+    main(["report", "--root", str(root)])
+    readme = root / "baseline/README.md"
+    drifted = readme.read_text().replace("55.12", "99.99")
+    readme.write_text(drifted)
+    assert main(["report", "--root", str(root), "--check"]) == 1
+    assert "baseline/README.md: generated block has drifted" in capsys.readouterr().out
+    assert readme.read_text() == drifted
+
+
+@pytest.mark.parametrize(
+    "command", ["rm -rf logs", "python -m tools report", "python -m tools", "python -c 'x", "fill x"]
+)
+def test_readme_cannot_start_another_command(root, capsys, command):
+    (root / "baseline/README.md").write_text(f"<!-- generated: {command} -->\n<!-- end generated -->\n")
+    assert main(["report", "--root", str(root)]) == 2
+    assert "baseline/README.md:1: " in capsys.readouterr().err
+
+
+def test_failing_command_is_named_and_nothing_is_written(root, capsys):
+    block = "<!-- generated: python -m tools fill baseline --logs nowhere -->\nold\n<!-- end generated -->\n"
+    text = f"{block}\n{TABLE}"
+    (root / "baseline/README.md").write_text(text)
+    assert main(["report", "--root", str(root)]) == 2
+    assert "baseline/README.md:1: " in (error := capsys.readouterr().err) and "nowhere: no such folder" in error
+    assert (root / "baseline/README.md").read_text() == text
+
+
+def test_block_without_end_is_an_error(root, capsys):
+    (root / "baseline/README.md").write_text(f"<!-- generated: {COMMAND} -->\n")
+    assert main(["report", "--root", str(root)]) == 2
+    assert "README.md:1: the generated block has no <!-- end generated -->" in capsys.readouterr().err
+
+
+def test_readmes_of_participants_runs_and_hidden_folders_are_left_alone(root, capsys):
+    for folder in ("logs/baseline/r1", ".venv/package"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / "README.md").write_text("<!-- generated: rm -rf / -->\n<!-- end generated -->\n")
+    assert main(["report", "--root", str(root)]) == 0

@@ -1,0 +1,112 @@
+"""Run folders and repositories to read, made as small as a test needs them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORD = {
+    "exercise": "baseline",
+    "experiment": "baseline",
+    "config": None,
+    "command": ["python", "train.py"],
+    "host": "node1",
+    "nodes": 1,
+    "gpus_per_node": 1,
+    "start_time": "2026-11-21T09:45:00+00:00",
+    "end_time": "2026-11-21T09:50:00+00:00",
+    "state": "completed",
+    "exit_code": 0,
+    "world_size": 1,
+    "model": {"name": "bloom-560m"},
+    "device": "cuda",
+    "train_examples": 500,
+    "steps_per_epoch": 32,
+}
+TRAIN_OUT = """\
+  0%|          | 0/96 [00:00<?, ?it/s]\r 33%|███▎      | 32/96 [00:46<01:33]{'loss': '1.9', 'epoch': '1'}
+{'eval_loss': '1.2965', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.4', 'epoch': '1'}
+{'eval_loss': '1.581', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.6', 'epoch': '2'}
+{'eval_loss': '1.779', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.2', 'epoch': '3'}
+{'train_runtime': '130.5', 'train_samples_per_second': '11.5', 'train_loss': '0.7039', 'epoch': '3'}
+"""
+SUMMARY = {
+    "train/samples_per_second": 11.8,
+    "train/steps_per_second": 0.7375,
+    "peak_mem_alloc_mib": 19597.4,
+    "avg_gpu_util_%": 88.25,
+    "exact_match": 41.0,
+    "f1": 55.125,
+}
+GPU_LOG = """\
+timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]
+2026/11/21 09:45:01.000, 0, Tesla V100-SXM2-32GB, 0, 32768, 0
+2026/11/21 09:45:02.000, 0, Tesla V100-SXM2-32GB, 21658, 32768, 100
+2026/11/21 09:45:03.000, 0, Tesla V100-SXM2-32GB, 20000, 32768, 80
+2026/11/21 09:45:04.000, 0, Tesla V100-SXM2-32GB, 2, 32768, 0
+"""
+CPU_LOG = """\
+# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)
+       0.000        0.000     1000.500     2000.000
+       1.000      100.000     8000.250    16000.000
+"""
+STEPS = """\
+step,step_time_s,tokens,real_tokens,loss,epoch
+1,0.50,2048,700,2.5,0.25
+2,0.25,2048,650,2.25,0.5
+"""
+EVIDENCE = {"train.out": TRAIN_OUT, "gpu_memory.csv": GPU_LOG, "cpu_memory.txt": CPU_LOG, "steps.csv": STEPS}
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def make_run(logs: Path):
+    """make_run("20261121-094500-j1", {"config": "zero1"}, **{"train.out": None}) -> run folder.
+
+    The record's keys are changed as given; a file given as None is left out; summary.json is given as an object.
+    """
+
+    def make(
+        name: str, record: dict[str, Any] | None = None, summary: dict | None = SUMMARY, **files: str | None
+    ) -> Path:
+        merged = RECORD | (record or {})
+        folder = logs / str(merged["experiment"]) / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({k: v for k, v in merged.items() if v is not ...}))
+        if summary is not None:
+            (folder / "summary.json").write_text(json.dumps(summary))
+        for file, text in (EVIDENCE | files).items():
+            if text is not None:
+                (folder / file).write_text(text)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def sample_logs() -> Path:
+    """Real logs by others, kept outside the repository."""
+    if "SHARDLAB_TEST_DATA" not in os.environ:
+        pytest.skip("set SHARDLAB_TEST_DATA to the folder of real sample data to run this test")
+    return Path(os.environ["SHARDLAB_TEST_DATA"]) / "logs"
+
+
+@pytest.fixture
+def make_readme(tmp_path: Path):
+    """Writes an exercise's README.md with the given text; gives its path."""
+
+    def make(text: str, exercise: str = "baseline") -> Path:
+        folder = tmp_path / exercise
+        folder.mkdir(exist_ok=True)
+        (folder / "README.md").write_text(text)
+        return folder / "README.md"
+
+    return make

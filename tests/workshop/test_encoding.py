@@ -1,0 +1,185 @@
+"""Labels must stand under their own tokens, and the end of a sequence must be learnt."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from workshop.encoding import IGNORE, PaddingCollator, encode, encode_all, encode_prompt, encode_prompts, load_tokenizer
+from workshop.errors import WorkshopError
+from workshop.squad import SAMPLE_DIR, Example, load_squad
+
+DATA = os.environ.get("SHARDLAB_TEST_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
+SAMPLE = load_squad("sample", "validation")
+
+
+def full_text(example: Example) -> str:
+    question, context, answer = (text.strip() for text in (example.question, example.context, example.answers[0]))
+    return f"Question: {question} Context: {context} Answer: {answer}"
+
+
+def trained(pre_tokenizer, decoder, post_processor=None) -> PreTrainedTokenizerFast:
+    """A small tokenizer with another model family's way of cutting text, trained on the sample."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    if post_processor:
+        tokenizer.post_processor = post_processor
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=["<unk>", "<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(map(full_text, SAMPLE), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+@pytest.fixture(scope="module", params=["sample", "gpt2", "bloom-like", "llama-like"])
+def tokenizer(request):
+    if request.param == "sample":
+        return load_tokenizer("sample")
+    if request.param == "gpt2":
+        if not DATA:
+            pytest.skip("SHARDLAB_TEST_DATA is not set")
+        return load_tokenizer(f"{DATA}/gpt2-tokenizer")
+    if request.param == "bloom-like":
+        words = pre_tokenizers.Split(Regex(r" ?[^(\s|[.,!?…。,、।۔،])]+"), "isolated")  # noqa: RUF001
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return trained(pre_tokenizers.Sequence([words, level]), decoders.ByteLevel())
+    opening = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return trained(pre_tokenizers.Metaspace(), decoders.Metaspace(), opening)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    """Every 30th example of the first real articles, stray spaces included; the sample where there are none."""
+    return load_squad(f"{DATA}/squad/train-v1.1.first44.json", "train")[::30] if DATA else SAMPLE
+
+
+def test_K4_first_target_token_is_the_answers_first(tokenizer, examples):
+    for example, row in zip(examples, encode_all(examples, tokenizer, 2048), strict=True):
+        first = next(position for position, label in enumerate(row["labels"]) if label != IGNORE)
+        assert row["labels"][first:] == row["input_ids"][first:]
+        target = tokenizer.decode(row["labels"][first:-1]).strip()
+        assert target == tokenizer.decode(tokenizer(example.answers[0].strip(), add_special_tokens=False)["input_ids"])
+        assert tokenizer.decode(row["input_ids"][:first]).endswith("Answer:")
+
+
+def test_K4_prompt_and_target_are_the_ids_of_the_whole_text(tokenizer, examples):
+    rows = encode_all(examples, tokenizer, 2048)
+    prompts = encode_prompts(examples, tokenizer, 2048)
+    for example, row, prompt in zip(examples, rows, prompts, strict=True):
+        assert row["input_ids"] == [*tokenizer(full_text(example))["input_ids"], tokenizer.eos_token_id]
+        masked = row["labels"].count(IGNORE)
+        assert row["input_ids"][:masked] == prompt["input_ids"]  # training and generation see the same prompt
+
+
+def test_parts_tokenised_one_by_one_join_to_the_same_ids():
+    tokenizer = load_tokenizer("sample")
+    for example in SAMPLE:
+        parts = [full_text(example).rpartition(" Answer:")[0], " Answer:", f" {example.answers[0]}"]
+        joined = [token_id for part in parts for token_id in tokenizer(part)["input_ids"]]
+        assert encode(example, tokenizer, 512)["input_ids"][:-1] == joined
+
+
+def test_K4_the_models_loss_is_that_of_the_answer_alone():
+    tokenizer = load_tokenizer("sample")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(SAMPLE_DIR / "tiny_bloom")).eval()
+    row = encode(SAMPLE[0], tokenizer, 512)
+    batch = PaddingCollator(tokenizer.pad_token_id, 512)([row])
+    with torch.no_grad():
+        output = model(**batch)
+    end = len(row["input_ids"])
+    start = row["labels"].count(IGNORE)
+    log_probabilities = output.logits[0].log_softmax(-1)
+    by_hand = -sum(log_probabilities[i - 1, row["input_ids"][i]] for i in range(start, end)) / (end - start)
+    assert output.loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sample", pytest.param("gpt2", marks=needs_data)])
+@pytest.mark.parametrize("pad_to", [512, None])
+def test_K6_end_of_sequence_is_a_target(name, pad_to):
+    tokenizer = load_tokenizer("sample" if name == "sample" else f"{DATA}/gpt2-tokenizer")
+    if name == "sample":
+        assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 3)  # BLOOM's ids, two different ones
+    else:
+        assert tokenizer.pad_token_id == tokenizer.eos_token_id  # a mask by token id would hide every end
+    rows = encode_all(SAMPLE[:8], tokenizer, 512)
+    batch = PaddingCollator(tokenizer.pad_token_id, pad_to)(rows)
+    for index, row in enumerate(rows):
+        end = len(row["input_ids"])
+        assert batch["labels"][index, end - 1] == tokenizer.eos_token_id
+        assert batch["attention_mask"][index].tolist() == [1] * end + [0] * (batch["labels"].shape[1] - end)
+        assert (batch["labels"][index, end:] == IGNORE).all()
+        assert (batch["input_ids"][index, end:] == tokenizer.pad_token_id).all()
+    assert batch["labels"].shape == (8, pad_to or max(len(row["input_ids"]) for row in rows))
+
+
+def test_labels_text_trains_on_every_token_but_padding():
+    tokenizer = load_tokenizer("sample")
+    row = encode(SAMPLE[0], tokenizer, 512, labels="text")
+    assert row["labels"] == row["input_ids"]
+    assert (PaddingCollator(3, 512)([row])["labels"][0, len(row["labels"]) :] == IGNORE).all()
+    with pytest.raises(WorkshopError, match="LABELS=prompt: expected answer or text"):
+        encode(SAMPLE[0], tokenizer, 512, labels="prompt")
+
+
+def test_truncation_takes_context_and_nothing_else(tokenizer, examples):
+    example = max(examples, key=lambda example: len(example.context))
+    whole = encode(example, tokenizer, 4096)["input_ids"]
+    row = encode(example, tokenizer, 128)
+    assert len(row["input_ids"]) == len(row["labels"]) == len(row["attention_mask"]) == 128
+    target = [label for label in row["labels"] if label != IGNORE]
+    assert target[-1] == tokenizer.eos_token_id
+    kept = 128 - len(target) - len(tokenizer.tokenize(" Answer:"))
+    assert row["input_ids"][:kept] == whole[:kept]  # the beginning stays
+    assert row["input_ids"][kept:] == whole[-(128 - kept) :]  # "Answer:", the answer and the end stay
+    assert len(encode_prompt(example, tokenizer, 64)["input_ids"]) == 64
+
+
+def test_an_example_without_room_for_any_context_is_named():
+    with pytest.raises(
+        WorkshopError, match=rf"MAX_LENGTH=16: example {SAMPLE[0].id} has \d\d tokens without any context"
+    ):
+        encode(SAMPLE[0], load_tokenizer("sample"), 16)
+
+
+def test_a_prompt_to_generate_from_ends_where_the_answer_begins():
+    batch = PaddingCollator(3, None, side="left")(encode_prompts(SAMPLE[:4], load_tokenizer("sample"), 512))
+    assert set(batch) == {"input_ids", "attention_mask"}
+    assert (batch["attention_mask"][:, -1] == 1).all()
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == 3).all()
+
+
+def test_a_row_longer_than_the_padding_is_not_cut_silently():
+    with pytest.raises(ValueError, match="found a row of 3 tokens, expected at most pad_to=2"):
+        PaddingCollator(3, 2)([{"input_ids": [5, 6, 7]}])
+
+
+def test_many_examples_keep_their_order_over_the_tokenizers_calls():
+    tokenizer = load_tokenizer("sample")
+    rows = encode_all(SAMPLE * 50, tokenizer, 512)
+    assert len(rows) == 2_400
+    assert rows[:48] == rows[-48:] == [encode(example, tokenizer, 512) for example in SAMPLE]
+
+
+def test_without_network_the_sample_loads_and_a_hub_name_says_how_to_go_on(tmp_path):
+    names = "'sample', 'bigscience/bloom-560m'"
+    code = f"from workshop.encoding import load_tokenizer; [load_tokenizer(name) for name in ({names})]"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path)}
+    job = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert job.returncode != 0
+    assert "tokenizer 'bigscience/bloom-560m': cannot load it" in job.stderr and "workshop.prefetch" in job.stderr
+
+
+@needs_data
+def test_gpt2s_two_original_files_are_a_tokenizer():
+    tokenizer = load_tokenizer(f"{DATA}/gpt2-tokenizer")
+    assert tokenizer("Hello world")["input_ids"] == [15496, 995]
+    assert len(tokenizer) == 50_257

@@ -1,0 +1,57 @@
+"""How a run ended is told apart by evidence, and run.json is never half written."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from workshop.run_record import first_cause, outcome, update_run_record
+
+DATA = os.environ.get("SHARDLAB_TEST_DATA")
+
+
+def output(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "train.out"
+    path.write_text(text)
+    return path
+
+
+def test_exit_code_zero_is_completed(tmp_path: Path) -> None:
+    assert outcome(0, "", output(tmp_path, "RuntimeError: caught and handled\n"))[0] == "completed"
+
+
+def test_gpu_out_of_memory_is_oom_not_failed(tmp_path: Path) -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.91 GiB.\nRuntimeError: NCCL timeout\n"
+    state, reason = outcome(1, "", output(tmp_path, text))
+    assert state == "oom"
+    assert "1.91 GiB" in reason
+
+
+def test_cpu_out_of_memory_is_oom(tmp_path: Path) -> None:
+    text = "[rank1]: RuntimeError: [alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: 12 bytes\n"
+    assert outcome(1, "", output(tmp_path, text))[0] == "oom"
+
+
+def test_error_of_the_training_is_the_reason(tmp_path: Path) -> None:
+    text = "loading\n 10%|#    | 1/10\rerror: TRAIN_SIZE='x': expected a whole number\nValueError: later\n"
+    assert outcome(1, "", output(tmp_path, text)) == ("failed", "error: TRAIN_SIZE='x': expected a whole number")
+
+
+def test_signal_to_the_launcher_is_cancelled_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert outcome(143, "TERM", output(tmp_path, "")) == ("cancelled", "the launcher received SIGTERM")
+
+
+@pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
+def test_network_timeout_after_an_oom_is_still_an_oom() -> None:
+    state, reason = first_cause(Path(DATA) / "logs" / "oom-then-nccl-watchdog-timeout.out")
+    assert state == "oom"
+    assert "out of memory" in reason.lower()
+
+
+def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
+    update_run_record(tmp_path, state="running", exercise="baseline")
+    update_run_record(tmp_path, state="completed")
+    assert json.loads((tmp_path / "run.json").read_text()) == {"state": "completed", "exercise": "baseline"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,104 @@
+"""Settings come from one place and a mistake in them stops the run with the file, the line and the variable."""
+
+import re
+from pathlib import Path
+
+import pytest
+from environment import ENVIRONMENT
+
+from workshop.errors import WorkshopError
+from workshop.settings import LIBRARY_PREFIXES, Settings
+
+REPO = Path(__file__).parents[2]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_K1_batch_size_reaches_the_training() -> None:
+    settings = Settings.from_environment(ENVIRONMENT | {"BATCH_SIZE": "7", "GRAD_ACC": "3"})
+    assert (settings.batch_size, settings.grad_acc) == (7, 3)
+
+
+def test_K1_misspelt_name_in_env_file_is_an_error_naming_it(tmp_path: Path) -> None:
+    env_file = write(tmp_path / "env_vars.sh", "# sizes\n\nexport PER_DEVICE_BATCH_SIZE=8\n")
+    with pytest.raises(WorkshopError, match=r"env_vars.sh:3: .*PER_DEVICE_BATCH_SIZE.*did you mean"):
+        Settings.from_environment(ENVIRONMENT, env_file)
+
+
+def test_K1_name_of_another_exercise_is_an_error(tmp_path: Path) -> None:
+    env_file = write(tmp_path / "env_vars.sh", "export HIDDEN_SIZE=2048\n")
+    with pytest.raises(WorkshopError, match="nothing in this exercise reads HIDDEN_SIZE"):
+        Settings.from_environment(ENVIRONMENT, env_file)
+
+
+def test_assignment_without_export_is_an_error(tmp_path: Path) -> None:
+    env_file = write(tmp_path / "env_vars.sh", "BATCH_SIZE=8\n")
+    with pytest.raises(WorkshopError, match=r"env_vars.sh:1: BATCH_SIZE is assigned without `export`"):
+        Settings.from_environment(ENVIRONMENT, env_file)
+
+
+def test_library_variables_are_allowed_in_env_file(tmp_path: Path) -> None:
+    env_file = write(tmp_path / "env_vars.sh", "export NCCL_DEBUG=WARN\nexport OMP_NUM_THREADS=4\n")
+    assert Settings.from_environment(ENVIRONMENT, env_file).train_size == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TRAIN_SIZE", "five hundred", "a whole number of at least 1"),
+        ("TRAIN_SIZE", "0", "a whole number of at least 1"),
+        ("TRAIN_SIZE", "1e3", "a whole number of at least 1"),
+        ("LEARNING_RATE", "-1", "a number of at least 0"),
+        ("LEARNING_RATE", "nan", "a number of at least 0"),
+        ("FP16", "yes please", "true or false"),
+        ("PADDING", "longest", "max_length or dynamic"),
+    ],
+)
+def test_bad_value_names_file_line_variable_and_expectation(
+    tmp_path: Path, name: str, value: str, expected: str
+) -> None:
+    env_file = write(tmp_path / "env_vars.sh", f"# first line\nexport {name}='{value}'\n")
+    with pytest.raises(WorkshopError) as error:
+        Settings.from_environment(ENVIRONMENT | {name: value}, env_file)
+    assert str(error.value) == f"{name}='{value}' ({env_file}:2, or set in your shell): expected {expected}"
+
+
+def test_missing_variable_is_named() -> None:
+    with pytest.raises(WorkshopError, match="MODEL_NAME is not set"):
+        Settings.from_environment({key: value for key, value in ENVIRONMENT.items() if key != "MODEL_NAME"})
+
+
+def test_started_without_launcher_says_how_to_start() -> None:
+    with pytest.raises(WorkshopError, match="RUN_DIR is not set; start the training through its launcher"):
+        Settings.from_environment({})
+
+
+def test_two_precisions_at_once_are_an_error() -> None:
+    with pytest.raises(WorkshopError, match="FP16=true and BF16=true"):
+        Settings.from_environment(ENVIRONMENT | {"BF16": "true"})
+
+
+@pytest.mark.parametrize("env_file", sorted(REPO.glob("*/env_vars.sh")), ids=lambda path: path.parent.name)
+def test_every_exercise_lets_the_shell_win(env_file: Path) -> None:
+    for line in env_file.read_text().splitlines():
+        if match := re.match(r"export (\w+)=", line):
+            assert line.startswith(f'export {match[1]}="${{{match[1]}:-'), line
+
+
+def test_tiny_profile_sets_only_names_that_are_read() -> None:
+    names = set(re.findall(r"\b([A-Z][A-Z0-9_]+)=", (REPO / "tiny.env").read_text()))
+    known = {name.upper() for name in Settings.__dataclass_fields__}
+    assert {name for name in names - known if not name.startswith(LIBRARY_PREFIXES)} == set()
+
+
+def test_every_field_is_read_somewhere() -> None:
+    sources = "".join(
+        path.read_text() for path in REPO.rglob("*.py") if not {".venv", "tests"} & set(path.relative_to(REPO).parts)
+    )
+    names = Settings.__dataclass_fields__
+    unread = [name for name in names if not re.search(rf"(?:settings|self)\.{name}\b", sources)]
+    # the experiment's name is recorded by the launcher
+    assert unread == ["experiment_name"]

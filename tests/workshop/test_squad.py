@@ -1,0 +1,164 @@
+"""Wrong input must be named by file and place, and training and evaluation must not share an example."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.squad import Example, load_squad, split_examples
+
+DATA = os.environ.get("SHARDLAB_TEST_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
+
+
+def squad(**changes):
+    """A document of two questions; `changes` replace keys of the second question."""
+    first = {"id": "q1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    second = {"id": "q2", "question": "What?", "answers": [{"text": "a boat", "answer_start": 9}]} | changes
+    paragraph = {"context": "Ann owns a boat.", "qas": [first, second]}
+    return {"version": "1.1", "data": [{"title": "Ann", "paragraphs": [paragraph]}]}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(document) -> str:
+        path = tmp_path / "file.json"
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return str(path)
+
+    return write
+
+
+@needs_data
+def test_the_official_files_are_read_whole():
+    development = load_squad(f"{DATA}/squad/dev-v1.1.json", "validation")
+    assert len(development) == 10_570
+    assert development[0].id == "56be4db0acb8001400a502ec"
+    assert development[0].answers == ("Denver Broncos",) * 3
+    assert all(answer in example.context for example in development for answer in example.answers)
+    assert len(load_squad(f"{DATA}/squad/train-v1.1.first44.json", "train")) == 11_877
+
+
+def test_fields_are_not_mixed_up(write):
+    assert load_squad(write(squad()), "train")[1] == Example("q2", "Ann", "What?", "Ann owns a boat.", ("a boat",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answers": [{"text": 7}]}, "data[0].paragraphs[0].qas[1].answers[0].text: found a number, expected a text"),
+        ({"answers": "a boat"}, "data[0].paragraphs[0].qas[1].answers: found a text, expected a list"),
+        ({"answers": [" "]}, 'data[0].paragraphs[0].qas[1].answers[0]: found a text, expected an object with "text"'),
+        ({"answers": [{"text": " "}]}, "qas[1].answers[0].text: found an empty text, expected a text"),
+        ({"id": None}, "data[0].paragraphs[0].qas[1].id: found nothing, expected a text"),
+        ({"answers": [], "is_impossible": True}, "qas[1].answers: found an empty list, expected at least one answer"),
+        ({"id": "q1"}, "qas[1].id: found q1 again"),
+    ],
+)
+def test_wrong_content_is_named_by_its_position(write, changes, message):
+    path = write(squad(**changes))
+    with pytest.raises(WorkshopError) as error:
+        load_squad(path, "train")
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ('{"data": [\n  {"title": "Ann",}]}', "line 2, column "),
+        ("[1, 2]", 'found a list, expected an object with "data"'),
+        ({"rows": []}, "data: found nothing, expected a list"),
+        ({"data": [3]}, 'data[0]: found a number, expected an object with "title"'),
+    ],
+)
+def test_a_file_that_is_not_squad_says_so(write, document, message):
+    path = write(document)
+    with pytest.raises(WorkshopError) as error:
+        load_squad(path, "train")
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+
+
+def test_a_file_of_other_bytes_or_a_folder_is_not_read_as_text(tmp_path):
+    (tmp_path / "latin.json").write_bytes(b'{"data": "\xe9"}')
+    with pytest.raises(WorkshopError, match=r"latin\.json: byte 10 is not UTF-8"):
+        load_squad(str(tmp_path / "latin.json"), "train")
+    with pytest.raises(WorkshopError, match="directory"):
+        load_squad(str(tmp_path), "train")
+
+
+@pytest.mark.parametrize("name", ["missing.json", "folder/missing.json", "/nowhere/squad", "./squad"])
+def test_a_missing_file_is_not_looked_up_on_the_hub(name):
+    with pytest.raises(WorkshopError, match="no such file") as error:
+        load_squad(name, "train")
+    assert str(Path(name)) in str(error.value)
+
+
+def test_a_hub_name_without_network_says_how_to_go_on(tmp_path):
+    code = "from workshop.squad import load_squad; load_squad('rajpurkar/squad', 'train')"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path)}
+    job = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert job.returncode != 0
+    assert "DATASET=rajpurkar/squad: cannot load split train" in job.stderr
+    assert "workshop.prefetch" in job.stderr and "DATASET=sample" in job.stderr
+
+
+def test_rows_of_the_hub_become_the_same_examples(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    rows = [{"id": "q", "title": "t", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}]
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
+    assert load_squad("rajpurkar/squad", "train") == [Example("q", "t", "Who?", "Ann.", ("Ann",))]
+    rows[0]["answers"] = {"text": []}
+    with pytest.raises(WorkshopError, match=r"rajpurkar/squad_v2: train\[0\]\.answers: found an empty list"):
+        load_squad("rajpurkar/squad_v2", "train")
+
+
+def test_training_and_evaluation_never_overlap(write):
+    path = write(squad())
+    train, evaluation = split_examples(path, 1, 1)
+    assert [example.id for example in train + evaluation] == ["q1", "q2"]
+    with pytest.raises(WorkshopError, match="TRAIN_SIZE=2 and EVAL_SIZE=1 overlap"):
+        split_examples(path, 2, 1)
+    with pytest.raises(WorkshopError, match="2 of its examples among the training examples"):
+        split_examples(path, 2, 2, eval_dataset=path)
+
+
+def test_no_evaluation_is_not_all_of_the_file(write):
+    assert split_examples(write(squad()), 2, 0)[1] == []
+
+
+@needs_data
+def test_the_first_train_and_the_last_evaluate():
+    path = f"{DATA}/squad/train-v1.1.first44.json"
+    everything = load_squad(path, "train")
+    train, evaluation = split_examples(path, 500, 100)
+    assert (train, evaluation) == (everything[:500], everything[-100:])
+    train, evaluation = split_examples(path, 10_000, 100, eval_dataset=f"{DATA}/squad/dev-v1.1.json")
+    assert len(train) == 10_000 and evaluation[0].id == "56be4db0acb8001400a502ec"
+
+
+@pytest.mark.parametrize(
+    ("train_size", "eval_size", "message"),
+    [
+        (0, 1, "TRAIN_SIZE=0: expected at least 1"),
+        (10**6, 1, "TRAIN_SIZE=1000000: found 192 examples in sample"),
+        (1, 10**6, "EVAL_SIZE=1000000: found 48 examples in sample"),
+        (1, -1, "EVAL_SIZE=-1"),
+    ],
+)
+def test_a_size_that_cannot_be_had_is_not_silently_cut(train_size, eval_size, message):
+    with pytest.raises(WorkshopError, match=message):
+        split_examples("sample", train_size, eval_size)
+
+
+def test_reading_needs_no_torch():
+    code = (
+        "import sys; from workshop import squad, squad_metric; squad.load_squad('sample', 'train'); print(*sys.modules)"
+    )
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "datasets"} & set(modules)

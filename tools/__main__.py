@@ -1,0 +1,52 @@
+"""`python -m tools COMMAND`: what to do before and after a job. Each command is a module in tools/commands/."""
+
+import argparse
+import sys
+
+from tools.commands import check, fill, plot, report, runs
+from tools.errors import InputError, NoRunsError
+
+_EXIT_CODES = """exit codes:
+  0  done
+  1  check: a wrong cell; report --check: a generated block has drifted
+  2  usage, or a file that cannot be used as given
+  3  no runs to read yet"""
+_COMMANDS = {"runs": runs, "fill": fill, "check": check, "report": report, "plot": plot}
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m tools",
+        description=__doc__,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        summary = module.__doc__.splitlines()[0]
+        command = commands.add_parser(name, help=summary, description=summary)
+        module.add_arguments(command)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
+    arguments = parser().parse_args(argv)
+    try:
+        return _COMMANDS[arguments.command].run(arguments)
+    except NoRunsError as nothing:
+        print(nothing, file=sys.stderr)
+        return 3
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `| head` has read enough
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

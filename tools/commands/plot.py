@@ -1,0 +1,93 @@
+"""Draw the loss of an exercise's runs per step, and their GPU memory over time."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tools import nvidia_smi
+from tools.errors import InputError
+from tools.repository import exercise_folder, no_runs
+from tools.runs import Run, default_logs, find_runs
+
+# As many as matplotlib has colours that can be told apart.
+_MOST_RUNS = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("exercise", help="the exercise's folder")
+    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE.png", help="default: EXERCISE.png")
+    parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    exercise = exercise_folder(arguments.exercise)
+    title = exercise.resolve().name
+    logs = arguments.logs or default_logs()
+    runs = [run for run in find_runs(logs, title) if not run.problem]
+    if not runs:
+        raise no_runs(logs, title)
+    output = arguments.output or Path(f"{title}.png")
+    if output.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--output {output}: the name must end in .png, .svg or .pdf")
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if len(runs) > _MOST_RUNS:
+        print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
+    for line in draw(runs[-_MOST_RUNS:], title, output):
+        print(line, file=sys.stderr)
+    link = os.path.relpath(output, exercise)
+    print(f"![Training loss and GPU memory of {title}]({link})" if arguments.plain else f"wrote {output}")
+    return 0
+
+
+def draw(runs: list[Run], title: str, output: Path) -> list[str]:
+    """Write the figure; gives a line for each run that has nothing to draw.
+
+    Raises:
+        InputError: no run has steps or GPU samples.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")  # a login node has no display
+    from matplotlib import pyplot
+
+    figure, (loss_axes, memory_axes) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure.suptitle(title)
+    without = []
+    for run in runs:
+        label = f"{run.record.get('config') or run.folder.parent.name} {run.folder.name}"
+        gpu_logs = [nvidia_smi.read(path, with_time=True) for path in sorted(run.folder.glob("gpu_memory*.csv"))]
+        steps = run.steps
+        if steps is not None and steps.step.size:
+            loss_axes.plot(steps.step, steps.loss, label=label)
+        if gpu_logs:
+            _draw_memory(memory_axes, gpu_logs, label)
+        if (steps is None or not steps.step.size) and not any(log.memory_used_mib.size for log in gpu_logs):
+            without.append(f"{run.folder}: no steps.csv and no GPU log ({run.state})")
+    if len(without) == len(runs):
+        raise InputError(f"none of the {len(runs)} runs has steps.csv or a GPU log")
+    for axes, x_label, y_label in (
+        (loss_axes, "step", "training loss"),
+        (memory_axes, "time since the log's start (s)", "GPU memory in use (MiB)"),
+    ):
+        axes.set(xlabel=x_label, ylabel=y_label)
+        axes.grid(alpha=0.3)
+        if axes.has_data():
+            axes.legend(fontsize="small")
+        else:
+            axes.text(0.5, 0.5, "no log", ha="center", transform=axes.transAxes)
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+    return without
+
+
+def _draw_memory(axes, logs: list[nvidia_smi.GpuLog], label: str) -> None:
+    """One line per GPU; those of one run share a colour and a legend entry."""
+    colour = None
+    for log in logs:
+        for index in sorted(set(log.gpu.tolist())):
+            mine = log.gpu == index
+            (line,) = axes.plot(log.time_s[mine], log.memory_used_mib[mine], color=colour, label=label)
+            colour, label = line.get_color(), "_nolegend_"

@@ -1,0 +1,87 @@
+"""Regenerate the generated blocks of all READMEs, or name those that have drifted from the logs.
+
+A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
+its content is what the command prints in the repository's root.
+"""
+
+import argparse
+import contextlib
+import io
+import shlex
+from pathlib import Path
+
+from tools.errors import InputError, NoRunsError
+from tools.markdown import BLOCK_END, BLOCK_START
+from tools.repository import ROOT, readmes
+
+# Commands that only read and print: a README must not be able to start anything else.
+_ALLOWED = ("fill", "plot", "quote")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a block has drifted")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: this one)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    root = arguments.root.resolve()
+    blocks, drifted = 0, []
+    for readme in readmes(root):
+        before = readme.read_text(encoding="utf-8")
+        after, count = regenerated(readme, before, root)
+        blocks += count
+        if after != before:
+            drifted.append(readme.relative_to(root))
+            if not arguments.check:
+                readme.write_text(after, encoding="utf-8")
+    for readme in drifted:
+        print(f"{readme}: {'generated block has drifted from the logs' if arguments.check else 'updated'}")
+    print(f"{blocks} generated blocks, {len(drifted)} READMEs {'drifted' if arguments.check else 'updated'}")
+    if drifted and arguments.check:
+        print("next: python -m tools report")
+        return 1
+    return 0
+
+
+def regenerated(readme: Path, text: str, root: Path) -> tuple[str, int]:
+    """The README's text with the content of every block replaced, and the number of blocks.
+
+    Raises:
+        InputError: a block does not end, or its command is not allowed or fails.
+    """
+    result: list[str] = []
+    lines = text.split("\n")
+    position = count = 0
+    while position < len(lines):
+        line = lines[position]
+        result.append(line)
+        position += 1
+        if not (match := BLOCK_START.fullmatch(line.strip())):
+            continue
+        place, count = f"{readme}:{position}", count + 1
+        end = next((i for i in range(position, len(lines)) if lines[i].strip() == BLOCK_END), None)
+        if end is None:
+            raise InputError(f"{place}: the generated block has no {BLOCK_END}")
+        result += ["", *_output(match[1], place, root).strip("\n").split("\n"), "", lines[end]]
+        position = end + 1
+    return "\n".join(result), count
+
+
+def _output(command: str, place: str, root: Path) -> str:
+    from tools.__main__ import main
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"{place}: {command!r}: {error}") from error
+    if words[:3] != ["python", "-m", "tools"] or len(words) < 4 or words[3] not in _ALLOWED:
+        raise InputError(f"{place}: {command!r}: only `python -m tools {'|'.join(_ALLOWED)} ...` may fill a block")
+    printed, complaint = io.StringIO(), io.StringIO()
+    with contextlib.chdir(root), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaint):
+        try:
+            code = main(words[3:])
+        except SystemExit as usage_error:
+            code = usage_error.code
+    if code:
+        raise (NoRunsError if code == 3 else InputError)(f"{place}: {command!r}: {complaint.getvalue().strip()}")
+    return printed.getvalue()

@@ -1,0 +1,46 @@
+"""Why a job failed, read from its output (train.out).
+
+One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
+So the kinds are ranked by what can cause what, and within a kind the first in the file counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# Ranked: a kind is never the consequence of one further down.
+_KINDS = [
+    ("oom", r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b"),
+    ("timeout", r"DUE TO TIME LIMIT"),
+    ("preempted", r"DUE TO PREEMPTION"),
+    ("cancelled", r"slurmstepd.*CANCELLED AT|scancel"),
+    # The exception itself at the start of its line, as a traceback ends; a warning in the middle of a line is none.
+    ("failed", r"^(?:\[rank\d+\]: ?)?[\w.]*(?:Error|Exception)\b: "),
+    ("failed", r"Watchdog caught collective operation timeout"),
+]
+_PATTERNS = [(state, re.compile(pattern)) for state, pattern in _KINDS]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Attributes: state: a state of logs/README.md; line: counted from 1; text: the line that decided."""
+
+    state: str
+    line: int
+    text: str
+
+
+def cause(path: Path) -> Cause | None:
+    """The first cause of a failure, or None if the output names none."""
+    best: tuple[int, Cause] | None = None
+    # newline="\n": a progress bar's carriage returns are no line ends to grep -n or an editor.
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            for rank, (state, pattern) in enumerate(_PATTERNS[: best[0] if best else None]):
+                if match := pattern.search(line):
+                    start = line.rfind("\r", 0, match.start()) + 1
+                    best = rank, Cause(state, number, line[start:].strip()[:200])
+                    break
+    return best[1] if best else None

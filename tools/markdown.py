@@ -1,0 +1,101 @@
+"""Captioned pipe tables in a Markdown file, as blank definitions (READMEs) or filled in (participants' copies)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.errors import InputError
+
+_CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
+_SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
+BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
+BLOCK_END = "<!-- end generated -->"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table as written.
+
+    Attributes:
+        path: the file it stands in.
+        number: "1" of "Table 1".
+        caption: the caption line.
+        header, separator: the two lines above the rows; header as cells, separator as written.
+        rows: cells of each body row.
+        lines: line number (from 1) of each body row; header_line: of the header.
+    """
+
+    path: Path
+    number: str
+    caption: str
+    header: list[str]
+    separator: str
+    rows: list[list[str]]
+    lines: list[int]
+    header_line: int
+
+    @property
+    def blank(self) -> bool:
+        return any(not cell for row in self.rows for cell in row)
+
+    @property
+    def label_columns(self) -> int:
+        """Leading columns that are filled in every row: they label the rows."""
+        columns = zip(*self.rows, strict=True)
+        return next((i for i, column in enumerate(columns) if not all(column)), len(self.header))
+
+
+def cells(line: str) -> list[str]:
+    """Cells of a pipe table's line; an escaped pipe does not end a cell."""
+    inner = line.strip().removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def read_tables(path: Path) -> list[Table]:
+    """All captioned tables outside fenced code and generated blocks.
+
+    Raises:
+        InputError: a caption without a table, or a row with another number of cells than its header.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text: {error}") from error
+    tables, fenced, generated = [], False, False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif BLOCK_START.fullmatch(line.strip()) or line.strip() == BLOCK_END:
+            generated = line.strip() != BLOCK_END
+        elif not fenced and not generated and (match := _CAPTION.fullmatch(line.strip())):
+            tables.append(_table(path, match, lines, number))
+    return tables
+
+
+def _table(path: Path, caption: re.Match, lines: list[str], below: int) -> Table:
+    """The table under a caption; `below` is the index of the line after the caption."""
+    start = next((i for i in range(below, len(lines)) if lines[i].strip()), len(lines))
+    if start + 1 >= len(lines) or "|" not in lines[start] or not _SEPARATOR.fullmatch(lines[start + 1].strip()):
+        raise InputError(f"{path}:{below}: Table {caption[1]} has a caption, but no pipe table below it")
+    end = next((i for i in range(start, len(lines)) if "|" not in lines[i]), len(lines))
+    header, rows = cells(lines[start]), [cells(line) for line in lines[start + 2 : end]]
+    for i, row in enumerate(rows, start + 3):
+        if len(row) != len(header):
+            raise InputError(f"{path}:{i}: {len(row)} cells, but the header of Table {caption[1]} has {len(header)}")
+    if not rows:
+        raise InputError(f"{path}:{start + 1}: Table {caption[1]} has no rows")
+    numbers = list(range(start + 3, end + 1))
+    return Table(path, caption[1], caption[0], header, lines[start + 1], rows, numbers, start + 1)
+
+
+def render(table: Table, rows: list[list[str]]) -> str:
+    """The table with its caption and other rows, as Markdown."""
+    lines = [table.caption, "", _line(table.header), table.separator.strip(), *map(_line, rows)]
+    return "\n".join(lines)
+
+
+def _line(row: list[str]) -> str:
+    return f"| {' | '.join(row)} |"

@@ -1,0 +1,265 @@
+"""Every figure a table can show: its definition, unit and source, and how it is read from a run.
+
+A figure whose evidence is missing raises `UnavailableError` with the words the cell shows; nothing is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tools.errors import LogError
+from tools.runs import Run
+
+Where = dict[str, Any]
+Select = Callable[[Where], Run]
+
+
+class UnavailableError(Exception):
+    """There is no figure; the text (OOM, not measured, no GPU log, ...) is what the cell shows."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure.
+
+    Attributes:
+        unit: printed after the figure where the label does not name it; "" for none.
+        decimals: digits printed after the point.
+        definition: one line: what it is and which file it is from.
+        value: from the cell's selection (several runs for a ratio) to the figure.
+    """
+
+    unit: str
+    decimals: int
+    definition: str
+    value: Callable[[Select, Where], float | bool]
+
+
+def _of_run(unit: str, decimals: int, definition: str, read: Callable[[Run], float | None], missing: str) -> Metric:
+    """A metric of one run; `missing` is what the cell shows where `read` gives None."""
+
+    def value(select: Select, where: Where) -> float:
+        figure = read(select(where))
+        if figure is None:
+            raise UnavailableError(missing)
+        return figure
+
+    return Metric(unit, decimals, definition, value)
+
+
+def _summary(run: Run, key: str) -> float | None:
+    """A figure of summary.json; None if the file or the figure is not there."""
+    figure = (run.summary or {}).get(key)
+    if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int | float)):
+        raise LogError(run.folder / "summary.json", None, f"{key}: {figure!r}", "a number")
+    return figure
+
+
+def _final(run: Run, key: str, summary_key: str) -> float | None:
+    """A figure of the Trainer's closing dict: from summary.json, else as printed, where transformers 5 rounds it."""
+    figure = _summary(run, summary_key)
+    printed = run.training.final if figure is None and run.training else None
+    return printed.get(key) if printed else figure
+
+
+def _eval_losses(run: Run) -> list[float]:
+    figures = (run.summary or {}).get("eval_loss") or []
+    if not isinstance(figures, list) or not all(isinstance(figure, int | float) for figure in figures):
+        raise LogError(run.folder / "summary.json", None, f"eval_loss: {figures!r}", "a list of numbers, one per epoch")
+    return figures or ([event["eval_loss"] for event in run.training.evals] if run.training else [])
+
+
+def eval_loss(epoch: int | None) -> Metric:
+    """Loss of the evaluation after `epoch` (counted from 1), or after the last one."""
+
+    def read(run: Run) -> float | None:
+        losses = _eval_losses(run)
+        if losses and epoch and epoch > len(losses):
+            raise UnavailableError(f"{len(losses)} epochs only" if len(losses) > 1 else "1 epoch only")
+        return losses[(epoch or 0) - 1] if losses else None
+
+    when = "the last epoch" if epoch is None else f"epoch {epoch}"
+    return _of_run("", 4, f"eval_loss of the evaluation after {when} (summary.json or train.out)", read, "no eval")
+
+
+def _eval_speed(run: Run) -> float | None:
+    key = "eval_samples_per_second"
+    if (figure := _summary(run, key)) is not None:
+        return figure
+    printed = [event[key] for event in run.training.evals if key in event] if run.training else []
+    return sum(printed) / len(printed) if printed else None
+
+
+def _gpu(statistic: str) -> Callable[[Run], float | None]:
+    def read(run: Run) -> float | None:
+        if run.record.get("device") == "cpu":
+            raise UnavailableError("no GPU")
+        if run.gpu_log is None:
+            return None
+        figure = getattr(run.gpu_log, statistic)
+        if figure is None:
+            raise UnavailableError("empty GPU log")
+        return figure
+
+    return read
+
+
+def _on_gpu(key: str) -> Callable[[Run], float | None]:
+    def read(run: Run) -> float | None:
+        if run.record.get("device") == "cpu":
+            raise UnavailableError("no GPU")
+        return _summary(run, key)
+
+    return read
+
+
+def _cpu(logs: str, statistic: str) -> Callable[[Run], float | None]:
+    """The node with the most: a node's memory is what a job can run out of."""
+
+    def read(run: Run) -> float | None:
+        nodes = getattr(run, logs)
+        figures = [figure for log in nodes if (figure := getattr(log, statistic)) is not None]
+        if nodes and not figures:
+            raise UnavailableError("empty CPU log")
+        return max(figures, default=None)
+
+    return read
+
+
+def _change_percent(metric: Metric, sign: int) -> Callable[[Select, Where], float]:
+    """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
+
+    def value(select: Select, where: Where) -> float:
+        without = metric.value(select, where | {"offload": False})
+        if not without:
+            raise UnavailableError("no change defined from 0")
+        return sign * (metric.value(select, where | {"offload": True}) - without) / without * 100
+
+    return value
+
+
+def _sharding(key: str, meaning: str) -> Metric:
+    definition = f"{meaning} (run.json, sharding.{key}, observed in the run)"
+
+    def read(run: Run) -> bool | None:
+        observed = (run.record.get("sharding") or {}).get(key)
+        return observed if isinstance(observed, bool) else None
+
+    return _of_run("", 0, definition, read, "no sharding record")
+
+
+_PEAK_GPU = _of_run(
+    "MiB", 0, "largest memory.used of any GPU of the node(s) (gpu_memory*.csv)", _gpu("peak_mib"), "no GPU log"
+)
+_TRAIN_RUNTIME = _of_run(
+    "s",
+    1,
+    "the Trainer's train_runtime, with evaluation and saving between the epochs (summary.json or train.out)",
+    lambda run: _final(run, "train_runtime", "train_runtime_s"),
+    "no train_runtime",
+)
+
+METRICS: dict[str, Metric] = {
+    "train_loss": _of_run(
+        "",
+        4,
+        "the Trainer's train_loss: mean over all steps (summary.json or train.out)",
+        lambda run: _final(run, "train_loss", "train_loss"),
+        "no train_loss",
+    ),
+    "eval_loss_1": eval_loss(1),
+    "eval_loss_2": eval_loss(2),
+    "eval_loss_3": eval_loss(3),
+    "eval_loss_final": eval_loss(None),
+    "samples_per_second": _of_run(
+        "samples/s",
+        2,
+        "training examples per second over all GPUs, from synchronised step times; warm-up, evaluation and saving are "
+        "not in it (summary.json, train/samples_per_second)",
+        lambda run: _summary(run, "train/samples_per_second"),
+        "no step times",
+    ),
+    "steps_per_second": _of_run(
+        "steps/s",
+        3,
+        "optimizer steps per second, as above (summary.json, train/steps_per_second)",
+        lambda run: _summary(run, "train/steps_per_second"),
+        "no step times",
+    ),
+    "eval_samples_per_second": _of_run(
+        "samples/s", 2, "the Trainer's, mean over the evaluations (summary.json or train.out)", _eval_speed, "no eval"
+    ),
+    "steps_per_epoch": _of_run(
+        "",
+        0,
+        "ceil(examples / (micro-batch x GPUs x accumulation)) (run.json)",
+        lambda run: run.record.get("steps_per_epoch"),
+        "no steps_per_epoch",
+    ),
+    "memory_allocated": _of_run(
+        "MiB",
+        0,
+        "peak of PyTorch's allocator, allocated (not reserved), largest rank (summary.json, peak_mem_alloc_mib)",
+        _on_gpu("peak_mem_alloc_mib"),
+        "no summary",
+    ),
+    "gpu_utilization": _of_run(
+        "%",
+        1,
+        "mean over all samples of all ranks during training, zeros included (summary.json, avg_gpu_util_%)",
+        _on_gpu("avg_gpu_util_%"),
+        "no summary",
+    ),
+    "exact_match": _of_run(
+        "%",
+        2,
+        "official SQuAD v1.1 score of greedy answers (summary.json)",
+        lambda run: _summary(run, "exact_match"),
+        "no EM/F1",
+    ),
+    "f1": _of_run("%", 2, "as exact_match (summary.json)", lambda run: _summary(run, "f1"), "no EM/F1"),
+    "peak_gpu": _PEAK_GPU,
+    "mean_gpu": _of_run(
+        "MiB", 0, "mean memory.used over all samples of all GPUs (gpu_memory*.csv)", _gpu("mean_mib"), "no GPU log"
+    ),
+    "min_gpu": _of_run("MiB", 0, "smallest memory.used of any GPU (gpu_memory*.csv)", _gpu("min_mib"), "no GPU log"),
+    "peak_cpu": _of_run(
+        "MiB",
+        0,
+        "peak of the processes' summed RSS on the node with the most; shared pages count once per process "
+        "(cpu_memory*.txt, psrecord)",
+        _cpu("rss_logs", "peak_mib"),
+        "no CPU log",
+    ),
+    "mean_cpu": _of_run("MiB", 0, "mean of the same (cpu_memory*.txt)", _cpu("rss_logs", "mean_mib"), "no CPU log"),
+    "peak_cpu_pss": _of_run(
+        "MiB",
+        0,
+        "peak proportional set size on the node with the most; shared pages count once (cpu_pss*.txt)",
+        _cpu("pss_logs", "peak_mib"),
+        "no PSS log",
+    ),
+    "mean_cpu_pss": _of_run("MiB", 0, "mean of the same (cpu_pss*.txt)", _cpu("pss_logs", "mean_mib"), "no PSS log"),
+    "train_runtime": _TRAIN_RUNTIME,
+    "total_runtime": _of_run(
+        "s",
+        0,
+        "whole job, start_time to end_time: loading, training, evaluation, saving (run.json)",
+        lambda run: run.runtime_s,
+        "no end_time",
+    ),
+    "memory_savings": Metric(
+        "%", 1, "(no offload - offload) / no offload x 100 of the peak GPU memory", _change_percent(_PEAK_GPU, -1)
+    ),
+    "runtime_change": Metric(
+        "%", 1, "(offload - no offload) / no offload x 100 of the train runtime", _change_percent(_TRAIN_RUNTIME, 1)
+    ),
+    "shards_parameters": _sharding("parameters", "each rank holds a part of the parameters only"),
+    "shards_gradients": _sharding("gradients", "each rank keeps a part of the gradients only"),
+    "shards_optimizer": _sharding("optimizer", "each rank holds a part of the optimizer's states only"),
+    "cpu_offload": _sharding("cpu_offload", "a run with states in CPU memory between their uses completed"),
+    "unchanged_model": _sharding("unchanged_model", "the model's own class ran, without changes for the method"),
+    "hf_trainer": _sharding("hf_trainer", "the run was driven by the Hugging Face Trainer"),
+}

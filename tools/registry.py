@@ -1,0 +1,143 @@
+"""What the labels of the READMEs' tables mean. The blank tables are the table definitions; this is their dictionary.
+
+A row's or column's label names a metric, or selects runs, or both ("GPU Mem (Offload)"). A cell is its table's defaults
+merged with its row's and its column's meaning, and must end with exactly one metric. A new table is more entries here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tools.metrics import Where
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Attributes: metric: a key of METRICS or None; where: conditions on the run (see Run.facts; stage, offload)."""
+
+    metric: str | None = None
+    where: Where = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableDefaults:
+    """Attributes: exercise: the folder whose runs fill the table; where: conditions on all of the table's runs."""
+
+    exercise: str
+    where: Where = field(default_factory=dict)
+
+
+_1B7 = {"model": "bloom-1b7"}
+TABLES: dict[str, TableDefaults] = {
+    "1": TableDefaults("baseline"),
+    "2": TableDefaults("baseline"),
+    "3": TableDefaults("deepspeed-single-gpu"),
+    "4": TableDefaults("deepspeed-single-gpu"),
+    "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),
+    "6": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
+    "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
+    "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
+    "9": TableDefaults("deepspeed-zero3-offload"),
+}
+
+_SAMPLES = Meaning("samples_per_second")
+_TOTAL_RUNTIME = Meaning("total_runtime")
+_PEAK_GPU = Meaning("peak_gpu")
+_PEAK_CPU = Meaning("peak_cpu")
+
+# Labels as `normalised` gives them: lower case, without markup, single spaces.
+_LABELS: dict[str, Meaning] = {
+    "value": Meaning(),
+    "train loss (final)": Meaning("train_loss"),
+    "train loss": Meaning("train_loss"),
+    "eval loss (epoch 1)": Meaning("eval_loss_1"),
+    "eval loss (epoch 2)": Meaning("eval_loss_2"),
+    "eval loss (epoch 3)": Meaning("eval_loss_3"),
+    "eval loss (final)": Meaning("eval_loss_final"),
+    "training speed (samples/sec)": _SAMPLES,
+    "samples/sec": _SAMPLES,
+    "train samples/sec": _SAMPLES,
+    "steps/sec": Meaning("steps_per_second"),
+    "evaluation speed (samples/sec)": Meaning("eval_samples_per_second"),
+    "eval speed (samples/sec)": Meaning("eval_samples_per_second"),
+    "steps per epoch": Meaning("steps_per_epoch"),
+    "memory allocated (mib)": Meaning("memory_allocated"),
+    "gpu utilization (%)": Meaning("gpu_utilization"),
+    "exact match (%)": Meaning("exact_match"),
+    "f1 (%)": Meaning("f1"),
+    "peak gpu memory usage (mib)": _PEAK_GPU,
+    "peak gpu memory used (mib)": _PEAK_GPU,
+    "peak gpu memory (mib)": _PEAK_GPU,
+    "mean gpu memory usage (mib)": Meaning("mean_gpu"),
+    "average gpu memory (mib)": Meaning("mean_gpu"),
+    "minimum gpu memory usage (mib)": Meaning("min_gpu"),
+    "peak cpu memory used (mib)": _PEAK_CPU,
+    "peak cpu memory (mib)": _PEAK_CPU,
+    "peak cpu memory, rss (mib)": _PEAK_CPU,
+    "peak cpu memory, pss (mib)": Meaning("peak_cpu_pss"),
+    "average cpu memory (mib)": Meaning("mean_cpu"),
+    "average cpu memory, pss (mib)": Meaning("mean_cpu_pss"),
+    "total runtime": _TOTAL_RUNTIME,
+    "total runtime (sec)": _TOTAL_RUNTIME,
+    "train runtime (sec)": Meaning("train_runtime"),
+    "gpu mem (no offload)": Meaning("peak_gpu", {"offload": False}),
+    "gpu mem (offload)": Meaning("peak_gpu", {"offload": True}),
+    "mem savings (%)": Meaning("memory_savings"),
+    "train runtime (no offload)": Meaning("train_runtime", {"offload": False}),
+    "train runtime (offload)": Meaning("train_runtime", {"offload": True}),
+    "runtime change (%)": Meaning("runtime_change"),
+    "pin_memory true": Meaning(where={"config": "zero2_offload_pinned"}),
+    "pin_memory false": Meaning(where={"config": "zero2_offload_unpinned"}),
+    "ddp": Meaning(where={"method": "ddp"}),
+    "fsdp1": Meaning(where={"method": "fsdp1"}),
+    "fsdp2": Meaning(where={"method": "fsdp2"}),
+    "deepspeed zero-3": Meaning(where={"method": "zero3"}),
+    "parameter sharding": Meaning("shards_parameters"),
+    "gradient sharding": Meaning("shards_gradients"),
+    "optimizer sharding": Meaning("shards_optimizer"),
+    "cpu offload": Meaning("cpu_offload", {"cpu_offload": True}),
+    "no model-code change": Meaning("unchanged_model"),
+    "works with hf trainer": Meaning("hf_trainer"),
+}
+
+
+def _stage(match: re.Match) -> Meaning:
+    return Meaning(where={"stage": int(match[1])} | ({"offload": True} if match[2] else {}))
+
+
+def _model(match: re.Match) -> Meaning:
+    data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
+    return Meaning(where={"model": f"bloom-{match[1]}"} | data)
+
+
+_PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
+    (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
+    (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
+    (re.compile(r"(\d+) gpus?"), lambda match: Meaning(where={"world_size": int(match[1])})),
+    (re.compile(r"(\d+) nodes?"), lambda match: Meaning(where={"nodes": int(match[1])})),
+]
+
+
+def normalised(label: str) -> str:
+    """A label as it is looked up: markup, case and spacing do not change its meaning."""
+    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
+
+
+def meaning(label: str) -> Meaning | None:
+    """What a label stands for, or None if it stands for nothing."""
+    name = normalised(label)
+    if name in _LABELS:
+        return _LABELS[name]
+    for pattern, build in _PATTERNS:
+        if match := pattern.fullmatch(name):
+            return build(match)
+    return None
+
+
+def run_conditions(where: Where) -> Where:
+    """Conditions on a run's facts: a stage and whether there is offload are together the name of a configuration."""
+    where = dict(where)
+    stage, offload = where.pop("stage", None), where.pop("offload", False)
+    return where if stage is None else where | {"config": f"zero{stage}{'_offload' if offload else ''}"}

@@ -1,0 +1,66 @@
+"""Where the exercises and their READMEs are."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools import tables
+from tools.errors import InputError, NoRunsError
+from tools.markdown import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def exercise_folder(name: str) -> Path:
+    """The exercise's folder: as given, or in the repository.
+
+    Raises:
+        InputError: there is no such folder with a README.md.
+    """
+    for folder in (Path(name), ROOT / name):
+        if (folder / "README.md").is_file():
+            return folder
+    folders = [readme.parent.name for readme in ROOT.glob("*/README.md")]
+    exercises = sorted(folder for folder in folders if folder != "logs" and not folder.startswith("."))
+    found = "has no README.md" if Path(name).is_dir() or (ROOT / name).is_dir() else "is no folder"
+    raise InputError(f"{name} {found}; the exercises are: {', '.join(exercises) or 'none yet'}")
+
+
+def readmes(root: Path = ROOT) -> list[Path]:
+    """Every README.md of the repository; hidden folders and participants' run folders are left out."""
+    return sorted(_readmes(root, Path()))
+
+
+def _readmes(root: Path, below: Path) -> Iterator[Path]:
+    for entry in os.scandir(root / below):
+        if entry.is_dir() and not entry.name.startswith(".") and (below.name != "logs" or entry.name == "reference"):
+            yield from _readmes(root, below / entry.name)
+        elif entry.name == "README.md":
+            yield root / below / entry.name
+
+
+def table_definitions(root: Path = ROOT) -> dict[str, Table]:
+    """The blank table of each number.
+
+    Raises:
+        InputError: two READMEs define the same table.
+    """
+    found: dict[str, Table] = {}
+    for readme in readmes(root):
+        for table in tables.definitions(readme):
+            if table.number in found:
+                first = found[table.number]
+                raise InputError(
+                    f"{readme}:{table.header_line}: Table {table.number} is also in {first.path}:{first.header_line}"
+                )
+            found[table.number] = table
+    return found
+
+
+def no_runs(logs: Path, exercise: str) -> NoRunsError:
+    """Says that there is nothing to read yet, and how to change that."""
+    launchers = sorted((ROOT / exercise).glob("*.slurm"))
+    launcher = f"{exercise}/{launchers[0].name}" if launchers else f"{exercise}/<launcher>.slurm"
+    return NoRunsError(
+        f"no runs of {exercise} in {logs}. Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
+    )

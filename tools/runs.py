@@ -1,0 +1,234 @@
+"""Run folders: finding them, and reading each piece of evidence only when a table asks for it.
+
+The format is the contract in logs/README.md. A run folder may be incomplete (the job failed early, a logger is not
+installed) or damaged; neither may stop the listing of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tools import failure, nvidia_smi, psrecord, steps, trainer_log
+from tools.errors import InputError, LogError
+
+STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
+SHOWN_STATES = (*STATES, "lost", "unreadable")
+LOST_AFTER_S = 600
+_SEARCH_DEPTH = 3
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "exercise": str,
+    "experiment": str,
+    "state": str,
+    "start_time": str,
+    "nodes": int,
+    "gpus_per_node": int,
+    "world_size": int,
+    "train_examples": int,
+    "steps_per_epoch": int,
+    "model": dict,
+    "settings": dict,
+    "sharding": dict,
+    "config": str,
+    "device": str,
+    "end_time": str,
+    "reason": str,
+}
+_REQUIRED = ("exercise", "state", "start_time")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. The log properties raise LogError if a log is damaged and give None if it is not there.
+
+    Attributes:
+        folder: the run folder.
+        record: run.json; {} if it cannot be read.
+        problem: why run.json cannot be read, or None.
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    problem: str | None = None
+
+    @cached_property
+    def state(self) -> str:
+        """A state of the contract, or "lost": said to be running, yet nothing was written for ten minutes."""
+        if self.problem:
+            return "unreadable"
+        state = self.record["state"]
+        if state == "running" and time.time() - self._newest_file_s() > LOST_AFTER_S:
+            return "lost"
+        return state
+
+    def _newest_file_s(self) -> float:
+        return max(entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(self.folder))
+
+    @cached_property
+    def reason(self) -> str:
+        """One line on how a run ended that did not complete: run.json's own, else read from train.out."""
+        if self.problem or self.state in ("completed", "running"):
+            return self.problem or ""
+        if reason := self.record.get("reason"):
+            return reason
+        output = self.folder / "train.out"
+        found = failure.cause(output) if output.exists() else None
+        return f"train.out:{found.line}: {found.text}" if found else ""
+
+    @cached_property
+    def start(self) -> datetime:
+        return _time(self.record.get("start_time")) or datetime.fromtimestamp(self.folder.stat().st_mtime, UTC)
+
+    @property
+    def runtime_s(self) -> float | None:
+        """Wall time of the whole job (s), start to end, or to now if it is still running."""
+        end = datetime.now(UTC) if self.state == "running" else _time(self.record.get("end_time"))
+        return (end - self.start).total_seconds() if end else None
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What a table's labels can select by; what rank 0 had not written when the job failed is in its settings."""
+        record, settings = self.record, self.record.get("settings") or {}
+        nodes = record.get("nodes")
+        world_size = record.get("world_size") or (nodes or 0) * (record.get("gpus_per_node") or 0) or None
+        train_examples = record.get("train_examples") or settings.get("train_size")
+        if not isinstance(train_examples, int):
+            train_examples = None
+        name = (record.get("model") or {}).get("name") or settings.get("model_name") or ""
+        sharding = record.get("sharding") or {}
+        return {
+            "exercise": record.get("exercise"),
+            "config": record.get("config"),
+            "model": str(name).rsplit("/", 1)[-1] or None,
+            "nodes": nodes,
+            "world_size": world_size,
+            "train_examples": train_examples,
+            "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,
+            "method": sharding.get("method"),
+            "cpu_offload": sharding.get("cpu_offload"),
+        }
+
+    def matches(self, where: dict[str, Any]) -> bool:
+        return all(self.facts[key] == value for key, value in where.items())
+
+    @cached_property
+    def training(self) -> trainer_log.Training | None:
+        """The last training in train.out: a requeued job appends to it."""
+        path = self.folder / "train.out"
+        trainings = trainer_log.read(path) if path.exists() else []
+        return trainings[-1] if trainings else None
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        path = self.folder / "summary.json"
+        return _read_object(path) if path.exists() else None
+
+    @cached_property
+    def gpu_log(self) -> nvidia_smi.GpuLog | None:
+        """nvidia-smi's samples on all nodes."""
+        logs = [nvidia_smi.read(path) for path in sorted(self.folder.glob("gpu_memory*.csv"))]
+        return nvidia_smi.merge(logs) if logs else None
+
+    @cached_property
+    def rss_logs(self) -> list[psrecord.CpuLog]:
+        """psrecord's log of each node."""
+        return [psrecord.read(path) for path in sorted(self.folder.glob("cpu_memory*.txt"))]
+
+    @cached_property
+    def pss_logs(self) -> list[psrecord.CpuLog]:
+        """memory_logger's log of each node."""
+        return [psrecord.read(path) for path in sorted(self.folder.glob("cpu_pss*.txt"))]
+
+    @cached_property
+    def steps(self) -> steps.StepLog | None:
+        path = self.folder / "steps.csv"
+        return steps.read(path) if path.exists() else None
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        stamp = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
+    except UnicodeDecodeError as error:
+        raise LogError(path, None, str(error), "UTF-8 text") from error
+    if not isinstance(content, dict):
+        raise LogError(path, 1, str(content), "a JSON object")
+    return content
+
+
+def read_run(folder: Path) -> Run:
+    """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
+    path = folder / "run.json"
+    try:
+        record = _read_object(path)
+        for key in _REQUIRED:
+            if record.get(key) is None:
+                raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(_REQUIRED)}")
+        for key, kind in _TYPES.items():
+            if record.get(key) is not None and not isinstance(record[key], kind):
+                raise LogError(path, None, f"{key}: {record[key]!r}", f"{key} as a JSON {kind.__name__}")
+        if record["state"] not in STATES:
+            raise LogError(path, None, f"state {record['state']!r}", f"one of {', '.join(STATES)}")
+        if _time(record["start_time"]) is None:
+            raise LogError(path, None, f"start_time {record['start_time']!r}", "an ISO 8601 time")
+    except LogError as error:
+        return Run(folder, {}, str(error))
+    except OSError as error:
+        return Run(folder, {}, f"{path}: {error.strerror}")
+    return Run(folder, record)
+
+
+def default_logs() -> Path:
+    """Where the launchers write: $LOG_DIR, else logs/ of the repository, seen from the current folder if inside it."""
+    if os.environ.get("LOG_DIR"):
+        return Path(os.environ["LOG_DIR"])
+    logs = Path(__file__).resolve().parents[1] / "logs"
+    return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
+
+
+def find_runs(logs: Path, experiment: str | None = None) -> list[Run]:
+    """All runs under `logs`, oldest first; with `experiment`, those of that experiment or exercise only.
+
+    Folders holding a run.json are found to a depth of three (machine, experiment, run). The committed reference runs
+    in logs/reference are other machines' figures: they are found only when asked for by name.
+
+    Raises:
+        InputError: `logs` is not a folder.
+    """
+    if not logs.is_dir():
+        raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
+    found = sorted((read_run(folder) for folder in _run_folders(logs, 0)), key=lambda run: (run.start, run.folder))
+    if experiment is None:
+        return found
+    # A run.json that cannot be read says neither, but its folder is named after the experiment.
+    return [
+        run
+        for run in found
+        if experiment in (run.record.get("exercise"), run.record.get("experiment"))
+        or (run.problem and run.folder.parent.name == experiment)
+    ]
+
+
+def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
+    if (folder / "run.json").exists():
+        yield folder
+    elif depth < _SEARCH_DEPTH:
+        for entry in os.scandir(folder):
+            if entry.is_dir() and not (depth == 0 and entry.name == "reference"):
+                yield from _run_folders(Path(entry.path), depth + 1)

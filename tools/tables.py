@@ -1,0 +1,166 @@
+"""Filling a README's blank tables from runs: which run a cell is about, its figure, and what it says without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools import markdown
+from tools.errors import InputError, LogError
+from tools.markdown import Table
+from tools.metrics import METRICS, Metric, UnavailableError, Where
+from tools.registry import TABLES, TableDefaults, meaning, run_conditions
+from tools.runs import Run
+
+NOT_MEASURED = "not measured"
+# How labels write a metric's unit where it is not simply in parentheses.
+_UNITS_IN_LABELS = {"s": "(sec)", "samples/s": "amples/sec", "steps/s": "teps/sec"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Attributes: text: as printed; value: the figure, or None where the text is a word; metric: what it measures."""
+
+    text: str
+    value: float | None
+    metric: Metric
+
+
+@dataclass
+class FilledTable:
+    """Attributes: cells: one entry per row, None where the README's own text stays; runs: used, in order; notes."""
+
+    table: Table
+    cells: list[list[Cell | None]]
+    runs: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        rows = [
+            [text if cell is None else cell.text for text, cell in zip(row, cells, strict=True)]
+            for row, cells in zip(self.table.rows, self.cells, strict=True)
+        ]
+        return markdown.render(self.table, rows)
+
+    def sources(self) -> str:
+        """The line under the table: the run folders its figures are from."""
+        folders = [
+            f"`{run.folder}`" + (" (nodes emulated on one host)" if run.record.get("emulated_nodes") else "")
+            for run in self.runs
+        ]
+        return f"From {', '.join(folders)}" if folders else "From no run"
+
+
+def definitions(readme: Path) -> list[Table]:
+    """The blank tables of a README."""
+    return [table for table in markdown.read_tables(readme) if table.blank]
+
+
+def defaults_of(table: Table) -> TableDefaults:
+    """Raises InputError if the registry does not know the table's number."""
+    if table.number not in TABLES:
+        known = ", ".join(TABLES)
+        raise InputError(f"{table.path}:{table.header_line}: Table {table.number} is unknown; known: {known}")
+    return TABLES[table.number]
+
+
+def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
+    """Metric and conditions of every blank cell, and whether a label names its unit.
+
+    Raises:
+        InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
+    """
+    where = defaults_of(table).where
+    labels = table.label_columns
+    columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
+    planned = []
+    for row, line in zip(table.rows, table.lines, strict=True):
+        meanings = [_meaning(table, label, line) for label in row[:labels]]
+        cells: list[tuple[Metric, Where, bool] | None] = [None] * labels
+        for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
+            if text:
+                cells.append(None)
+                continue
+            metrics = {m.metric for m in (*meanings, column) if m.metric}
+            names = [*row[:labels], table.header[position]]
+            if len(metrics) != 1:
+                found = "no metric" if not metrics else f"two metrics ({', '.join(sorted(metrics))})"
+                raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {found}")
+            conditions = dict(where)
+            for part in (*meanings, column):
+                conditions |= part.where
+            metric = METRICS[metrics.pop()]
+            unit = _UNITS_IN_LABELS.get(metric.unit, f"({metric.unit})")
+            cells.append((metric, conditions, any(unit in label for label in names)))
+        planned.append(cells)
+    return planned
+
+
+def _meaning(table: Table, label: str, line: int):
+    found = meaning(label)
+    if found is None:
+        raise InputError(
+            f"{table.path}:{line}: Table {table.number}: nothing fills the label {label!r}; see tools/registry.py"
+        )
+    return found
+
+
+def fill(table: Table, runs: list[Run]) -> FilledTable:
+    """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
+    exercise = defaults_of(table).exercise
+    candidates = [run for run in runs if run.record.get("exercise") == exercise]
+    filled = FilledTable(table, [])
+    for row in plan(table):
+        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, *cell) for cell in row])
+    filled.runs.sort(key=lambda run: run.start)
+    return filled
+
+
+def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where: Where, unit_named: bool) -> Cell:
+    used: list[Run] = []
+
+    def select(conditions: Where) -> Run:
+        run = newest(candidates, run_conditions(conditions))
+        used.append(run)
+        if run.state != "completed":
+            raise UnavailableError(run.state.upper())
+        return run
+
+    value, text = None, ""
+    try:
+        value = metric.value(select, where)
+    except UnavailableError as missing:
+        text = str(missing)
+        if used and used[-1].state == "completed":
+            _note(filled, f"{used[-1].folder}: {text}")
+        elif used:
+            _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
+    except LogError as error:
+        text = "unreadable log"
+        _note(filled, str(error))
+    filled.runs += [run for run in used if run not in filled.runs]
+    return Cell(text or written(metric, value, unit_named), value, metric)
+
+
+def _note(filled: FilledTable, text: str) -> None:
+    if text not in filled.notes:
+        filled.notes.append(text)
+
+
+def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str:
+    """A figure as printed: thousands separators, the metric's decimals, its unit unless a label names it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.{metric.decimals}f}{'' if unit_named or not metric.unit else ' ' + metric.unit}"
+
+
+def newest(runs: list[Run], where: Where) -> Run:
+    """The newest completed of the matching runs, else the newest of them.
+
+    Raises:
+        UnavailableError: no run matches.
+    """
+    matching = [run for run in runs if run.matches(where)]
+    if not matching:
+        raise UnavailableError(NOT_MEASURED)
+    return next((run for run in reversed(matching) if run.state == "completed"), matching[-1])

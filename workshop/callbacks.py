@@ -1,0 +1,197 @@
+"""What a run measures about itself, step by step: steps.csv, the speed, the memory and the load of the GPUs."""
+
+import csv
+import statistics
+import time
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of steps.csv; tokens are summed over all ranks, `real_tokens` leaves the padding out."""
+
+    step: int
+    step_time_s: float
+    tokens: int
+    real_tokens: int
+    loss: float
+    epoch: float
+
+
+def synchronise() -> None:
+    """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """`value` of every rank, on every rank."""
+    if not torch.distributed.is_initialized():
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+class MeasuredTrainer(Trainer):
+    """The Hugging Face Trainer, counting the tokens it trains on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # All positions and real tokens of this rank in this step.
+        self.token_counts = torch.zeros(2, dtype=torch.int64, device=self.args.device)
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
+        self.token_counts[0] += inputs["input_ids"].numel()
+        self.token_counts[1] += inputs["attention_mask"].sum().to(self.token_counts.device)
+        return super().training_step(model, inputs, *args, **kwargs)
+
+    def take_token_counts(self) -> tuple[int, int]:
+        """Positions and real tokens since the last call, summed over all ranks."""
+        counts = self.token_counts.clone()
+        self.token_counts.zero_()
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        tokens, real_tokens = counts.tolist()
+        return tokens, real_tokens
+
+
+class StepRecorder(TrainerCallback):
+    """Writes steps.csv while the training runs, so that a run that dies leaves what it did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps: list[Step] = []
+        self.trainer: MeasuredTrainer | None = None
+        self._start_s = 0.0
+        self._last: tuple[float, int, int] = (0.0, 0, 0)
+
+    def attach(self, trainer: MeasuredTrainer) -> None:
+        self.trainer = trainer
+
+    def _start_clock(self, *_: Any, **__: Any) -> None:
+        synchronise()
+        self._start_s = time.perf_counter()
+
+    # A step lasts from the end of the one before, so that waiting for data counts; what lies between epochs does not.
+    on_epoch_begin = _start_clock
+    on_evaluate = _start_clock
+    on_save = _start_clock
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        synchronise()
+        end_s = time.perf_counter()
+        self._last = (end_s - self._start_s, *self.trainer.take_token_counts())
+        self._start_s = end_s
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+        # The Trainer logs the loss of a step (averaged over micro-batches and ranks) right after on_step_end.
+        if "loss" in logs:
+            step = Step(state.global_step, *self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
+            self.steps.append(step)
+            if state.is_world_process_zero:
+                self._write(step)
+
+    def _write(self, step: Step) -> None:
+        new = not self.path.exists()
+        with self.path.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow([item.name for item in fields(Step)])
+            writer.writerow(astuple(step))
+
+
+class ProgressLine(TrainerCallback):
+    """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
+
+    def __init__(self, interval_s: float = 10.0) -> None:
+        self.interval_s = interval_s
+        self._start_s = self._printed_s = 0.0
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._start_s = self._printed_s = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        now_s = time.monotonic()
+        if state.is_world_process_zero and now_s - self._printed_s >= self.interval_s:
+            self._printed_s = now_s
+            remaining_s = (now_s - self._start_s) / state.global_step * (state.max_steps - state.global_step)
+            done = state.global_step / state.max_steps
+            line = f"step {state.global_step} of {state.max_steps} ({done:.0%}), about {remaining_s:.0f} s left"
+            print(line, flush=True)
+
+
+class TrainSpeedCallback(TrainerCallback):
+    """Mean speed over the training from the recorder's steps, the warm-up left out once (not once per epoch)."""
+
+    def __init__(self, recorder: StepRecorder) -> None:
+        self.recorder = recorder
+        self.samples_per_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+    def summary(self, positions_per_sample: int | None) -> dict[str, Any]:
+        """Means per second. Samples are counted by their padded length where it is fixed, else as full batches."""
+        steps = self.recorder.steps
+        warmup = min(WARMUP_STEPS, len(steps) // 2)
+        timed = steps[warmup:]
+        seconds = sum(step.step_time_s for step in timed)
+        if not seconds:
+            return {"warmup_steps": warmup}
+        tokens = sum(step.tokens for step in timed)
+        samples = tokens / positions_per_sample if positions_per_sample else self.samples_per_step * len(timed)
+        return {
+            "warmup_steps": warmup,
+            "train/steps_per_second": len(timed) / seconds,
+            "train/samples_per_second": samples / seconds,
+            "train/tokens_per_second": tokens / seconds,
+            "train/real_tokens_per_second": sum(step.real_tokens for step in timed) / seconds,
+        }
+
+
+class UtilisationCallback(TrainerCallback):
+    """Memory and load of this rank's GPU at the end of every training step; evaluation is left out."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float, float, float]] = []  # allocated, reserved, total (MiB), load (%)
+        self.peaks = (0.0, 0.0)  # allocated, reserved (MiB)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()
+            sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
+            self.samples.append((*(size / 2**20 for size in sizes), torch.cuda.utilization()))
+            peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
+            self.peaks = (max(self.peaks[0], peaks[0]), max(self.peaks[1], peaks[1]))
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # The logits of an evaluation batch may need more memory than training does.
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    def summary(self) -> dict[str, Any]:
+        """Figures over the samples of all ranks; zeros count. Null without a GPU. Collective: call it on every rank."""
+        ranks = gather_objects((self.samples, self.peaks))
+        samples = [sample for rank_samples, _ in ranks for sample in rank_samples]
+        if not samples:
+            names = ("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB", "avg_gpu_util_%", "std_gpu_util_%")
+            return dict.fromkeys((*names, "peak_mem_alloc_mib", "peak_mem_reserved_mib"))
+        allocated, reserved, total, load = zip(*samples, strict=True)
+        return {
+            "avg_mem_alloc_MB": statistics.fmean(allocated),
+            "avg_mem_reserved_MB": statistics.fmean(reserved),
+            "avg_mem_total_MB": statistics.fmean(total),
+            "avg_gpu_util_%": statistics.fmean(load),
+            "std_gpu_util_%": statistics.pstdev(load),
+            "peak_mem_alloc_mib": max(rank_peaks[0] for _, rank_peaks in ranks),
+            "peak_mem_reserved_mib": max(rank_peaks[1] for _, rank_peaks in ranks),
+        }

@@ -1,0 +1,21 @@
+"""One exception for everything a participant can put right: it is shown as one line, without a traceback."""
+
+import os
+import sys
+from types import TracebackType
+
+
+class WorkshopError(Exception):
+    """A mistake in the input. The message names the file, line or variable, what was found and what is expected."""
+
+
+def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Print a WorkshopError as `error: …` (in a multi-process job with the rank), anything else as Python does."""
+    if not issubclass(kind, WorkshopError):
+        return sys.__excepthook__(kind, error, traceback)
+    rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    print(f"error{rank}: {error}", file=sys.stderr)
+    return None
+
+
+sys.excepthook = _show

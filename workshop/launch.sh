@@ -1,0 +1,93 @@
+# What the launchers share; sourced by a .slurm from its exercise folder, under sbatch or plain bash.
+#
+#   start_run [CONFIG]     environment, run folder, rendezvous, run.json
+#   single_gpu             refuse more than one GPU
+#   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
+#
+# GPUS_PER_NODE (default: what SLURM gave, else 1) is the number of training processes without SLURM.
+
+EXERCISE_DIR=$PWD
+REPO=$(dirname "$PWD")
+export EXERCISE_DIR REPO
+
+die() { echo "error: $*" >&2; exit 1; }
+
+activate_python() {
+    if [ -n "${CONDA_SH_PATH:-}" ]; then
+        [ -f "$CONDA_SH_PATH" ] || die "CONDA_SH_PATH='$CONDA_SH_PATH': no such file; expected conda's etc/profile.d/conda.sh"
+        source "$CONDA_SH_PATH"
+        conda activate "${CONDA_ENV:?is empty although CONDA_SH_PATH is set}" || die "CONDA_ENV='$CONDA_ENV': cannot activate it"
+    elif [ -x "$REPO/.venv/bin/python" ]; then
+        PATH=$REPO/.venv/bin:$PATH
+    fi
+    command -v python >/dev/null || die "no python on PATH; run \`make quickstart\` once, or set CONDA_SH_PATH and CONDA_ENV"
+}
+
+# The first node of the job hosts the rendezvous. The port follows from the job id, so two jobs on one node cannot meet.
+rendezvous() {
+    NNODES=${SLURM_NNODES:-1}
+    NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
+    MASTER_ADDR=localhost
+    [ "$NNODES" -gt 1 ] && MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
+    export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT
+}
+
+# The launcher works in the exercise's folder; a relative path means where the participant stood.
+relative_to_submission() {
+    local name from=${SLURM_SUBMIT_DIR:-$OLDPWD}
+    for name in "$@"; do
+        [ -n "${!name:-}" ] && [ -e "$from/${!name}" ] && export "$name=$(realpath "$from/${!name}")"
+    done
+}
+
+start_run() {
+    CONFIG=${1:-}
+    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR CONFIG
+    # Site settings first, then the exercise's; a variable that is already set wins over both.
+    [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
+    source ./env_vars.sh
+    activate_python
+    export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
+    rendezvous
+    # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
+    [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}
+    # A progress bar in a log file: one line every ten seconds is enough.
+    [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
+    RUN_DIR=$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}
+    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && RUN_DIR+=-r$SLURM_RESTART_COUNT
+    mkdir -p "$RUN_DIR" && [ -w "$RUN_DIR" ] || die "LOG_DIR='$LOG_DIR': cannot write there; expected a folder you may write to"
+    RUN_DIR=$(cd "$RUN_DIR" && pwd)
+    export RUN_DIR
+    : > "$RUN_DIR/train.out"
+    echo "run folder: $RUN_DIR"
+}
+
+# For exercises without parallelism: more than one process would be several trainings in one run folder.
+single_gpu() {
+    [ "$((NNODES * NPROC_PER_NODE))" = 1 ] ||
+        die "$(basename "$EXERCISE_DIR") trains on one GPU, but this job has $NNODES node(s) x $NPROC_PER_NODE GPU(s);" \
+            "expected --nodes=1 --gpus-per-node=1"
+}
+
+launch() {
+    python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
+    local received="" code viewer
+    local command=("$REPO/workshop/with_loggers.sh" "$@")
+    [ "$NNODES" -gt 1 ] && command=(srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 "${command[@]}")
+    "$REPO/workshop/tie.sh" TERM "${command[@]}" >> "$RUN_DIR/train.out" 2>&1 &
+    local training=$!
+    trap 'received=TERM; kill -TERM $training 2>/dev/null' TERM
+    trap 'received=INT; kill -TERM $training 2>/dev/null' INT
+    tail -n +1 -f --pid=$training "$RUN_DIR/train.out" &
+    viewer=$!
+    # `wait` returns early when a signal arrives; the training then still has to end.
+    wait $training; code=$?
+    while kill -0 $training 2>/dev/null; do wait $training; code=$?; done
+    wait $viewer 2>/dev/null
+    trap '' TERM INT
+    python -m workshop.run_record end "$RUN_DIR" "$code" "$received"
+    echo "evidence: $RUN_DIR"
+    echo "next: python -m tools fill $(basename "$EXERCISE_DIR")"
+    exit "$code"
+}

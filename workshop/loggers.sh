@@ -1,0 +1,34 @@
+#!/bin/bash
+# loggers.sh PID: logs this node's memory into $RUN_DIR once a second until process PID ends, or until this script is told to.
+#   gpu_memory.csv   nvidia-smi, the GPUs of this job
+#   cpu_memory.txt   psrecord: resident memory of PID and its children, added up
+#   cpu_pss.txt      memory_logger: the same with shared pages counted once, every five seconds
+# On several nodes each file carries the node's name.
+
+here=$(dirname "$0")
+suffix=""
+[ "${NNODES:-1}" -gt 1 ] && suffix=-$(hostname -s)
+loggers=()
+
+if command -v nvidia-smi >/dev/null; then
+    devices=()
+    [ -n "${CUDA_VISIBLE_DEVICES:-}" ] && devices=(-i "$CUDA_VISIBLE_DEVICES")
+    fields=timestamp,index,name,memory.used,memory.total,utilization.gpu
+    "$here/tie.sh" KILL nvidia-smi --query-gpu=$fields --format=csv -lms 1000 "${devices[@]}" > "$RUN_DIR/gpu_memory$suffix.csv" &
+    loggers+=($!)
+else
+    echo "warning: nvidia-smi not found: no GPU memory log"
+fi
+if command -v psrecord >/dev/null; then
+    "$here/tie.sh" KILL psrecord "$1" --include-children --interval 1 --log "$RUN_DIR/cpu_memory$suffix.txt" >/dev/null 2>&1 &
+    loggers+=($!)
+else
+    echo "warning: psrecord not found: no CPU memory log (pip install -r requirements.txt)"
+fi
+"$here/tie.sh" KILL python -m workshop.memory_logger "$1" "$RUN_DIR/cpu_pss$suffix.txt" &
+loggers+=($!)
+
+trap 'kill "${loggers[@]}" 2>/dev/null' EXIT
+trap exit TERM
+"$here/tie.sh" KILL tail -f --pid="$1" /dev/null &
+wait $!

@@ -1,0 +1,100 @@
+"""Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+SAMPLE = Path(__file__).parent / "sample"
+
+
+def _bloom(hidden: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
+    return "bloom", {"vocab_size": 250880, "hidden_size": hidden, "n_layer": layers, "n_head": heads}
+
+
+# Model type and the sizes that differ from its configuration's defaults; sources: the models' config.json on the hub.
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bloom-560m": _bloom(1024, 24, 16),
+    "bloom-1b1": _bloom(1536, 24, 16),
+    "bloom-1b7": _bloom(2048, 24, 16),
+    "bloom-3b": _bloom(2560, 30, 32),
+    "bloom-7b1": _bloom(4096, 30, 32),
+    "gpt2": ("gpt2", {}),
+    "llama-2-7b": ("llama", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
+    "tiny": ("bloom", {"vocab_size": 1024, "hidden_size": 64, "n_layer": 2, "n_head": 4}),
+}
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head."""
+
+    parameters: int
+    blocks: int
+    embedding: int
+
+
+def short_name(model_name: str) -> str:
+    """`bigscience/bloom-560m` -> `bloom-560m`; a folder -> its last part."""
+    return model_name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def shape_config(model_name: str) -> Any:
+    """The configuration of a known shape. Raises WorkshopError listing the known ones."""
+    name = short_name(model_name)
+    if name not in SHAPES:
+        known = ", ".join(SHAPES)
+        raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: expected a shape out of {known}")
+    model_type, sizes = SHAPES[name]
+    return AutoConfig.for_model(model_type, **sizes)
+
+
+def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
+    """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
+
+    Call it after `training_arguments`: with ZeRO-3 the library then builds every layer already sharded. `options` go to
+    from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
+    """
+    torch.manual_seed(settings.seed)
+    if settings.model_init == "random":
+        config = shape_config(settings.model_name)
+        # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
+        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **options)
+    else:
+        try:
+            # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
+            model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=torch.float32, **options)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise WorkshopError(
+                f"MODEL_NAME='{settings.model_name}': cannot load the model ({reason}); expected a hub name, a folder "
+                "with a saved model, or MODEL_INIT=random with a known shape. Without network on the compute nodes, "
+                "run `python -m workshop.prefetch` on a login node first"
+            ) from error
+    for config in (model.config, model.generation_config):
+        config.pad_token_id = tokenizer.pad_token_id
+        config.bos_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
+    if len(tokenizer) > model.config.vocab_size:
+        raise WorkshopError(
+            f"TOKENIZER_NAME='{settings.tokenizer_name}' has {len(tokenizer)} entries, the model's vocabulary only "
+            f"{model.config.vocab_size}: expected a tokenizer that fits {settings.model_name}"
+        )
+    return model
+
+
+def model_size(model: torch.nn.Module) -> ModelSize:
+    """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size."""
+
+    def count(module: torch.nn.Module) -> int:
+        return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
+
+    blocks = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    return ModelSize(count(model), count(blocks), count(model.get_input_embeddings()))

@@ -1,0 +1,146 @@
+"""run.json: what ran and how it ended. The launcher opens and closes it, the training's rank 0 adds what only it knows.
+
+Needs nothing but the standard library, so that the launcher can record a run whose Python packages are broken.
+
+    python -m workshop.run_record begin RUN_DIR EXERCISE CONFIG -- COMMAND...
+    python -m workshop.run_record end RUN_DIR EXIT_CODE [SIGNAL]
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# An OOM anywhere in the output decides: on one rank it makes the others fail with a network timeout later.
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: can't allocate memory|^MemoryError"
+    r"|oom.kill event|Out Of Memory"  # what SLURM says
+)
+ERROR = re.compile(r"^error(?: \(rank \d+\))?: |^(?:\w+\.)*\w*(?:Error|Exception)\b")
+# Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
+SLURM_REASONS = (
+    ("timeout", re.compile(r"\bReason=TimeLimit\b")),
+    ("preempted", re.compile(r"\bPreemptTime=\d")),
+    ("oom", re.compile(r"\b(?:Reason|JobState)=(?:OutOfMemory|OUT_OF_MEMORY)\b")),
+)
+
+
+def update_run_record(run_dir: Path, **facts: Any) -> None:
+    """Add `facts` to run.json. The file is replaced as a whole, so a reader never sees half of it."""
+    path = run_dir / "run.json"
+    record = json.loads(path.read_text()) if path.exists() else {}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(record | facts, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def first_cause(output: Path) -> tuple[str, str] | None:
+    """State and text of the line in `output` that names the cause of a failure, or None."""
+    if not output.exists():
+        return None
+    error = None
+    with output.open(errors="replace") as lines:
+        for raw in lines:
+            # torchrun and srun put `[rank0]: ` or `0: ` in front of each line
+            line = re.sub(r"^(?:\[\w+\]:|\d+:)\s?", "", raw.rstrip("\n").rsplit("\r", 1)[-1])
+            if OUT_OF_MEMORY.search(line):
+                return "oom", line.strip()[:500]
+            if not error and ERROR.search(line):
+                error = "failed", line.strip()[:500]
+    return error
+
+
+def cgroup_oom_kills() -> int:
+    """Processes the kernel killed in this job's control group (v2 or v1) for its memory limit; 0 where unknown."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        root = {"": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup/memory"}.get(controllers)
+        for name in ("memory.events", "memory.oom_control"):
+            path = Path(f"{root}{group}") / name
+            if root and path.exists():
+                kills = re.search(r"^oom_kill (\d+)", path.read_text(), re.MULTILINE)
+                if kills and int(kills[1]):
+                    return int(kills[1])
+    return 0
+
+
+def slurm_state() -> str | None:
+    """Why SLURM is ending this job, which it writes down before it sends the signal; None: it does not say."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job:
+        return None
+    answer = subprocess.run(["scontrol", "show", "job", job, "--oneliner"], capture_output=True, text=True, check=False)
+    return next((state for state, reason in SLURM_REASONS if reason.search(answer.stdout)), None)
+
+
+def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
+    """State and reason of a training that ended with `exit_code` after the launcher received `signal` (or none)."""
+    if exit_code == 0:
+        return "completed", ""
+    if signal:
+        return slurm_state() or "cancelled", f"the launcher received SIG{signal}"
+    cause = first_cause(output)
+    if cause and cause[0] == "oom":
+        return cause
+    if exit_code == 137:
+        kills = cgroup_oom_kills()
+        if kills or slurm_state() == "oom":
+            return "oom", f"the kernel killed {kills or 'some'} process(es) of the job for its memory limit"
+        return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
+    return cause or ("failed", f"exit code {exit_code} without an error message in train.out")
+
+
+def git(*arguments: str) -> str | None:
+    """Output of a git command in this checkout, or None outside one."""
+    answer = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), *arguments], capture_output=True, text=True, check=False
+    )
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None:
+    diff = git("diff", "HEAD")
+    commit = git("rev-parse", "HEAD")
+    if diff:
+        (run_dir / "code.diff").write_text(diff)
+    update_run_record(
+        run_dir,
+        exercise=exercise,
+        experiment=os.environ["EXPERIMENT_NAME"],
+        config=Path(config).stem if config else None,
+        command=command,
+        host=socket.gethostname(),
+        nodes=int(os.environ.get("NNODES", "1")),
+        gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
+        emulated_nodes=os.environ.get("EMULATED_NODES", "") == "1",
+        slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        git_commit=commit.strip() if commit else None,
+        git_dirty=bool(diff) if commit else None,
+        start_time=datetime.now(UTC).isoformat(timespec="seconds"),
+        state="running",
+    )
+
+
+def end(run_dir: Path, exit_code: int, signal: str) -> None:
+    state, reason = outcome(exit_code, signal, run_dir / "train.out")
+    end_time = datetime.now(UTC).isoformat(timespec="seconds")
+    update_run_record(run_dir, state=state, exit_code=exit_code, reason=reason, end_time=end_time)
+    print(f"{state}{': ' + reason if reason else ''}")
+
+
+def main() -> None:
+    verb, run_dir, *rest = sys.argv[1:]
+    if verb == "begin":
+        exercise, config, _, *command = rest
+        begin(Path(run_dir), exercise, config, command)
+    else:
+        end(Path(run_dir), int(rest[0]), rest[1] if len(rest) > 1 else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""From settings to the Hugging Face Trainer, and from a trained model to the evidence a run leaves."""
+
+import json
+import math
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+
+from workshop.callbacks import (
+    MeasuredTrainer,
+    ProgressLine,
+    StepRecorder,
+    TrainSpeedCallback,
+    UtilisationCallback,
+    gather_objects,
+)
+from workshop.encoding import PaddingCollator, encode_all
+from workshop.generation import answer_questions
+from workshop.models import model_size, short_name
+from workshop.run_record import update_run_record
+from workshop.settings import Settings
+from workshop.squad import Example, split_examples
+from workshop.squad_metric import score
+
+
+@dataclass(frozen=True)
+class Data:
+    """Encoded examples for the Trainer, and the evaluation examples as text for exact match and F1."""
+
+    train: list[dict[str, list[int]]]
+    evaluation: list[dict[str, list[int]]]
+    examples: list[Example]
+    collator: PaddingCollator
+
+
+def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
+    """The first TRAIN_SIZE training and EVAL_SIZE evaluation examples, prompt and padding masked out of the loss."""
+    train, evaluation = split_examples(
+        settings.dataset, settings.train_size, settings.eval_size, eval_dataset=settings.eval_dataset
+    )
+    pad_to = settings.max_length if settings.padding == "max_length" else None
+    return Data(
+        train=encode_all(train, tokenizer, settings.max_length, settings.labels),
+        evaluation=encode_all(evaluation, tokenizer, settings.max_length, settings.labels),
+        examples=evaluation,
+        collator=PaddingCollator(tokenizer.pad_token_id, pad_to),
+    )
+
+
+def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
+    """The Trainer's arguments that all exercises share; `chapter` adds what an exercise is about."""
+    update_run_record(settings.run_dir, settings=settings.as_record())  # before anything can run out of memory
+    gpu = torch.cuda.is_available()
+    if settings.fp16 and not gpu:
+        print("warning: FP16=true needs a GPU and there is none; training in fp32")
+    if settings.gradient_checkpointing:
+        chapter["gradient_checkpointing"] = True
+    return TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        logging_strategy="steps",
+        logging_steps=1,
+        disable_tqdm=True,  # train.out is a file: ProgressLine says where the training stands
+        report_to=settings.report_to if settings.wandb_mode != "disabled" else "none",
+        run_name=settings.run_dir.name,
+        **chapter,
+    )
+
+
+class RunRecorder(TrainerCallback):
+    """Tells run.json what is about to run, as soon as the Trainer knows it."""
+
+    def __init__(self, settings: Settings, data: Data) -> None:
+        self.settings = settings
+        self.data = data
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+        if not state.is_world_process_zero:
+            return
+        settings, size = self.settings, model_size(model)
+        batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        facts = {
+            "world_size": args.world_size,
+            "model": {
+                "name": short_name(settings.model_name),
+                "parameters": size.parameters,
+                "block_parameters": size.blocks,
+                "embedding_parameters": size.embedding,
+            },
+            "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
+            "device": args.device.type,
+            "gpu_names": [name for name in gpu_names if name],
+            "train_examples": len(self.data.train),
+            "eval_examples": len(self.data.evaluation),
+            "steps_per_epoch": math.ceil(len(self.data.train) / batch),
+            "versions": versions(),
+        }
+        update_run_record(settings.run_dir, **facts)
+        print(
+            f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
+            f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on {args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
+            f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
+            f"{facts['steps_per_epoch']} steps per epoch"
+        )
+
+
+def versions() -> dict[str, str | None]:
+    """Of what decides speed and results; null for a package that is not installed."""
+
+    def installed(package: str) -> str | None:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    packages = ("torch", "transformers", "accelerate", "deepspeed")
+    return {
+        "python": platform.python_version(),
+        **{package: installed(package) for package in packages},
+        "cuda": torch.version.cuda,
+    }
+
+
+def build_trainer(
+    settings: Settings,
+    model: torch.nn.Module,
+    arguments: TrainingArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data,
+) -> MeasuredTrainer:
+    """The Trainer with the workshop's measurements attached."""
+    recorder = StepRecorder(settings.run_dir / "steps.csv")
+    trainer = MeasuredTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=[
+            RunRecorder(settings, data),
+            recorder,
+            ProgressLine(),
+            TrainSpeedCallback(recorder),
+            UtilisationCallback(),
+        ],
+    )
+    recorder.attach(trainer)
+    return trainer
+
+
+def _callback(trainer: MeasuredTrainer, kind: type) -> Any:
+    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+
+
+def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
+    """Write summary.json, save the final model (gathered, by one rank), answer the questions. Runs on every rank."""
+    history = trainer.state.log_history
+    final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
+    fixed_length = settings.max_length if settings.padding == "max_length" else None
+    summary = {
+        "train_runtime_s": final["train_runtime"],
+        "train_loss": final["train_loss"],
+        "train_samples_per_second": final["train_samples_per_second"],
+        "train_steps_per_second": final["train_steps_per_second"],
+        "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
+        "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
+        **_callback(trainer, TrainSpeedCallback).summary(fixed_length),
+        **_callback(trainer, UtilisationCallback).summary(),
+    }
+    write_summary(settings, trainer, summary)
+    if settings.save != "no":
+        trainer.save_model()  # gathers sharded weights on all ranks, writes on one; the tokenizer goes with it
+    if settings.generate_size:
+        examples = data.examples[: settings.generate_size]
+        answers = answer_questions(
+            trainer.model_wrapped,
+            trainer.processing_class,
+            examples,
+            max_length=settings.max_length,
+            batch_size=settings.eval_batch_size or settings.batch_size,
+            max_new_tokens=settings.max_new_tokens,
+            rank=trainer.args.process_index,
+            world_size=trainer.args.world_size,
+            synced=trainer.args.world_size > 1,
+        )
+        scores = score(examples, answers)
+        summary |= {"exact_match": scores["exact_match"], "f1": scores["f1"], "generated_examples": len(examples)}
+        write_summary(settings, trainer, summary)
+    if trainer.is_world_process_zero():
+        print(json.dumps(summary, indent=2))
+
+
+def write_summary(settings: Settings, trainer: MeasuredTrainer, summary: dict[str, Any]) -> None:
+    """Written before the slow last steps too: a job that is cut off there keeps its training figures."""
+    if trainer.is_world_process_zero():
+        (settings.run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
