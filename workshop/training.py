@@ -53,13 +53,12 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 
 def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
     """The Trainer's arguments that all exercises share; `chapter` adds what an exercise is about."""
-    update_run_record(settings.run_dir, settings=settings.as_record())  # before anything can run out of memory
     gpu = torch.cuda.is_available()
     if settings.fp16 and not gpu:
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
     if settings.gradient_checkpointing:
         chapter["gradient_checkpointing"] = True
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(settings.output_path),
         num_train_epochs=settings.num_epochs,
         max_steps=settings.max_steps or -1,
@@ -82,6 +81,9 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         run_name=settings.run_dir.name,
         **chapter,
     )
+    if arguments.process_index == 0:  # now, so that a run which cannot even hold its model is known by its settings
+        update_run_record(settings.run_dir, settings=settings.as_record())
+    return arguments
 
 
 class RunRecorder(TrainerCallback):
@@ -116,7 +118,8 @@ class RunRecorder(TrainerCallback):
         update_run_record(settings.run_dir, **facts)
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-            f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on {args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
+            f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "
+            f"{args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
             f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
             f"{facts['steps_per_epoch']} steps per epoch"
         )
