@@ -29,6 +29,10 @@ rendezvous() {
     NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
     MASTER_ADDR=localhost
     [ "$NNODES" -gt 1 ] && MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    local gpus
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$gpus" -eq 0 ] || [ "$NPROC_PER_NODE" -le "$gpus" ] ||
+        die "GPUS_PER_NODE=$NPROC_PER_NODE, but this node has $gpus GPU(s); expected at most $gpus"
     MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT
 }
@@ -44,12 +48,17 @@ relative_to_submission() {
 start_run() {
     CONFIG=${1:-}
     relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR CONFIG
+    if [ -n "$CONFIG" ]; then
+        [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
+        CONFIG=$(realpath "$CONFIG")
+    fi
+    export CONFIG
     # Site settings first, then the exercise's; a variable that is already set wins over both.
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
+    rendezvous
     source ./env_vars.sh
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
-    rendezvous
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}
     # A progress bar in a log file: one line every ten seconds is enough.
@@ -60,6 +69,7 @@ start_run() {
     RUN_DIR=$(cd "$RUN_DIR" && pwd)
     export RUN_DIR
     : > "$RUN_DIR/train.out"
+    [ "$NNODES" -gt 1 ] && scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$NPROC_PER_NODE/" > "$RUN_DIR/hostfile"
     echo "run folder: $RUN_DIR"
 }
 

@@ -67,6 +67,7 @@ class Settings:
     run_dir: Path = setting(Path)
     experiment_name: str = setting()
     output_dir: Path = setting(Path)  # relative to run_dir
+    config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
 
     # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.
     model_name: str = setting()

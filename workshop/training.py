@@ -18,6 +18,7 @@ from workshop.callbacks import (
     UtilisationCallback,
     gather_objects,
 )
+from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
 from workshop.generation import answer_questions
 from workshop.models import model_size, short_name
@@ -81,6 +82,8 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         run_name=settings.run_dir.name,
         **chapter,
     )
+    if arguments.deepspeed and not gpu:
+        connect_cpu_ranks()
     if arguments.process_index == 0:  # now, so that a run which cannot even hold its model is known by its settings
         update_run_record(settings.run_dir, settings=settings.as_record())
     return arguments
