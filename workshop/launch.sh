@@ -2,9 +2,15 @@
 #
 #   start_run [CONFIG]     environment, run folder, rendezvous, run.json
 #   single_gpu             refuse more than one GPU
+#   torchrun_options       what torchrun must know to make one world of all nodes' processes
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
+# and what `launch` consists of, for a job with a step before the training (custom_model/fabric.sh):
+#   begin_run COMMAND...   run.json
+#   attend COMMAND...      run one step, its output shown and kept, signals passed on; its exit code
+#   end_run CODE           record the outcome and exit
 #
-# GPUS_PER_NODE (default: what SLURM gave, else 1) is the number of training processes without SLURM.
+# Without SLURM, GPUS_PER_NODE (default 1) is the number of training processes, and EMULATED_NODES=2 lets this host play
+# two nodes: each has GPUS_PER_NODE GPUs and a launcher of its own, and NCCL takes the network from one to the other.
 
 EXERCISE_DIR=$PWD
 REPO=$(dirname "$PWD")
@@ -25,14 +31,24 @@ activate_python() {
 
 # The first node of the job hosts the rendezvous. The port follows from the job id, so two jobs on one node cannot meet.
 rendezvous() {
-    NNODES=${SLURM_NNODES:-1}
+    NNODES=${SLURM_NNODES:-${EMULATED_NODES:-1}}
     NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
     MASTER_ADDR=localhost
-    [ "$NNODES" -gt 1 ] && MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    ON_NODES=()   # what starts a command on every node
+    EMULATION=()  # and then on every emulated one
+    if [ -n "${SLURM_JOB_ID:-}" ] && [ "$NNODES" -gt 1 ]; then
+        MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+        ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1)
+    elif [ "$NNODES" -gt 1 ]; then
+        EMULATION=("$REPO/workshop/emulated_nodes.sh")
+    fi
     local gpus
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    [ "$gpus" -eq 0 ] || [ "$NPROC_PER_NODE" -le "$gpus" ] ||
-        die "GPUS_PER_NODE=$NPROC_PER_NODE, but this node has $gpus GPU(s); expected at most $gpus"
+    GPUS_HERE=$NPROC_PER_NODE
+    [ ${#EMULATION[@]} -eq 0 ] || GPUS_HERE=$((NNODES * NPROC_PER_NODE))
+    [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
+        die "GPUS_PER_NODE=$NPROC_PER_NODE${EMULATION:+ on $NNODES emulated nodes}, but this node has $gpus GPU(s);" \
+            "expected at most $gpus in all"
     MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT
 }
@@ -60,7 +76,7 @@ start_run() {
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
-    [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}
+    [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
     RUN_DIR=$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}
@@ -69,7 +85,7 @@ start_run() {
     RUN_DIR=$(cd "$RUN_DIR" && pwd)
     export RUN_DIR
     : > "$RUN_DIR/train.out"
-    [ "$NNODES" -gt 1 ] && scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$NPROC_PER_NODE/" > "$RUN_DIR/hostfile"
+    [ ${#ON_NODES[@]} -gt 0 ] && scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$NPROC_PER_NODE/" > "$RUN_DIR/hostfile"
     echo "run folder: $RUN_DIR"
 }
 
@@ -80,24 +96,43 @@ single_gpu() {
             "expected --nodes=1 --gpus-per-node=1"
 }
 
-launch() {
+# One launcher per node, which find each other at the first node's; the id keeps two jobs' worlds apart.
+torchrun_options() {
+    echo "--nnodes=$NNODES --nproc-per-node=$NPROC_PER_NODE --rdzv-backend=c10d" \
+        "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=${SLURM_JOB_ID:-$$}"
+}
+
+begin_run() {
     python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
-    local received="" code viewer
-    local command=("$REPO/workshop/with_loggers.sh" "$@")
-    [ "$NNODES" -gt 1 ] && command=(srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 "${command[@]}")
-    "$REPO/workshop/tie.sh" TERM "${command[@]}" >> "$RUN_DIR/train.out" 2>&1 &
-    local training=$!
-    trap 'received=TERM; kill -TERM $training 2>/dev/null' TERM
-    trap 'received=INT; kill -TERM $training 2>/dev/null' INT
-    tail -n +1 -f --pid=$training "$RUN_DIR/train.out" &
+    RECEIVED=""
+}
+
+attend() {
+    local code viewer shown
+    shown=$(wc -c < "$RUN_DIR/train.out")
+    "$REPO/workshop/tie.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
+    local step=$!
+    trap 'RECEIVED=TERM; kill -TERM $step 2>/dev/null' TERM
+    trap 'RECEIVED=INT; kill -TERM $step 2>/dev/null' INT
+    tail -c +$((shown + 1)) -f --pid=$step "$RUN_DIR/train.out" &
     viewer=$!
-    # `wait` returns early when a signal arrives; the training then still has to end.
-    wait $training; code=$?
-    while kill -0 $training 2>/dev/null; do wait $training; code=$?; done
+    # `wait` returns early when a signal arrives; the step then still has to end.
+    wait $step; code=$?
+    while kill -0 $step 2>/dev/null; do wait $step; code=$?; done
     wait $viewer 2>/dev/null
     trap '' TERM INT
-    python -m workshop.run_record end "$RUN_DIR" "$code" "$received"
+    return $code
+}
+
+end_run() {
+    python -m workshop.run_record end "$RUN_DIR" "$1" "$RECEIVED"
     echo "evidence: $RUN_DIR"
     echo "next: python -m tools fill $(basename "$EXERCISE_DIR")"
-    exit "$code"
+    exit "$1"
+}
+
+launch() {
+    begin_run "$@"
+    attend "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
+    end_run $?
 }

@@ -78,6 +78,12 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
                 "with a saved model, or MODEL_INIT=random with a known shape. Without network on the compute nodes, "
                 "run `python -m workshop.prefetch` on a login node first"
             ) from error
+    fit_to_tokenizer(model, tokenizer, settings)
+    return model
+
+
+def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:
+    """Give the model the tokenizer's special tokens. Raises WorkshopError if its vocabulary is too small."""
     for config in (model.config, model.generation_config):
         config.pad_token_id = tokenizer.pad_token_id
         config.bos_token_id = tokenizer.bos_token_id
@@ -87,7 +93,6 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
             f"TOKENIZER_NAME='{settings.tokenizer_name}' has {len(tokenizer)} entries, the model's vocabulary only "
             f"{model.config.vocab_size}: expected a tokenizer that fits {settings.model_name}"
         )
-    return model
 
 
 def model_size(model: torch.nn.Module) -> ModelSize:

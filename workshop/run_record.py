@@ -117,7 +117,7 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         host=socket.gethostname(),
         nodes=int(os.environ.get("NNODES", "1")),
         gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
-        emulated_nodes=os.environ.get("EMULATED_NODES", "") == "1",
+        emulated_nodes="SLURM_JOB_ID" not in os.environ and os.environ.get("EMULATED_NODES", "1") != "1",
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
         git_commit=commit.strip() if commit else None,
         git_dirty=bool(diff) if commit else None,

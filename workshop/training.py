@@ -118,6 +118,10 @@ class RunRecorder(TrainerCallback):
             "steps_per_epoch": math.ceil(len(self.data.train) / batch),
             "versions": versions(),
         }
+        if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+            tokens = args.train_batch_size * args.gradient_accumulation_steps * settings.max_length
+            facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
+            facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
         update_run_record(settings.run_dir, **facts)
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
@@ -126,6 +130,11 @@ class RunRecorder(TrainerCallback):
             f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
             f"{facts['steps_per_epoch']} steps per epoch"
         )
+        if "flops_per_gpu_per_step" in facts:
+            print(
+                f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+                f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
+            )
 
 
 def versions() -> dict[str, str | None]:

@@ -1,0 +1,215 @@
+"""SimpleGPTModel: a decoder-only transformer in one file, to be read from top to bottom.
+
+It is a Hugging Face model (PreTrainedModel, GenerationMixin), so the Trainer, save_pretrained, from_pretrained and
+generate work as for BLOOM. Older material circulates a version without positions, which ignores the attention mask and
+the variable VOCAB_SIZE, in six copies (erratum K9); this is the one file of it here.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationMixin,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import CausalLMOutput
+
+from custom_model.flops import Shapes
+from custom_model.settings import MODEL_NAME, CustomSettings
+from workshop.models import fit_to_tokenizer
+
+
+class SimpleGPTConfig(PreTrainedConfig):
+    """Sizes; `seq_length` is the number of positions the model has an embedding for."""
+
+    model_type = MODEL_NAME
+    attribute_map = {"num_hidden_layers": "num_layers", "num_attention_heads": "num_heads"}  # noqa: RUF012 as the library
+
+    def __init__(
+        self,
+        vocab_size: int = 50_000,
+        hidden_size: int = 2048,
+        num_layers: int = 3,
+        num_heads: int = 16,
+        ff_dim: int = 8192,
+        seq_length: int = 512,
+        initializer_range: float = 0.02,
+        **options: Any,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.seq_length = seq_length
+        self.initializer_range = initializer_range
+        super().__init__(**options)
+
+
+class StreamOutput(nn.Linear):
+    """A linear layer whose output is added to the stream; it only starts with smaller weights."""
+
+
+class SelfAttention(nn.Module):
+    """Every position looks at itself and at the real tokens before it."""
+
+    def __init__(self, config: SimpleGPTConfig) -> None:
+        super().__init__()
+        self.heads = config.num_heads
+        self.queries_keys_values = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = StreamOutput(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """hidden [batch, length, hidden]; visible [batch, 1, length, length], true where a query may see a key."""
+        batch, length, size = hidden.shape
+        parts = self.queries_keys_values(hidden).view(batch, length, 3, self.heads, size // self.heads)
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, length, size of a head]
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
+        return self.output(mixed.transpose(1, 2).reshape(batch, length, size))
+
+
+class SimpleGPTBlock(GradientCheckpointingLayer):
+    """Attention, then a feed-forward network; each adds to the stream what it computes from its normalised copy.
+
+    This is the unit that FSDP shards and gathers. (Its base class is nn.Module with gradient checkpointing.)
+    """
+
+    def __init__(self, config: SimpleGPTConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size)
+        self.attention = SelfAttention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.expand = nn.Linear(config.hidden_size, config.ff_dim)
+        self.contract = StreamOutput(config.ff_dim, config.hidden_size)
+
+    def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """[batch, length, hidden] to the same shape."""
+        hidden = hidden + self.attention(self.attention_norm(hidden), visible)
+        return hidden + self.contract(functional.gelu(self.expand(self.feed_forward_norm(hidden))))
+
+
+class SimpleGPTModel(PreTrainedModel, GenerationMixin):
+    """Token and position embeddings, pre-norm causal blocks, and the token embedding once more as the head."""
+
+    config_class = SimpleGPTConfig
+    _no_split_modules = ("SimpleGPTBlock",)
+    supports_gradient_checkpointing = True
+
+    def __init__(self, config: SimpleGPTConfig) -> None:
+        super().__init__(config)
+        self.loss_type = "ForCausalLM"  # the library's loss: shifted by one, in fp32, -100 left out
+        self.token_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embedding = nn.Embedding(config.seq_length, config.hidden_size)
+        self.blocks = nn.ModuleList(SimpleGPTBlock(config) for _ in range(config.num_layers))
+        self.final_norm = nn.LayerNorm(config.hidden_size)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Normal with a standard deviation of 0.02, smaller where 2L outputs add up in the stream (as GPT-2)."""
+        std = self.config.initializer_range
+        if isinstance(module, StreamOutput):
+            std /= math.sqrt(2 * self.config.num_layers)
+        if isinstance(module, nn.Linear | nn.Embedding):
+            init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear):
+            init.zeros_(module.bias)
+        if isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.token_embedding
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.token_embedding = value
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **options: Any,
+    ) -> CausalLMOutput:
+        """Logits [batch, length, vocabulary] and, with labels, the loss; all arguments are [batch, length].
+
+        `attention_mask` is 0 at padding, on either side. `options` is what the Trainer and generate also pass; the
+        loss uses `num_items_in_batch` of it.
+        """
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        hidden = self.token_embedding(input_ids) + self.position_embedding(positions(attention_mask))
+        visible = visible_keys(attention_mask)
+        for block in self.blocks:
+            hidden = block(hidden, visible)
+        # The tied head is the embedding's matrix used a second time; there is no second parameter that FSDP could put
+        # into another unit.
+        logits = functional.linear(self.final_norm(hidden), self.token_embedding.weight)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits=logits,
+                labels=labels,
+                vocab_size=self.config.vocab_size,
+                num_items_in_batch=options.get("num_items_in_batch"),
+            )
+        return CausalLMOutput(loss=loss, logits=logits)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """The whole text for every new token: without a cache of keys and values: slower, but nothing to explain."""
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def flops_per_token(self, length: int) -> int:
+        """Forward and backward FLOPs per token in sequences of `length` tokens; see flops.py."""
+        config = self.config
+        shapes = Shapes(config.hidden_size, config.ff_dim, config.vocab_size, length)
+        return shapes.flops_per_token(config.num_layers)
+
+
+def positions(attention_mask: torch.Tensor) -> torch.Tensor:
+    """0, 1, 2, … from the first real token on, [batch, length]: padding on the left must not move a text."""
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def visible_keys(attention_mask: torch.Tensor) -> torch.Tensor:
+    """[batch, 1, query, key]: true where the key is real and not after the query."""
+    length = attention_mask.shape[-1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=attention_mask.device).tril()
+    # A padding token sees itself: a softmax over nothing would be NaN.
+    itself = torch.eye(length, dtype=torch.bool, device=attention_mask.device)
+    return ((causal & attention_mask[:, None, :].bool()) | itself)[:, None]
+
+
+def build_model(settings: CustomSettings, tokenizer: PreTrainedTokenizerBase) -> SimpleGPTModel:
+    """A model with random fp32 weights in the sizes of the settings, made on the GPU where there is one.
+
+    Raises WorkshopError if the tokenizer has more entries than VOCAB_SIZE.
+    """
+    torch.manual_seed(settings.seed)
+    config = SimpleGPTConfig(
+        vocab_size=settings.vocab_size,
+        hidden_size=settings.hidden_size,
+        num_layers=settings.num_layers,
+        num_heads=settings.num_heads,
+        ff_dim=settings.ff_dim,
+        seq_length=settings.seq_length,
+    )
+    with torch.device(f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"):
+        model = SimpleGPTModel(config)
+    fit_to_tokenizer(model, tokenizer, settings)
+    return model
+
+
+# Whoever has imported this file can load a saved model without naming the class.
+AutoConfig.register(MODEL_NAME, SimpleGPTConfig)
+AutoModelForCausalLM.register(SimpleGPTConfig, SimpleGPTModel)

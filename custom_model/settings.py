@@ -1,0 +1,55 @@
+"""The settings of the workshop, and what this chapter adds to them: the model's sizes, FSDP and the fabric check."""
+
+from dataclasses import dataclass
+
+from custom_model.flops import Shapes
+from workshop.errors import WorkshopError
+from workshop.settings import Settings, _boolean, _positive, _real, setting
+
+MODEL_NAME = "simple-gpt"
+
+
+def _model_name(text: str) -> str:
+    if text not in (MODEL_NAME, "tiny"):  # tiny.env names the other chapters' small model
+        raise ValueError(text)
+    return MODEL_NAME
+
+
+_model_name.expected = f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, HIDDEN_SIZE, …"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomSettings(Settings):
+    """Settings of the custom model's runs."""
+
+    model_name: str = setting(_model_name, MODEL_NAME)
+    vocab_size: int = setting(_positive)
+    hidden_size: int = setting(_positive)
+    num_layers: int = setting(_positive)
+    num_heads: int = setting(_positive)
+    ff_dim: int = setting(_positive)
+    seq_length: int = setting(_positive)  # positions the model knows; MAX_LENGTH tokens of them are used
+
+    use_fsdp: bool = setting(_boolean)
+
+    fabric_min_gb_per_s: float = setting(_real)  # all-reduce bus bandwidth below which a job does not start
+    fabric_max_mib: int = setting(_positive)
+    fabric_iterations: int = setting(_positive)
+    fabric_warmup: int = setting(_positive)
+
+    def check(self) -> None:
+        super().check()
+        if self.hidden_size % self.num_heads:
+            raise WorkshopError(
+                f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"
+            )
+        if self.max_length > self.seq_length:
+            raise WorkshopError(
+                f"MAX_LENGTH={self.max_length}: the model has only SEQ_LENGTH={self.seq_length} positions, "
+                "expected at most as many"
+            )
+
+    @property
+    def shapes(self) -> Shapes:
+        """As trained: every sequence is padded to MAX_LENGTH."""
+        return Shapes(self.hidden_size, self.ff_dim, self.vocab_size, self.max_length)

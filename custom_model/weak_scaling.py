@@ -1,0 +1,59 @@
+"""The sizes of a weak-scaling run: `python -m custom_model.weak_scaling RULE.json GPUS` prints them for the launcher.
+
+Weak scaling keeps the work of each GPU constant while GPUs are added, so that the time of a step should not change.
+Here the model grows: the total batch stays 16 sequences, each GPU gets fewer of them and computes more layers. The
+published rule doubles the layers when the batch per GPU halves; it forgets that the head does not double with them, so
+the work falls (erratum K8).
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from custom_model.flops import Shapes
+from workshop.errors import WorkshopError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one run; `batch_size` is sequences per GPU and step, in one micro-batch."""
+
+    num_layers: int
+    batch_size: int
+
+    def flops_per_step(self, shapes: Shapes) -> int:
+        """Of one GPU."""
+        return shapes.flops_per_step(self.num_layers, self.batch_size)
+
+
+def read_rule(path: Path) -> dict[int, Sizes]:
+    """Sizes by number of GPUs. Raises WorkshopError naming the file for anything else than the expected JSON."""
+    try:
+        return {int(gpus): Sizes(**sizes) for gpus, sizes in json.loads(path.read_text())["gpus"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WorkshopError(
+            f'{path}: found {error!r}, expected {{"gpus": {{"2": {{"num_layers": 3, "batch_size": 8}}, …}}}}'
+        ) from None
+
+
+def main() -> None:
+    path, gpus = Path(sys.argv[1]), int(sys.argv[2])
+    rule = read_rule(path)
+    if gpus not in rule:
+        raise WorkshopError(f"{path}: has no sizes for {gpus} GPU(s), expected {', '.join(map(str, sorted(rule)))}")
+    names = ("HIDDEN_SIZE", "FF_DIM", "VOCAB_SIZE", "MAX_LENGTH")
+    shapes, sizes = Shapes(*(int(os.environ[name]) for name in names)), rule[gpus]
+    print(f"NUM_LAYERS={sizes.num_layers} BATCH_SIZE={sizes.batch_size} GRAD_ACC=1")
+    first = rule[min(rule)].flops_per_step(shapes)
+    work = sizes.flops_per_step(shapes)
+    print(
+        f"{path.stem} rule on {gpus} GPUs: {sizes.num_layers} layers, batch {sizes.batch_size} per GPU, "
+        f"{work / 1e12:.4g} TFLOP per GPU and step ({work / first - 1:+.1%} against {min(rule)} GPUs)",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+#!/bin/bash
+# emulated_nodes.sh COMMAND...: runs COMMAND once per emulated node, side by side on this host, each with its share of the GPUs.
+# NCCL believes every one to be another host and takes the network from one to the other, not NVLink or shared memory. The first
+# that fails ends the others; its exit code is returned.
+
+IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"
+nodes=()
+trap 'kill "${nodes[@]}" 2>/dev/null; wait' EXIT
+trap 'exit 143' TERM INT
+for ((node = 0; node < NNODES; node++)); do
+    mine=("${gpus[@]:node * NPROC_PER_NODE:NPROC_PER_NODE}")
+    CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${mine[*]}") NCCL_HOSTID=emulated-node-$node "$(dirname "$0")/tie.sh" TERM "$@" &
+    nodes+=($!)
+done
+for _ in "${nodes[@]}"; do
+    wait -n || exit
+done
