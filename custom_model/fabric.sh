@@ -30,7 +30,7 @@ nccl_tests_start() {
     if [ ${#ON_NODES[@]} -gt 0 ] && srun --mpi=list 2>&1 | grep -q pmix; then
         NCCL_TESTS_START=(srun --mpi=pmix --nodes="$NNODES" --ntasks-per-node="$NPROC_PER_NODE" --kill-on-bad-exit=1)
     elif [ "$NNODES" = 1 ] && command -v mpirun >/dev/null; then
-        NCCL_TESTS_START=(mpirun -np "$NPROC_PER_NODE" --oversubscribe)
+        NCCL_TESTS_START=(mpirun -np "$NPROC_PER_NODE")
     else
         return 1
     fi

@@ -140,6 +140,43 @@ def _change_percent(metric: Metric, sign: int) -> Callable[[Select, Where], floa
     return value
 
 
+def _in_gb(read: Callable[[Run], float | None]) -> Callable[[Run], float | None]:
+    """From MiB to GB, 10^9 bytes."""
+
+    def converted(run: Run) -> float | None:
+        figure = read(run)
+        return None if figure is None else figure * 2**20 / 1e9
+
+    return converted
+
+
+def _recorded(*keys: str, scale: float = 1.0) -> Callable[[Run], float | None]:
+    """A number of run.json, `keys` from the outside in, divided by `scale`."""
+
+    def read(run: Run) -> float | None:
+        found: Any = run.record
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        return None if found is None else found / scale
+
+    return read
+
+
+def _allreduce(run: Run) -> float | None:
+    if run.fabric is None:
+        return None
+    expected = run.facts["world_size"]
+    if run.fabric.world_size != expected:
+        raise UnavailableError(f"a world of {run.fabric.world_size}, not {expected}")
+    return run.fabric.allreduce_gb_per_s
+
+
+def _efficiency(select: Select, where: Where) -> float:
+    """Runtime of the same rule on two GPUs, the smallest size, over the runtime here."""
+    runtime = _TRAIN_RUNTIME.value(select, where)
+    return _TRAIN_RUNTIME.value(select, where | {"world_size": 2}) / runtime * 100
+
+
 def _sharding(key: str, meaning: str) -> Metric:
     definition = f"{meaning} (run.json, sharding.{key}, observed in the run)"
 
@@ -255,6 +292,61 @@ METRICS: dict[str, Metric] = {
     ),
     "runtime_change": Metric(
         "%", 1, "(offload - no offload) / no offload x 100 of the train runtime", _change_percent(_TRAIN_RUNTIME, 1)
+    ),
+    "world_size": _of_run(
+        "", 0, "training processes, one per GPU (run.json)", _recorded("world_size"), "no world_size"
+    ),
+    "samples_per_second_trainer": _of_run(
+        "samples/s",
+        2,
+        "the Trainer's own: training examples over the whole runtime: warm-up, evaluation and saving count "
+        "too (summary.json or train.out, train_samples_per_second)",
+        lambda run: _final(run, "train_samples_per_second", "train_samples_per_second"),
+        "no train_runtime",
+    ),
+    "gpu_memory_smi_gb": _of_run(
+        "GB",
+        2,
+        "mean memory.used over all samples of all GPUs, once a second from start to end of the job (gpu_memory*.csv)",
+        _in_gb(_gpu("mean_mib")),
+        "no GPU log",
+    ),
+    "gpu_memory_callback_gb": _of_run(
+        "GB",
+        2,
+        "memory in use on the device at the end of every training step, mean over steps and ranks (summary.json, "
+        "avg_mem_total_MB)",
+        _in_gb(_on_gpu("avg_mem_total_MB")),
+        "no summary",
+    ),
+    "num_layers": _of_run("", 0, "NUM_LAYERS (run.json)", _recorded("settings", "num_layers"), "no NUM_LAYERS"),
+    "batch_size": _of_run(
+        "", 0, "BATCH_SIZE, per GPU (run.json)", _recorded("settings", "batch_size"), "no BATCH_SIZE"
+    ),
+    "parameters": _of_run(
+        "M",
+        1,
+        "parameters of the model, in millions (run.json)",
+        _recorded("model", "parameters", scale=1e6),
+        "no model",
+    ),
+    "flops_per_step": _of_run(
+        "TFLOP",
+        2,
+        "10^12 floating-point operations of the matrix products of one GPU in one step, forward and backward, from the "
+        "shapes (run.json, flops_per_gpu_per_step)",
+        _recorded("flops_per_gpu_per_step", scale=1e12),
+        "no FLOPs",
+    ),
+    "efficiency": Metric(
+        "%", 1, "train runtime on 2 GPUs / train runtime on this many x 100, at the same rule", _efficiency
+    ),
+    "allreduce_bandwidth": _of_run(
+        "GB/s",
+        2,
+        "bus bandwidth of the all-reduce of the largest message over all GPUs as one world, before training (nccl.log)",
+        _allreduce,
+        "no fabric check",
     ),
     "shards_parameters": _sharding("parameters", "each rank holds a part of the parameters only"),
     "shards_gradients": _sharding("gradients", "each rank keeps a part of the gradients only"),

@@ -40,6 +40,10 @@ TABLES: dict[str, TableDefaults] = {
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults("deepspeed-zero3-offload"),
+    "13": TableDefaults("custom_model", {"config": None, "world_size": 1, "use_fsdp": False}),
+    "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
+    "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
+    "16": TableDefaults("custom_model"),
 }
 
 _SAMPLES = Meaning("samples_per_second")
@@ -100,6 +104,21 @@ _LABELS: dict[str, Meaning] = {
     "cpu offload": Meaning("cpu_offload", {"cpu_offload": True}),
     "no model-code change": Meaning("unchanged_model"),
     "works with hf trainer": Meaning("hf_trainer"),
+    "total gpus": Meaning("world_size"),
+    "samples/s (default)": Meaning("samples_per_second_trainer"),
+    "samples/s (callback)": _SAMPLES,
+    "gpu memory (gb, default)": Meaning("gpu_memory_smi_gb"),
+    "gpu memory (gb, callback)": Meaning("gpu_memory_callback_gb"),
+    "loss": Meaning("train_loss"),
+    "runtime (s)": Meaning("train_runtime"),
+    "allreduce bw (gb/s)": Meaning("allreduce_bandwidth"),
+    "published rule": Meaning(where={"config": "published"}),
+    "constant work": Meaning(where={"config": "constant"}),
+    "num layers": Meaning("num_layers"),
+    "per-gpu batch": Meaning("batch_size"),
+    "total params (m)": Meaning("parameters"),
+    "flops per gpu per step (tflop)": Meaning("flops_per_step"),
+    "efficiency (%)": Meaning("efficiency"),
 }
 
 
@@ -115,6 +134,10 @@ def _model(match: re.Match) -> Meaning:
 _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
     (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
+    (
+        re.compile(r"single node, (\d+) gpus?"),
+        lambda match: Meaning(where={"nodes": 1, "world_size": int(match[1])}),
+    ),
     (re.compile(r"(\d+) gpus?"), lambda match: Meaning(where={"world_size": int(match[1])})),
     (re.compile(r"(\d+) nodes?"), lambda match: Meaning(where={"nodes": int(match[1])})),
 ]

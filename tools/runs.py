@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tools import failure, nvidia_smi, psrecord, steps, trainer_log
+from tools import failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
 from tools.errors import InputError, LogError
 
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
@@ -108,11 +108,13 @@ class Run:
             "config": record.get("config"),
             "model": str(name).rsplit("/", 1)[-1] or None,
             "nodes": nodes,
+            "gpus_per_node": record.get("gpus_per_node"),
             "world_size": world_size,
             "train_examples": train_examples,
             "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,
             "method": sharding.get("method"),
             "cpu_offload": sharding.get("cpu_offload"),
+            "use_fsdp": settings.get("use_fsdp"),
         }
 
     def matches(self, where: dict[str, Any]) -> bool:
@@ -145,6 +147,12 @@ class Run:
     def pss_logs(self) -> list[psrecord.CpuLog]:
         """memory_logger's log of each node."""
         return [psrecord.read(path) for path in sorted(self.folder.glob("cpu_pss*.txt"))]
+
+    @cached_property
+    def fabric(self) -> nccl_log.FabricLog | None:
+        """The check of the network before a multi-node training."""
+        path = self.folder / "nccl.log"
+        return nccl_log.read(path) if path.exists() else None
 
     @cached_property
     def steps(self) -> steps.StepLog | None:

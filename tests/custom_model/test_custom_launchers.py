@@ -1,0 +1,124 @@
+"""All four launchers on CPU with a tiny shape: one, two and four processes, and one host as two nodes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from custom_model.model import SimpleGPTModel
+from tests.custom_model.launching import REPO, launch
+from tools import nccl_log, steps
+from tools.runs import read_run
+from workshop.callbacks import WARMUP_STEPS
+
+
+def record(run: Path) -> dict[str, Any]:
+    return json.loads((run / "run.json").read_text())
+
+
+def losses(run: Path) -> list[float]:
+    return steps.read(run / "steps.csv").loss.tolist()
+
+
+def filled(logs: Path, table: str) -> str:
+    command = [sys.executable, "-m", "tools", "fill", "custom_model", "--only", table, "--logs", str(logs)]
+    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def single_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of single_node.slurm with evaluation, saved model and answers."""
+    logs = tmp_path_factory.mktemp("logs")
+    job, run = launch(logs, "single_node.slurm", MAX_STEPS="24", SAVE="end", GENERATE_SIZE="4")
+    assert job.returncode == 0, job.stdout + job.stderr
+    return run
+
+
+def test_single_node_trains_saves_and_answers(single_node: Path) -> None:
+    assert sum(losses(single_node)[-4:]) < sum(losses(single_node)[:4]) - 1
+    assert record(single_node)["model"]["name"] == "simple-gpt"
+    assert record(single_node)["settings"]["use_fsdp"] is False
+    assert json.loads((single_node / "summary.json").read_text())["generated_examples"] == 4
+    model = AutoModelForCausalLM.from_pretrained(single_node / "bloom-qa-finetuned")
+    assert isinstance(model, SimpleGPTModel)
+    assert model.num_parameters() == record(single_node)["model"]["parameters"]
+    assert "| Steps per Epoch | 8 |" in filled(single_node.parents[1], "13")
+
+
+def test_K8_flops_are_recorded_and_printed(single_node: Path) -> None:
+    # 3 layers of 8h² + 4Sh + 4hf and a head of 2hV, times three for the backward pass; h 64, f 256, S 256, V 1024.
+    per_token = 3 * (3 * (8 * 64**2 + 4 * 256 * 64 + 4 * 64 * 256) + 2 * 64 * 1024)
+    assert record(single_node)["model"]["flops_per_token"] == per_token
+    assert record(single_node)["flops_per_gpu_per_step"] == per_token * 256 * 4 * 2  # batch 4, accumulation 2
+    assert f"{per_token * 256 * 8 / 1e12:.4g} TFLOP per GPU and step" in (single_node / "train.out").read_text()
+
+
+def test_default_and_callback_speed_come_from_the_same_steps(single_node: Path) -> None:
+    """Table 14's two columns: the Trainer divides by everything between start and end, the callback by timed steps."""
+    log, summary = steps.read(single_node / "steps.csv"), read_run(single_node).summary
+    samples = log.tokens.sum() / 256
+    timed = slice(WARMUP_STEPS, None)
+    callback = log.tokens[timed].sum() / 256 / log.step_time_s[timed].sum()
+    assert summary["train/samples_per_second"] == pytest.approx(callback)
+
+    runtime_s = summary["train_runtime_s"]
+    assert summary["train_samples_per_second"] == pytest.approx(samples / runtime_s, rel=1e-3)
+    # What lies between them: the warm-up's extra time inside the steps, and what is no step at all.
+    outside_s = runtime_s - log.step_time_s.sum()
+    evaluation_s = 8 / summary["eval_samples_per_second"] * 3  # three epochs
+    assert outside_s > evaluation_s * 0.9
+    mean_s = log.step_time_s[timed].mean()
+    warmup_extra_s = log.step_time_s[:WARMUP_STEPS].sum() - WARMUP_STEPS * mean_s
+    steady_s = len(log.step) * mean_s
+    assert steady_s + warmup_extra_s + outside_s == pytest.approx(runtime_s)
+    assert samples / steady_s == pytest.approx(callback)
+
+
+def test_multi_gpu_with_two_processes(tmp_path: Path) -> None:
+    job, run = launch(tmp_path, "multi_gpu.slurm", GPUS_PER_NODE="2")
+    assert job.returncode == 0, job.stdout + job.stderr
+    assert (record(run)["world_size"], record(run)["nodes"]) == (2, 1)
+    assert losses(run)[-1] < losses(run)[0] - 0.3
+    (row,) = [line for line in filled(tmp_path, "14").splitlines() if line.startswith("| Single node, 2 GPUs")]
+    assert row.split("|")[2].strip() == "2"
+    assert "not measured" not in row
+
+
+def test_weak_scaling_with_four_processes(tmp_path: Path) -> None:
+    job, run = launch(
+        tmp_path,
+        "weak_scaling.slurm",
+        "custom_model/weak_scaling_configs/constant.json",
+        GPUS_PER_NODE="4",
+        MAX_STEPS="3",
+    )
+    assert job.returncode == 0, job.stdout + job.stderr
+    settings = record(run)["settings"]
+    assert [settings[name] for name in ("num_layers", "batch_size", "grad_acc")] == [8, 4, 1]
+    assert (record(run)["config"], record(run)["world_size"]) == ("constant", 4)
+    (row,) = [line for line in filled(tmp_path, "16").splitlines() if line.startswith("| Constant work | 4 GPUs")]
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[3:5] == ["8", "4"]
+    assert cells[-2] == "not measured"  # the efficiency's baseline, two GPUs, has not run
+
+
+def test_one_host_plays_two_nodes_of_two_gpus(tmp_path: Path) -> None:
+    job, run = launch(tmp_path, "multi_node.slurm", EMULATED_NODES="2", GPUS_PER_NODE="2", MAX_STEPS="2")
+    assert job.returncode == 0, job.stdout + job.stderr
+    assert "Measured AllReduce BW: " in job.stdout
+    assert [record(run)[name] for name in ("world_size", "nodes", "emulated_nodes")] == [4, 2, True]
+    log = nccl_log.read(run / "nccl.log")
+    assert log.world_size == 4
+    assert set(log.collectives) == {"all_reduce", "all_gather", "reduce_scatter"}
+    assert all(row.busbw_gb_per_s > 0 for rows in log.collectives.values() for row in rows)
+
+
+def test_single_node_refuses_two_gpus(tmp_path: Path) -> None:
+    environment = {"GPUS_PER_NODE": "2"}
+    job, _ = launch(tmp_path, "single_node.slurm", **environment)
+    assert job.returncode == 1
+    assert "custom_model trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr

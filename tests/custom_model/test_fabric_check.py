@@ -1,0 +1,92 @@
+"""The verdict on a fabric: measured in one world, and fast enough for the threshold; 44 and 46 are told apart."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from custom_model.fabric_check import collectives, judge, row
+from tests.custom_model.launching import REPO, tiny_profile
+from tools import nccl_log
+
+RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
+FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"
+
+
+def verdict(tmp_path: Path, text: str, least: float = 5.0) -> int:
+    (tmp_path / "nccl.log").write_text(text)
+    return judge(tmp_path / "nccl.log", 2, least)
+
+
+def test_fast_fabric_passes_and_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert verdict(tmp_path, FAST) == 0
+    assert capsys.readouterr().out == "Measured AllReduce BW: 8.39 GB/s\n"
+
+
+def test_slow_fabric_is_46(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert verdict(tmp_path, FAST, least=9) == 46
+    assert "error: fabric check: found 8.39 GB/s, expected FABRIC_MIN_GB_PER_S=9 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (RANKS, "found no line of an all-reduce"),
+        (RANKS + row(1024, "sum", 1e-3, 1.0, True)[:-20] + "\n", "cannot be read"),
+        (FAST.replace("Rank  1", "Rank  0"), r"found a world of 1 rank\(s\), expected 2"),
+    ],
+    ids=["no_figure", "damaged", "two_worlds"],
+)
+def test_K12_what_is_no_measurement_of_one_world_is_44(
+    tmp_path: Path, capsys: pytest.CaptureFixture, text: str, reason: str
+) -> None:
+    assert verdict(tmp_path, text) == 44
+    assert re.search(reason, capsys.readouterr().err)
+
+
+def test_no_log_is_44(tmp_path: Path) -> None:
+    assert judge(tmp_path / "nccl.log", 2, 5) == 44
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 8])
+def test_bus_bandwidth_factors(world_size: int) -> None:
+    factors = {name: factor for name, (_, factor, _, _) in collectives(world_size).items()}
+    once = (world_size - 1) / world_size
+    assert factors == {"all_reduce": 2 * once, "all_gather": once, "reduce_scatter": once}
+
+
+# A stand-in for nccl-tests built with MPI, and for the mpirun that starts it as one world or, without MPI, as several.
+ALL_REDUCE_PERF = """#!/bin/bash
+echo "# $0 $*" >> "$CALLS"
+printf '%s' "$FAKE_OUTPUT"
+"""
+
+
+@pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST.replace("Rank  1", "Rank  0"), 44)])
+def test_K12_nccl_tests_are_started_by_mpi_and_their_world_is_counted(tmp_path: Path, output: str, code: int) -> None:
+    """fabric.sh takes the tests that are linked with MPI; ldd, mpirun and the tests are stand-ins here."""
+    programs = {
+        "ldd": '#!/bin/bash\n[ -n "$1" ] && echo "libmpi.so.40"\n',
+        "mpirun": '#!/bin/bash\n[ "$1 $2" = "-np 2" ] && shift 2 && exec "$@"\n',
+        **{f"{name}_perf": ALL_REDUCE_PERF for name in ("all_reduce", "all_gather", "reduce_scatter")},
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    script = "cd custom_model; source ../workshop/launch.sh; source ./fabric.sh; start_run; check_fabric; echo trains"
+    variables = tiny_profile() | {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "GPUS_PER_NODE": "2",
+        "LOG_DIR": str(tmp_path / "logs"),
+        "CALLS": str(tmp_path / "calls"),
+        "FAKE_OUTPUT": output,
+    }
+    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=variables, capture_output=True, text=True)
+    assert job.returncode == code, job.stdout + job.stderr
+    assert ("trains" in job.stdout) == (code == 0)
+    assert "all_reduce_perf -b 1M -e 4M -f 4 -g 1 -n 5 -w 2" in (tmp_path / "calls").read_text()
+    (log,) = tmp_path.glob("logs/custom_model/*/nccl.log")
+    assert list(nccl_log.read(log).collectives) == ["all_reduce", "all_gather", "reduce_scatter"]

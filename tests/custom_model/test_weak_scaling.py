@@ -1,0 +1,85 @@
+"""The two rules of weak scaling, counted from shapes; the README's figures are these."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from custom_model.flops import Shapes
+from custom_model.weak_scaling import read_rule
+from tools import markdown
+from workshop.errors import WorkshopError
+
+REPO = Path(__file__).parents[2]
+RULES = REPO / "custom_model" / "weak_scaling_configs"
+WORKSHOP, WITH_BLOOMS_HEAD = Shapes(2048, 8192, 50_000, 512), Shapes(2048, 8192, 250_880, 512)
+
+
+def work_tflop(rule: str, shapes: Shapes = WORKSHOP) -> list[float]:
+    return [sizes.flops_per_step(shapes) / 1e12 for sizes in read_rule(RULES / f"{rule}.json").values()]
+
+
+def test_K8_published_rule_loses_a_third_of_the_work() -> None:
+    assert work_tflop("published", WITH_BLOOMS_HEAD) == pytest.approx([16.5, 10.2, 7.0, 5.4], abs=0.05)
+    work = work_tflop("published")
+    assert work == pytest.approx([6.38, 5.12, 4.49, 4.18], abs=0.005)
+    assert 1 - work[-1] / work[0] == pytest.approx(0.34, abs=0.01)
+
+
+def test_K8_corrected_rule_keeps_the_work_within_2_percent() -> None:
+    work = work_tflop("constant")
+    assert max(work) / min(work) < 1.02
+
+
+@pytest.mark.parametrize("rule", ["published", "constant"])
+def test_total_batch_is_constant(rule: str) -> None:
+    assert {gpus * sizes.batch_size for gpus, sizes in read_rule(RULES / f"{rule}.json").items()} == {16}
+
+
+def test_K8_figures_of_the_readme_are_computed() -> None:
+    lines = (REPO / "custom_model" / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| GPUs | Batch per GPU | Published: layers |"))
+    written = [markdown.cells(line) for line in lines[start + 2 : start + 6]]
+    published, constant = read_rule(RULES / "published.json"), read_rule(RULES / "constant.json")
+    figures = zip(
+        work_tflop("published"), work_tflop("published", WITH_BLOOMS_HEAD), work_tflop("constant"), strict=True
+    )
+    assert written == [
+        [
+            *(str(gpus), str(sizes.batch_size), str(sizes.num_layers), f"{ours:.2f}", f"{blooms:.1f}"),
+            *(str(constant[gpus].num_layers), f"{corrected:.2f}"),
+        ]
+        for (gpus, sizes), (ours, blooms, corrected) in zip(published.items(), figures, strict=True)
+    ]
+
+
+def sizes_for(gpus: str, rule: str = "constant") -> subprocess.CompletedProcess:
+    sizes = {
+        "HIDDEN_SIZE": "2048",
+        "FF_DIM": "8192",
+        "VOCAB_SIZE": "50000",
+        "MAX_LENGTH": "512",
+        "PYTHONPATH": str(REPO),
+    }
+    command = [sys.executable, "-m", "custom_model.weak_scaling", str(RULES / f"{rule}.json"), gpus]
+    return subprocess.run(command, env=sizes, capture_output=True, text=True)
+
+
+def test_launcher_is_told_the_sizes_and_the_reader_the_work() -> None:
+    answer = sizes_for("16", "published")
+    assert answer.stdout == "NUM_LAYERS=24 BATCH_SIZE=1 GRAD_ACC=1\n"
+    assert "4.18 TFLOP per GPU and step (-34.5% against 2 GPUs)" in answer.stderr
+
+
+def test_number_of_gpus_without_sizes_is_an_error() -> None:
+    answer = sizes_for("3")
+    assert answer.returncode == 1
+    assert answer.stderr.endswith("constant.json: has no sizes for 3 GPU(s), expected 2, 4, 8, 16\n")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}'])
+def test_damaged_rule_names_the_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rule.json").write_text(text)
+    with pytest.raises(WorkshopError, match=r"rule.json: found .*expected .*num_layers"):
+        read_rule(tmp_path / "rule.json")
