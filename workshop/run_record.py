@@ -21,7 +21,7 @@ OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: can't allocate memory|^MemoryError"
     r"|oom.kill event|Out Of Memory"  # what SLURM says
 )
-ERROR = re.compile(r"^error(?: \(rank \d+\))?: |^(?:\w+\.)*\w*(?:Error|Exception)\b")
+ERROR = re.compile(r"^error(?: \(rank \d+\))?: |^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)")
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = (
     ("timeout", re.compile(r"\bReason=TimeLimit\b")),

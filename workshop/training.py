@@ -223,6 +223,9 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         write_summary(settings, trainer, summary)
     if trainer.is_world_process_zero():
         print(json.dumps(summary, indent=2))
+    if torch.distributed.is_initialized():
+        # A rank that simply exits may be aborted by the threads that still hold its connections.
+        torch.distributed.destroy_process_group()
 
 
 def write_summary(settings: Settings, trainer: MeasuredTrainer, summary: dict[str, Any]) -> None:

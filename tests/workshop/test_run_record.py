@@ -21,6 +21,11 @@ def test_exit_code_zero_is_completed(tmp_path: Path) -> None:
     assert outcome(0, "", output(tmp_path, "RuntimeError: caught and handled\n"))[0] == "completed"
 
 
+def test_notice_of_a_closed_connection_is_no_cause(tmp_path: Path) -> None:
+    text = "Exception raised from recvBytes at Utils.hpp:787 (most recent call first):\nerror: fabric check: too slow\n"
+    assert first_cause(output(tmp_path, text)) == ("failed", "error: fabric check: too slow")
+
+
 def test_gpu_out_of_memory_is_oom_not_failed(tmp_path: Path) -> None:
     text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.91 GiB.\nRuntimeError: NCCL timeout\n"
     state, reason = outcome(1, "", output(tmp_path, text))
