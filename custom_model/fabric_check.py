@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,9 +23,6 @@ from tools.errors import LogError
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 SMALLEST_MIB, FACTOR = 1, 4
-
-# torch 2.13 has new names for two collectives; the old ones work there and are the only ones before.
-warnings.filterwarnings("ignore", message=".*is deprecated. Please use `torch.distributed", category=FutureWarning)
 
 
 def collectives(world_size: int) -> dict[str, tuple[str, float, bool, Callable[[torch.Tensor], Callable[[], object]]]]:

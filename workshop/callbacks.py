@@ -40,6 +40,11 @@ def gather_objects(value: Any) -> list[Any]:
     return values
 
 
+def find_callback(trainer: Trainer, kind: type) -> Any:
+    """The trainer's callback of this type."""
+    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+
+
 class MeasuredTrainer(Trainer):
     """The Hugging Face Trainer, counting the tokens it trains on."""
 

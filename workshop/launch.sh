@@ -4,6 +4,7 @@
 #   single_gpu             refuse more than one GPU
 #   torchrun_options       what torchrun must know to make one world of all nodes' processes
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
+#   launch_per_gpu COMMAND...   the same with one process per GPU, started by srun
 # and what `launch` consists of, for a job with a step before the training (custom_model/fabric.sh):
 #   begin_run COMMAND...   run.json
 #   attend COMMAND...      run one step, its output shown and kept, signals passed on; its exit code
@@ -63,7 +64,7 @@ relative_to_submission() {
 
 start_run() {
     CONFIG=${1:-}
-    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR CONFIG
+    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM LOG_DIR CONFIG
     if [ -n "$CONFIG" ]; then
         [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
         CONFIG=$(realpath "$CONFIG")
@@ -77,6 +78,8 @@ start_run() {
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
+    # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
     RUN_DIR=$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}
@@ -131,8 +134,20 @@ end_run() {
     exit "$1"
 }
 
+# Once per node; the command starts the node's processes itself (deepspeed, torchrun).
 launch() {
     begin_run "$@"
     attend "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
+    end_run $?
+}
+
+# Once per GPU, started by srun; torchrun does the same without SLURM.
+launch_per_gpu() {
+    begin_run "$@"
+    local tasks=$((NNODES * NPROC_PER_NODE))
+    local command=("$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" torchrun $(torchrun_options) --no-python "$@")
+    [ -z "${SLURM_JOB_ID:-}" ] ||
+        command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --kill-on-bad-exit=1 "$REPO/workshop/task.sh" "$@")
+    attend "${command[@]}"
     end_run $?
 }
