@@ -104,7 +104,7 @@ def _diff(root: Path, untracked: Iterable[str], logs: Path) -> bytes:
         index = Path(scratch) / "index"  # the user's own index stays as it is
         original = root / os.fsdecode(_git(root, "rev-parse", "--git-path", "index").strip())
         if original.is_file():
-            shutil.copy(original, index)
+            shutil.copy2(original, index)  # with its time, by which git knows files that may have changed since
         names = b"\0".join(map(os.fsencode, untracked))
         if names:
             _git(
