@@ -115,6 +115,14 @@ def test_an_edit_of_env_vars_makes_a_new_run(tmp_path: Path, make_run, logs: Pat
     assert len(records(logs)) == 2
 
 
+def test_a_run_whose_arguments_change_settings_is_not_run_for_ever(tmp_path: Path, make_run, logs: Path) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm --train-size 20\n")
+    submission = "run.slurm --train-size 20"
+    make_run("r1", {"exercise": "ex", "submission": submission, "settings": {"train_size": 20}})
+    submit(exercise, logs)
+    assert len(records(logs)) == 1
+
+
 def test_an_unknown_exercise_is_an_error_that_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "basline", "--local", "--dry-run"]) == 2
     assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
