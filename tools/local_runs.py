@@ -54,7 +54,7 @@ class LocalRuns:
         begin_s = time.monotonic()
         code = _wait(command, environment, output)
         state = _state(output, code)
-        self._bar.write(f"{state:<10} {time.monotonic() - begin_s:7.0f} s  {submission.place}  {submission.text}")
+        self._bar.write(f"{state:<10} {time.monotonic() - begin_s:7.0f} s  {submission.place}  {submission.short}")
         if state != "completed":
             lines = output.read_text(errors="replace").strip().splitlines()
             errors = [line for line in lines if line.startswith("error: ")]

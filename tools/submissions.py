@@ -61,13 +61,20 @@ class Submission:
     @cached_property
     def text(self) -> str:
         """The line in its normal form; run.json records it as `submission`, two equal ones are the same run."""
+        return self._normal(self.settings)
+
+    @property
+    def short(self) -> str:
+        """The same without what the shell sets, which is the same for all lines."""
+        return self._normal({name: self.settings[name] for name in self.settings if name not in self.overrides})
+
+    def _normal(self, settings: Mapping[str, str]) -> str:
         # As in the rest of run.json, no folders of this machine.
-        settings = [
-            f"{name}={Path(value).name if value.startswith('/') else value}"
-            for name, value in sorted(self.settings.items())
+        assignments = [
+            f"{name}={Path(value).name if value.startswith('/') else value}" for name, value in sorted(settings.items())
         ]
         shape = [f"--{name}={value}" for name, value in sorted(self.shape.items())]
-        return shlex.join([*settings, *shape, self.launcher, *self.arguments])
+        return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
 
     @cached_property
     def shape(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.dry_run:
         verb = "run here" if local else "queue"
-        print("\n".join(f"would {verb}  {line.place}  {line.text}" for line in due))
+        print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
     commands = [_command(submission, logs) for submission in due]
@@ -70,7 +70,7 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
         history = History(runs_of(line, runs), queue.get(slurm.mark(line, logs)))
         same = due.get((line.exercise, line.text))
         if reason := f"same as {same.place}" if same else _reason_to_skip(line, history, only, local, arguments.again):
-            print(f"skipped: {reason}  {line.place}  {line.text}")
+            print(f"skipped: {reason}  {line.place}  {line.short}")
         else:
             due[line.exercise, line.text] = line
     return list(due.values())
@@ -108,7 +108,7 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
         environment = slurm.site_options(submission.exercise.parent) | _environment(submission, logs)
         try:
             job = slurm.sbatch(options, command, environment)
-            print(f"job {job}  {submission.place}  {submission.text}", flush=True)
+            print(f"job {job}  {submission.place}  {submission.short}", flush=True)
         except slurm.SbatchError as error:
             refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
@@ -130,7 +130,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
                 break
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):
-        print(f"| {submission.exercise.name}: {submission.text} | {state} |")
+        print(f"| {submission.exercise.name}: {submission.short} | {state} |")
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
     _print_next([submission for submission, _ in due], logs)
     return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
