@@ -33,7 +33,7 @@ def main() -> None:
     model = build_model(settings, tokenizer)
 
     trainer = build_trainer(settings, model, arguments, tokenizer, data)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
     finish(settings, trainer, data)
 
 
