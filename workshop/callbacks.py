@@ -48,6 +48,10 @@ class MeasuredTrainer(Trainer):
         # All positions and real tokens of this rank in this step.
         self.token_counts = torch.zeros(2, dtype=torch.int64, device=self.args.device)
 
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
+        # The Trainer has this argument but leaves it to the script.
+        return super().train(resume_from_checkpoint or self.args.resume_from_checkpoint, **kwargs)
+
     def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
         self.token_counts[0] += inputs["input_ids"].numel()

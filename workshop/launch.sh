@@ -2,6 +2,7 @@
 #
 #   start_run [CONFIG]     environment, run folder, rendezvous, run.json
 #   single_gpu             refuse more than one GPU
+#   torchrun_options       prints what torchrun needs to know about this job
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
 #
 # GPUS_PER_NODE (default: what SLURM gave, else 1) is the number of training processes without SLURM.
@@ -47,7 +48,7 @@ relative_to_submission() {
 
 start_run() {
     CONFIG=${1:-}
-    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR CONFIG
+    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR RESUME_FROM CONFIG
     if [ -n "$CONFIG" ]; then
         [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
         CONFIG=$(realpath "$CONFIG")
@@ -78,6 +79,12 @@ single_gpu() {
     [ "$((NNODES * NPROC_PER_NODE))" = 1 ] ||
         die "$(basename "$EXERCISE_DIR") trains on one GPU, but this job has $NNODES node(s) x $NPROC_PER_NODE GPU(s);" \
             "expected --nodes=1 --gpus-per-node=1"
+}
+
+# c10d: the torchrun of the first node hosts the rendezvous, the others come to it; the id keeps jobs apart.
+torchrun_options() {
+    echo --nnodes="$NNODES" --nproc-per-node="$NPROC_PER_NODE" \
+        --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="${SLURM_JOB_ID:-$$}"
 }
 
 launch() {

@@ -95,6 +95,7 @@ class Settings:
     bf16: bool = setting(_boolean)
     gradient_checkpointing: bool = setting(_boolean, False)
     seed: int = setting(_count, 42)
+    resume_from: str = setting(default="")  # a checkpoint folder of an earlier run to go on from
 
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
@@ -132,6 +133,11 @@ class Settings:
 
     def check(self) -> None:
         """Reject combinations that no single variable shows."""
+        if self.resume_from and not (Path(self.resume_from) / "trainer_state.json").is_file():
+            raise WorkshopError(
+                f"RESUME_FROM='{self.resume_from}': no trainer_state.json there; expected a checkpoint folder such as "
+                "logs/fsdp/<run>/bloom-qa-finetuned/checkpoint-32"
+            )
         if self.fp16 and self.bf16:
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
 

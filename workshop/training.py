@@ -20,12 +20,15 @@ from workshop.callbacks import (
 )
 from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
+from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
 from workshop.models import model_size, short_name
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
+from workshop.sharding import ShardingRecorder
 from workshop.squad import Example, split_examples
 from workshop.squad_metric import score
+from workshop.weights_and_biases import report_summary, reporters
 
 
 @dataclass(frozen=True)
@@ -73,17 +76,20 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         bf16=settings.bf16,
         use_cpu=not gpu,
         seed=settings.seed,
+        resume_from_checkpoint=settings.resume_from or None,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
         logging_strategy="steps",
         logging_steps=1,
         disable_tqdm=True,  # train.out is a file: ProgressLine says where the training stands
-        report_to=settings.report_to if settings.wandb_mode != "disabled" else "none",
+        report_to=reporters(settings),
         run_name=settings.run_dir.name,
         **chapter,
     )
     if arguments.deepspeed and not gpu:
         connect_cpu_ranks()
+    if arguments.fsdp and not gpu:
+        shard_on_cpu(settings, arguments)
     if arguments.process_index == 0:  # now, so that a run which cannot even hold its model is known by its settings
         update_run_record(settings.run_dir, settings=settings.as_record())
     return arguments
@@ -163,6 +169,7 @@ def build_trainer(
         processing_class=tokenizer,
         callbacks=[
             RunRecorder(settings, data),
+            ShardingRecorder(settings, model),
             recorder,
             ProgressLine(),
             TrainSpeedCallback(recorder),
@@ -195,6 +202,7 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     }
     write_summary(settings, trainer, summary)
     if settings.save != "no":
+        gather_when_saving(trainer)
         trainer.save_model()  # gathers sharded weights on all ranks, writes on one; the tokenizer goes with it
     if settings.generate_size:
         examples = data.examples[: settings.generate_size]
@@ -212,8 +220,11 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         scores = score(examples, answers)
         summary |= {"exact_match": scores["exact_match"], "f1": scores["f1"], "generated_examples": len(examples)}
         write_summary(settings, trainer, summary)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # gloo's threads abort a process that ends while they still listen
     if trainer.is_world_process_zero():
         print(json.dumps(summary, indent=2))
+        report_summary(settings, summary)
 
 
 def write_summary(settings: Settings, trainer: MeasuredTrainer, summary: dict[str, Any]) -> None:
