@@ -128,7 +128,7 @@ def shard_on_cpu(settings: Settings, arguments: TrainingArguments) -> None:
         if plugin.get("cpu_offload") or settings.save != "no":
             # It asks for a GPU to offload from, and its gathered state of a model in CPU memory crashes (torch 2.13).
             raise WorkshopError(
-                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected cpu_offload left out and "
+                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected no cpu_offload and "
                 "SAVE=no, or version 2"
             )
         plugin["sync_module_states"] = False  # FSDP1 broadcasts from GPU memory only; the seed makes ranks equal here
