@@ -21,7 +21,7 @@ def main() -> None:
     model = load_model(settings, tokenizer)
 
     trainer = build_trainer(settings, model, arguments, tokenizer, data)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
     finish(settings, trainer, data)
 
 

@@ -40,6 +40,11 @@ def gather_objects(value: Any) -> list[Any]:
     return values
 
 
+def find_callback(trainer: Trainer, kind: type) -> Any:
+    """The trainer's callback of this type."""
+    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+
+
 class MeasuredTrainer(Trainer):
     """The Hugging Face Trainer, counting the tokens it trains on."""
 
@@ -47,10 +52,6 @@ class MeasuredTrainer(Trainer):
         super().__init__(*args, **kwargs)
         # All positions and real tokens of this rank in this step.
         self.token_counts = torch.zeros(2, dtype=torch.int64, device=self.args.device)
-
-    def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
-        # The Trainer has this argument but leaves it to the script.
-        return super().train(resume_from_checkpoint or self.args.resume_from_checkpoint, **kwargs)
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.

@@ -116,3 +116,17 @@ def connect_cpu_ranks() -> None:
     import deepspeed
 
     deepspeed.init_distributed(dist_backend="gloo")
+
+
+def banner(config: dict[str, Any], arguments: Any) -> None:
+    """Every rank says what it is part of, so that the log shows which ZeRO really runs where."""
+    zero = config.get("zero_optimization", {})
+    facts = {
+        "ZeRO stage": zero.get("stage", 0),
+        "parameter offload": zero.get("offload_param", {}).get("device", "none"),
+        "optimizer offload": zero.get("offload_optimizer", {}).get("device", "none"),
+        "rank": f"{arguments.process_index} of {arguments.world_size}",
+        "device": arguments.device,
+    }
+    # One print, so that the lines of several ranks do not mix.
+    print("\n".join(["=" * 40, *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]), flush=True)

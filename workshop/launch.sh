@@ -4,6 +4,7 @@
 #   single_gpu             refuse more than one GPU
 #   torchrun_options       prints what torchrun needs to know about this job
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
+#   launch_per_gpu COMMAND...   the same with one process per GPU, started by srun
 #
 # GPUS_PER_NODE (default: what SLURM gave, else 1) is the number of training processes without SLURM.
 
@@ -48,7 +49,7 @@ relative_to_submission() {
 
 start_run() {
     CONFIG=${1:-}
-    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME LOG_DIR RESUME_FROM CONFIG
+    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM LOG_DIR CONFIG
     if [ -n "$CONFIG" ]; then
         [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
         CONFIG=$(realpath "$CONFIG")
@@ -62,6 +63,8 @@ start_run() {
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((NPROC_PER_NODE - 1)))}
+    # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
     RUN_DIR=$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}
@@ -87,12 +90,28 @@ torchrun_options() {
         --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="${SLURM_JOB_ID:-$$}"
 }
 
+# Once per node; the command starts the node's processes itself (deepspeed, torchrun).
 launch() {
-    python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
-    local received="" code viewer
+    launched=("$@")
     local command=("$REPO/workshop/with_loggers.sh" "$@")
     [ "$NNODES" -gt 1 ] && command=(srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 "${command[@]}")
-    "$REPO/workshop/tie.sh" TERM "${command[@]}" >> "$RUN_DIR/train.out" 2>&1 &
+    run_and_record "${command[@]}"
+}
+
+# Once per GPU, started by srun; torchrun does the same without SLURM.
+launch_per_gpu() {
+    launched=("$@")
+    local tasks=$((NNODES * NPROC_PER_NODE))
+    local command=("$REPO/workshop/with_loggers.sh" torchrun --standalone --nproc-per-node="$NPROC_PER_NODE" --no-python "$@")
+    [ -z "${SLURM_JOB_ID:-}" ] ||
+        command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --kill-on-bad-exit=1 "$REPO/workshop/task.sh" "$@")
+    run_and_record "${command[@]}"
+}
+
+run_and_record() {
+    python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "${launched[@]}" || exit 1
+    local received="" code viewer
+    "$REPO/workshop/tie.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
     local training=$!
     trap 'received=TERM; kill -TERM $training 2>/dev/null' TERM
     trap 'received=INT; kill -TERM $training 2>/dev/null' INT

@@ -95,7 +95,7 @@ class Settings:
     bf16: bool = setting(_boolean)
     gradient_checkpointing: bool = setting(_boolean, False)
     seed: int = setting(_count, 42)
-    resume_from: str = setting(default="")  # a checkpoint folder of an earlier run to go on from
+    resume_from: str = setting(default="")  # a checkpoint folder to go on from
 
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing

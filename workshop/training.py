@@ -16,6 +16,7 @@ from workshop.callbacks import (
     StepRecorder,
     TrainSpeedCallback,
     UtilisationCallback,
+    find_callback,
     gather_objects,
 )
 from workshop.deepspeed import connect_cpu_ranks
@@ -76,7 +77,6 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         bf16=settings.bf16,
         use_cpu=not gpu,
         seed=settings.seed,
-        resume_from_checkpoint=settings.resume_from or None,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
         logging_strategy="steps",
@@ -180,10 +180,6 @@ def build_trainer(
     return trainer
 
 
-def _callback(trainer: MeasuredTrainer, kind: type) -> Any:
-    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
-
-
 def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     """Write summary.json, save the final model (gathered, by one rank), answer the questions. Runs on every rank."""
     history = trainer.state.log_history
@@ -197,8 +193,8 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         "train_steps_per_second": final["train_steps_per_second"],
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
-        **_callback(trainer, TrainSpeedCallback).summary(fixed_length),
-        **_callback(trainer, UtilisationCallback).summary(),
+        **find_callback(trainer, TrainSpeedCallback).summary(fixed_length),
+        **find_callback(trainer, UtilisationCallback).summary(),
     }
     write_summary(settings, trainer, summary)
     if settings.save != "no":

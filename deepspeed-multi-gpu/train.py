@@ -1,0 +1,1 @@
+../deepspeed-single-gpu/train.py

@@ -1,0 +1,8 @@
+#!/bin/bash
+# One training process started by srun: tells PyTorch which rank it is, then becomes the command given. The first task of each
+# node starts the loggers for all tasks of the node; slurmstepd is the parent of them all.
+
+export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
+here=$(dirname "$0")
+[ "$SLURM_LOCALID" -eq 0 ] && "$here/tie.sh" TERM "$here/loggers.sh" $PPID &
+exec "$@"
