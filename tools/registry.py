@@ -40,6 +40,9 @@ TABLES: dict[str, TableDefaults] = {
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults("deepspeed-zero3-offload"),
+    "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4}),
+    "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1}),
+    "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1}),
 }
 
 _SAMPLES = Meaning("samples_per_second")
@@ -100,6 +103,22 @@ _LABELS: dict[str, Meaning] = {
     "cpu offload": Meaning("cpu_offload", {"cpu_offload": True}),
     "no model-code change": Meaning("unchanged_model"),
     "works with hf trainer": Meaning("hf_trainer"),
+    "total gpus": Meaning("world_size"),
+    "samples/s": _SAMPLES,
+    "samples/s scale factor": Meaning("samples_scale_factor"),
+    "runtime (s)": Meaning("train_runtime"),
+    "runtime scale factor": Meaning("runtime_scale_factor"),
+    "loss": Meaning("train_loss"),
+    "gpu memory allocated (gb)": Meaning("memory_allocated_gb"),
+    "step time (ms)": Meaning("step_time"),
+    "mean gpu memory (mib)": Meaning("mean_gpu"),
+    "full_shard": Meaning(where={"config": "full_shard"}),
+    "full_shard + offload": Meaning(where={"config": "full_shard_offload"}),
+    "full_shard + checkpointing": Meaning(where={"config": "full_shard_checkpointing"}),
+    "shard_grad_op": Meaning(where={"config": "shard_grad_op"}),
+    "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
+    "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
+    "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
 }
 
 

@@ -108,6 +108,7 @@ class Run:
             "config": record.get("config"),
             "model": str(name).rsplit("/", 1)[-1] or None,
             "nodes": nodes,
+            "gpus_per_node": record.get("gpus_per_node"),
             "world_size": world_size,
             "train_examples": train_examples,
             "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,

@@ -14,7 +14,7 @@ from tools.runs import Run
 
 NOT_MEASURED = "not measured"
 # How labels write a metric's unit where it is not simply in parentheses.
-_UNITS_IN_LABELS = {"s": "(sec)", "samples/s": "amples/sec", "steps/s": "teps/sec"}
+_UNITS_IN_LABELS = {"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",)}
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
             for part in (*meanings, column):
                 conditions |= part.where
             metric = METRICS[metrics.pop()]
-            unit = _UNITS_IN_LABELS.get(metric.unit, f"({metric.unit})")
-            cells.append((metric, conditions, any(unit in label for label in names)))
+            units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
+            cells.append((metric, conditions, any(unit in label for unit in units for label in names)))
         planned.append(cells)
     return planned
 

@@ -2,7 +2,7 @@
 #
 #   start_run [CONFIG]     environment, run folder, rendezvous, run.json
 #   single_gpu             refuse more than one GPU
-#   torchrun_options       prints what torchrun needs to know about this job
+#   torchrun_options       what torchrun must know to make one world of all nodes' processes
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
 #   launch_per_gpu COMMAND...   the same with one process per GPU, started by srun
 #
@@ -84,10 +84,10 @@ single_gpu() {
             "expected --nodes=1 --gpus-per-node=1"
 }
 
-# c10d: the torchrun of the first node hosts the rendezvous, the others come to it; the id keeps jobs apart.
+# One launcher per node, which find each other at the first node's; the id keeps two jobs' worlds apart.
 torchrun_options() {
-    echo --nnodes="$NNODES" --nproc-per-node="$NPROC_PER_NODE" \
-        --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="${SLURM_JOB_ID:-$$}"
+    echo "--nnodes=$NNODES --nproc-per-node=$NPROC_PER_NODE --rdzv-backend=c10d" \
+        "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=${SLURM_JOB_ID:-$$}"
 }
 
 # Once per node; the command starts the node's processes itself (deepspeed, torchrun).
