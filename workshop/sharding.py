@@ -79,7 +79,7 @@ class ShardingRecorder(TrainerCallback):
             self.held["gradients"] = local_numel(gradient for gradient in gradients if gradient is not None)
 
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
-        if not self._hooks:
+        if not self._hooks or not (args.deepspeed or optimizer.state):  # fp16 skips its first steps: no moments yet
             return
         for hook in self._hooks:
             hook.remove()

@@ -35,10 +35,10 @@ OF_STRATEGY = {
     "full_shard": {"SAVE": "epoch", "GENERATE_SIZE": "5", "REPORT_TO": "wandb"},
     "full_shard_sharded_state": {"SAVE": "epoch"},
     "full_shard_checkpointing": {"SAVE": "end"},
-    "hybrid_shard": {"GPUS_PER_NODE": "4", "GRAD_ACC": "1"},
     "hybrid_shard_offload": {"GPUS_PER_NODE": "4", "GRAD_ACC": "1"},
 }
-# What run.json must say was seen: method, parameters sharded after the forward pass, CPU offload.
+# hybrid_shard runs on two nodes in tests/slurm/test_fsdp.py. What run.json must say was seen:
+# method, parameters sharded after the forward pass, CPU offload.
 STRATEGIES = {
     "full_shard": ("fsdp2", True, False),
     "full_shard_offload": ("fsdp2", True, True),
@@ -46,7 +46,6 @@ STRATEGIES = {
     "full_shard_sharded_state": ("fsdp2", True, False),
     "shard_grad_op": ("fsdp2", False, False),
     "shard_grad_op_offload": ("fsdp2", False, True),
-    "hybrid_shard": ("fsdp2", True, False),
     "hybrid_shard_offload": ("fsdp2", True, True),
     "fsdp1_full_shard": ("fsdp1", True, False),
 }

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import torch
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
+from transformers import TrainerCallback
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.workshop.test_generation import EARLY_STOP, tiny_bloom
@@ -19,7 +19,32 @@ from workshop.encoding import load_tokenizer
 from workshop.fsdp import fsdp_arguments
 from workshop.generation import answer_questions
 from workshop.settings import Settings
+from workshop.sharding import shard_units
 from workshop.training import build_trainer, load_data, training_arguments
+
+
+class Look(TrainerCallback):
+    """What this rank holds when a step has ended; evaluation then leaves the embedding gathered."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.seen = {"forward_calls": 0}
+        self.model = model
+        model.transformer.h[0].self_attention.query_key_value.register_forward_hook(self.count)
+
+    def count(self, *_: object) -> None:
+        self.seen["forward_calls"] += torch.is_grad_enabled()
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        parameters = list(self.model.parameters())
+        self.seen |= {
+            "blocks": sum(isinstance(module, BloomBlock) for module in self.model.modules()),
+            "units": shard_units(self.model.transformer.h),
+            "sharded": all(isinstance(parameter, DTensor) for parameter in parameters),
+            "local_bytes": sum(parameter.to_local().nbytes for parameter in parameters),
+            "devices": sorted({parameter.to_local().device.type for parameter in parameters}),
+            # What FSDP does with a shard between its uses; without a GPU the device alone would prove nothing.
+            "offloaded": [held.offload_to_cpu for held in gc.get_objects() if type(held) is FSDPParam],
+        }
 
 
 def main(out: Path) -> None:
@@ -31,22 +56,10 @@ def main(out: Path) -> None:
     full_bytes = sum(parameter.nbytes for parameter in model.parameters())
     trainer = build_trainer(settings, model, arguments, tokenizer, data)
 
-    calls = []
-    attention = model.transformer.h[0].self_attention.query_key_value
-    attention.register_forward_hook(lambda module, *_: calls.append(module) if torch.is_grad_enabled() else None)
+    look = Look(model)
+    trainer.add_callback(look)
     trainer.train()
-    parameters = list(model.parameters())
-    seen = {
-        "blocks": sum(isinstance(module, BloomBlock) for module in model.modules()),
-        "units": sum(isinstance(module, FSDPModule) for module in model.transformer.h),
-        "sharded": all(isinstance(parameter, DTensor) for parameter in parameters),
-        "full_bytes": full_bytes,
-        "local_bytes": sum(parameter.to_local().nbytes for parameter in parameters),
-        "devices": sorted({parameter.to_local().device.type for parameter in parameters}),
-        # What FSDP does with a shard between its uses; without a GPU the device alone would prove nothing.
-        "offloaded": [held.offload_to_cpu for held in gc.get_objects() if type(held) is FSDPParam],
-        "forward_calls": len(calls),
-    }
+    seen = look.seen | {"full_bytes": full_bytes}
     tokenizer.eos_token = EARLY_STOP
     ask = {"max_length": 300, "max_new_tokens": 12, "batch_size": 2}
     rank, world_size = arguments.process_index, arguments.world_size
