@@ -1,7 +1,7 @@
 """Weights & Biases beside the local files, which have every figure: nobody needs an account or a network.
 
-A run is written into the run's own folder (offline, unless WANDB_MODE=online and the server answers) and sent at the
-end where there is a key. Whatever the server does, the job goes on.
+A run is always written into the run's own folder first and sent at its end, by a process that is given up when it hangs:
+a client that talks to its server during the training makes the job wait when the network goes away.
 """
 
 import importlib.util
@@ -42,10 +42,10 @@ def reporters(settings: Settings) -> list[str]:
     if "wandb" in names or "all" in names:
         os.environ["WANDB_DIR"] = str(settings.run_dir)
         os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
-        online = settings.wandb_mode == "online" and has_key() and server_answers()
-        if settings.wandb_mode == "online" and not online:
+        os.environ["WANDB_MODE"] = "disabled" if settings.wandb_mode == "disabled" else "offline"
+        first = os.environ.get("RANK", "0") == "0"
+        if settings.wandb_mode == "online" and first and not (has_key() and server_answers()):
             print(f"warning: WANDB_MODE=online, but {base_url()} does not answer or there is no key; going on offline")
-        os.environ["WANDB_MODE"] = "online" if online else settings.wandb_mode.replace("online", "offline")
     return names or ["none"]
 
 
@@ -54,10 +54,10 @@ def report_summary(settings: Settings, summary: dict[str, Any]) -> None:
     run = getattr(sys.modules.get("wandb"), "run", None)
     if run is None:
         return
-    offline, folder = run.settings.mode == "offline", Path(run.dir).parent
+    folder = Path(run.dir).parent
     run.summary.update(summary)
     run.finish()
-    print(sync(folder) if offline else "Weights & Biases: online, finished")
+    print(sync(folder))
 
 
 def sync(folder: Path) -> str:
@@ -68,9 +68,9 @@ def sync(folder: Path) -> str:
     if not server_answers():
         return f"Weights & Biases: offline; {base_url()} does not answer; send it later with `{command}`"
     try:
-        # A process of its own: it can be given up when it hangs.
         subprocess.run(
             [sys.executable, "-m", "wandb", "sync", str(folder)],
+            env=os.environ | {"WANDB_MODE": "online"},
             check=True,
             capture_output=True,
             timeout=SYNC_TIMEOUT_S,
