@@ -3,15 +3,15 @@
 import argparse
 import sys
 
-from tools.commands import check, fill, plot, report, runs
+from tools.commands import check, fill, plot, report, runs, submit
 from tools.errors import InputError, NoRunsError
 
 _EXIT_CODES = """exit codes:
   0  done
-  1  check: a wrong cell; report --check: a generated block has drifted
+  1  check: a wrong cell; report --check: a generated block has drifted; submit: a run was refused, or failed here
   2  usage, or a file that cannot be used as given
   3  no runs to read yet"""
-_COMMANDS = {"runs": runs, "fill": fill, "check": check, "report": report, "plot": plot}
+_COMMANDS = {"submit": submit, "runs": runs, "fill": fill, "check": check, "report": report, "plot": plot}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +31,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # argparse itself cannot keep apart what stands before and after `--`.
+    cut = words.index("--") if words[:1] == ["submit"] and "--" in words else len(words)
+    arguments = parser().parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
     try:
         return _COMMANDS[arguments.command].run(arguments)
     except NoRunsError as nothing:

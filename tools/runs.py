@@ -40,6 +40,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "device": str,
     "end_time": str,
     "reason": str,
+    "submission": str,
 }
 _REQUIRED = ("exercise", "state", "start_time")
 
@@ -231,5 +232,6 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
         yield folder
     elif depth < _SEARCH_DEPTH:
         for entry in os.scandir(folder):
-            if entry.is_dir() and not (depth == 0 and entry.name == "reference"):
+            hidden = entry.name.startswith(".")  # .code: the snapshots of `tools submit`
+            if entry.is_dir() and not hidden and not (depth == 0 and entry.name == "reference"):
                 yield from _run_folders(Path(entry.path), depth + 1)

@@ -43,6 +43,7 @@ rendezvous() {
 relative_to_submission() {
     local name from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
+        [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && continue  # is code: the snapshot has its own
         [ -n "${!name:-}" ] && [ -e "$from/${!name}" ] && export "$name=$(realpath "$from/${!name}")"
     done
 }
@@ -108,7 +109,21 @@ launch_per_gpu() {
     run_and_record "${command[@]}"
 }
 
+# SLURM keeps the launcher as it was at submission, but it reads the Python files only now.
+warn_if_changed() {
+    [ -n "${SLURM_JOB_ID:-}" ] && [ ! -f "$REPO/snapshot.json" ] || return 0
+    local submitted changed
+    submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *SubmitTime=\([^ ]*\).*/\1/p')
+    submitted=$(date -d "${submitted:-unknown}" +%s 2>/dev/null) || return 0
+    # One second later: SLURM cuts off the fraction.
+    changed=$(find -L train.py env_vars.sh ${CONFIG:+"$CONFIG"} "$REPO/workshop" -type f ! -name '*.pyc' \
+        -newermt "@$((submitted + 1))" -printf '%f ' 2>/dev/null)
+    [ -z "$changed" ] || echo "warning: changed since submission: ${changed}(this run uses them as they are now;" \
+        "\`python -m tools submit\` keeps the code of the submission)" >&2
+}
+
 run_and_record() {
+    warn_if_changed
     python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "${launched[@]}" || exit 1
     local received="" code viewer
     "$REPO/workshop/tie.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &

@@ -22,6 +22,7 @@ OUT_OF_MEMORY = re.compile(
     r"|oom.kill event|Out Of Memory"  # what SLURM says
 )
 ERROR = re.compile(r"^error(?: \(rank \d+\))?: |^(?:\w+\.)*\w*(?:Error|Exception)\b")
+LONGEST_DIFF = 20_000  # characters of it in run.json
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = (
     ("timeout", re.compile(r"\bReason=TimeLimit\b")),
@@ -95,6 +96,11 @@ def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
     return cause or ("failed", f"exit code {exit_code} without an error message in train.out")
 
 
+def shortened(diff: str) -> str:
+    """`diff` for run.json, which people open: code.diff beside it has all of a long one."""
+    return diff if len(diff) <= LONGEST_DIFF else diff[:LONGEST_DIFF] + "\n… the rest is in code.diff\n"
+
+
 def git(*arguments: str) -> str | None:
     """Output of a git command in this checkout, or None outside one."""
     answer = subprocess.run(
@@ -103,9 +109,19 @@ def git(*arguments: str) -> str | None:
     return answer.stdout if answer.returncode == 0 else None
 
 
+def code_version() -> tuple[str | None, bool | None, str]:
+    """Commit, whether anything differed from it, and the difference; of a snapshot, what was true when it was made."""
+    code = Path(__file__).resolve().parents[1]
+    if (code / "snapshot.json").exists():  # made by `python -m tools submit`; it may lie inside another checkout
+        facts = json.loads((code / "snapshot.json").read_text())
+        diff = (code / "code.diff").read_text(errors="replace") if (code / "code.diff").exists() else ""
+        return facts["git_commit"], facts["git_dirty"], diff
+    commit, diff = git("rev-parse", "HEAD"), git("diff", "HEAD")
+    return (commit.strip(), bool(diff), diff or "") if commit else (None, None, "")
+
+
 def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None:
-    diff = git("diff", "HEAD")
-    commit = git("rev-parse", "HEAD")
+    commit, dirty, diff = code_version()
     if diff:
         (run_dir / "code.diff").write_text(diff)
     update_run_record(
@@ -119,8 +135,10 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
         emulated_nodes=os.environ.get("EMULATED_NODES", "") == "1",
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
-        git_commit=commit.strip() if commit else None,
-        git_dirty=bool(diff) if commit else None,
+        **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
+        git_commit=commit,
+        git_dirty=dirty,
+        git_diff=shortened(diff),
         start_time=datetime.now(UTC).isoformat(timespec="seconds"),
         state="running",
     )

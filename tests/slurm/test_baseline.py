@@ -14,6 +14,7 @@ REPO = Path(__file__).parents[2]
 
 # A stand-in for a machine with a GPU: one line a second, like the real nvidia-smi with -lms 1000, until it is ended.
 NVIDIA_SMI = """#!/bin/bash
+[ "$1" = -L ] && exit  # launch.sh counts GPUs: none
 echo 'timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]'
 while sleep 1; do echo "$(date '+%Y/%m/%d %H:%M:%S.000'), 0, No GPU, 0 MiB, 0 MiB, [N/A]"; done
 """

@@ -1,0 +1,39 @@
+"""Start an exercise through its launcher on CPU, and read what it leaves."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).parents[2]
+
+
+def tiny(log_dir: Path, **changes: str) -> dict[str, str]:
+    """The environment of the tiny profile, without SLURM, with this test's Python first on PATH."""
+    answer = subprocess.run(
+        ["bash", "-c", f"source {REPO}/tiny.env && env -0"], capture_output=True, text=True, check=True
+    )
+    environ = dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return environ | {"LOG_DIR": str(log_dir), "PATH": path, "OMP_NUM_THREADS": "1"} | changes
+
+
+def launch(launcher: str, *arguments: str, log_dir: Path, cwd: Path = REPO, **changes: str) -> Path:
+    """Run `bash launcher arguments`; the run folder. Fails with the training's output if it does not end well."""
+    before = set(log_dir.glob("*/*")) if log_dir.exists() else set()
+    command = ["bash", launcher, *arguments]
+    job = subprocess.run(command, cwd=cwd, env=tiny(log_dir, **changes), capture_output=True, text=True, timeout=400)
+    (run,) = set(log_dir.glob("*/*")) - before
+    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    return run
+
+
+def record(run: Path) -> dict[str, object]:
+    return json.loads((run / "run.json").read_text())
+
+
+def losses(run: Path) -> list[float]:
+    with (run / "steps.csv").open() as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]

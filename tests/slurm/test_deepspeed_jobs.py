@@ -1,0 +1,66 @@
+"""ZeRO through a real sbatch: two nodes with one process each, and two processes of one node started by srun."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from throwaway_slurm import ThrowawaySlurm
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    command = f"source {REPO}/tiny.env && env -0"
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+    tiny = dict(line.split("=", 1) for line in answer.split("\0") if "=" in line)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    changes = {"LOG_DIR": str(tmp_path / "logs"), "PATH": path, "GENERATE_SIZE": "4", "SAVE": "end", "MAX_STEPS": "8"}
+    return tiny | changes | {"OMP_NUM_THREADS": "1"}
+
+
+def run_job(
+    slurm: ThrowawaySlurm, environment: dict[str, str], script: str, *arguments: str, options: list[str]
+) -> Path:
+    """Submit, wait for COMPLETED, return the run folder."""
+    output = Path(environment["LOG_DIR"]).parent / "job.out"
+    options = [f"--output={output}", "--mem=4G", "--cpus-per-task=2", *options]
+    job = slurm.submit(script, *arguments, cwd=REPO, options=options, env=environment)
+    assert slurm.wait(job, timeout_s=400) == "COMPLETED", output.read_text()
+    (run,) = Path(environment["LOG_DIR"]).glob("*/*")
+    return run
+
+
+@pytest.mark.timeout(500)
+def test_two_nodes_train_as_one_world_and_log_from_both(slurm: ThrowawaySlurm, environment: dict[str, str]) -> None:
+    script, options = "deepspeed-multi-gpu/deepspeed.slurm", ["--nodes=2", "--gpus-per-node=1"]
+    run = run_job(slurm, environment, script, "ds_configs/zero2.json", options=options)
+    record = json.loads((run / "run.json").read_text())
+    assert (record["state"], record["world_size"], record["nodes"]) == ("completed", 2, 2)
+    for node in ("node1", "node2"):
+        assert len((run / f"cpu_memory-{node}.txt").read_text().splitlines()) > 2, node
+        assert len((run / f"cpu_pss-{node}.txt").read_text().splitlines()) > 1, node
+
+
+@pytest.mark.timeout(500)
+def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(
+    slurm: ThrowawaySlurm, environment: dict[str, str]
+) -> None:
+    arguments = ["--model-name", "tiny", "--steps", "8"]
+    run = run_job(slurm, environment, "deepspeed-zero3-offload/run.slurm", *arguments, options=["--nodes=1"])
+    record = json.loads((run / "run.json").read_text())
+    assert (record["state"], record["world_size"], record["command"][:2]) == ("completed", 2, ["python", "train.py"])
+    output = (run / "train.out").read_text()
+    for line in (
+        "ZeRO stage          3",
+        "parameter offload   cpu",
+        "optimizer offload   cpu",
+        "rank                1 of 2",
+    ):
+        assert line in output, line
+    assert output.count(": ok") == 2
+    assert "NOT SO" not in output
+    assert len((run / "cpu_memory.txt").read_text().splitlines()) > 2

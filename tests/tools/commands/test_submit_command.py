@@ -1,0 +1,145 @@
+"""submit without SLURM: every line runs once, whatever becomes of the others."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exercise_folder import REPO, make_exercise
+
+from tools.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def plain_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """None of the settings that the developer's shell may have, and a folder to stand in."""
+    for name in ("LOG_DIR", "MODEL_NAME", "MODEL_INIT", "DATASET", "TRAIN_SIZE", "TOKENIZER_NAME", "FP16"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def submit(exercise: Path, logs: Path, *options: str) -> int:
+    return main(["submit", str(exercise), "--logs", str(logs), "--local", *options])
+
+
+def records(logs: Path) -> list[dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in logs.glob("*/*/run.json")]
+    return sorted(found, key=lambda record: record["start_time"])
+
+
+def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "run.slurm early\nrun.slurm fail\n--nodes=2 run.slurm\nTRAIN_SIZE=9 --gpus-per-node=2 run.slurm\n"
+    exercise = make_exercise(tmp_path, lines)
+    assert submit(exercise, logs) == 1
+    output, progress = capsys.readouterr()
+    assert [record["state"] for record in records(logs)] == ["failed", "completed"]
+    assert records(logs)[1]["given"] == f"9 2 {tmp_path}"
+    assert "skipped: needs SLURM for its 2 nodes  ex/submit.txt:3" in output
+    assert "error: no python on PATH" in output
+    assert "| ex: TRAIN_SIZE=9 --gpus-per-node=2 run.slurm | completed |" in output
+    assert "2 failed, 1 completed" in output
+    assert f"python -m tools fill ex --logs {logs}" in output
+    assert "3/3" in progress
+
+
+def test_what_is_completed_is_not_run_twice(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
+    submit(exercise, logs)
+    submit(exercise, logs)
+    assert [record["state"] for record in records(logs)] == ["completed", "failed", "failed"]
+    assert "skipped: completed in " in capsys.readouterr().out
+    submit(exercise, logs, "--again", "--match", "run.slurm")
+    assert len(records(logs)) == 5
+
+
+def test_a_completed_tiny_run_does_not_count_for_the_real_one(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=10000 run.slurm\n")
+    monkeypatch.setenv("TRAIN_SIZE", "8")
+    submit(exercise, logs)
+    assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in capsys.readouterr().out
+    assert [record["given"].split()[0] for record in records(logs)] == ["8"]
+    monkeypatch.delenv("TRAIN_SIZE")
+    submit(exercise, logs)
+    assert len(records(logs)) == 3
+
+
+def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
+    submit(exercise, logs)
+    (exercise / "submit.txt").write_text("run.slurm\nrun.slurm fail\nFP16=false run.slurm\n")
+    capsys.readouterr()
+    submit(exercise, logs, "--only", "failed,oom", "--dry-run")
+    output = capsys.readouterr().out
+    assert "would run here  ex/submit.txt:2" in output
+    assert "skipped: completed  ex/submit.txt:1" in output
+    assert "skipped: missing  ex/submit.txt:3" in output
+    assert submit(exercise, logs, "--only", "faild") == 2
+    assert "--only faild: unknown; states are missing, queued, running" in capsys.readouterr().err
+
+
+def test_a_run_that_is_still_going_on_is_not_started_again(tmp_path: Path, make_run, logs: Path) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\n")
+    make_run("r1", {"exercise": "ex", "state": "running", "submission": "run.slurm"})
+    assert submit(exercise, logs, "--again") == 0
+    assert len(records(logs)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "skipped"),
+    [({"train_size": 500, "fp16": True, "seed": 42}, True), ({"train_size": 128}, False), ({"seed": 7}, False)],
+    ids=["same", "other_size", "other_default"],
+)
+def test_a_run_started_by_hand_counts_if_its_settings_are_the_same(
+    tmp_path: Path, make_run, logs: Path, settings: dict[str, Any], skipped: bool
+) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm ds_configs/zero1.json\n")
+    make_run("r1", {"exercise": "ex", "config": "zero1", "settings": settings})
+    submit(exercise, logs)
+    assert len(records(logs)) == (1 if skipped else 2)
+
+
+def test_an_edit_of_env_vars_makes_a_new_run(tmp_path: Path, make_run, logs: Path) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\n")
+    make_run("r1", {"exercise": "ex", "submission": "run.slurm", "settings": {"train_size": 500}})
+    submit(exercise, logs)
+    assert len(records(logs)) == 1
+    (exercise / "env_vars.sh").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-1000}"\n')
+    submit(exercise, logs)
+    assert len(records(logs)) == 2
+
+
+def test_a_run_whose_arguments_change_settings_is_not_run_for_ever(tmp_path: Path, make_run, logs: Path) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm --train-size 20\n")
+    submission = "run.slurm --train-size 20"
+    make_run("r1", {"exercise": "ex", "submission": submission, "settings": {"train_size": 20}})
+    submit(exercise, logs)
+    assert len(records(logs)) == 1
+
+
+def test_an_unknown_exercise_is_an_error_that_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "basline", "--local", "--dry-run"]) == 2
+    assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
+
+
+def test_interrupting_ends_the_run_and_starts_no_other(tmp_path: Path, logs: Path) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\nFP16=false run.slurm\n")
+    launcher = f"#!/bin/bash\ntrap 'echo ended > {tmp_path}/ended; exit 143' TERM\ntouch {tmp_path}/begun\n"
+    (exercise / "run.slurm").write_text(launcher + "while :; do sleep 0.1; done\n")
+    command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local"]
+    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as runner:
+        deadline_s = time.monotonic() + 20
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        runner.send_signal(signal.SIGINT)
+        output, _ = runner.communicate(timeout=20)
+    assert (tmp_path / "ended").exists()
+    assert runner.returncode == 130
+    assert "1 cancelled, 1 not started" in output

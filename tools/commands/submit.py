@@ -1,0 +1,142 @@
+"""Queue every run of an exercise's submit.txt, or of all exercises; without SLURM, run them one after the other."""
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tools import slurm, snapshot
+from tools.errors import InputError, NoRunsError
+from tools.local_runs import Interrupted, LocalRuns
+from tools.runs import default_logs, find_runs
+from tools.submissions import Submission, exercise_folders, read
+from tools.submitted import STATES, History, runs_of
+
+INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [EXERCISE ...] [options] [-- SBATCH_OPTION ...]"
+    parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: every folder with a submit.txt")
+    parser.add_argument("--only", default="", metavar="STATES", help=f"only runs in these states: {', '.join(STATES)}")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only lines that contain this text")
+    parser.add_argument("--again", action="store_true", help="also what is already completed")
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
+    parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
+    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logs = (arguments.logs or default_logs()).resolve()
+    local = arguments.local or not slurm.available()
+    submissions = _selected_lines(arguments)
+    due = _due(submissions, logs, local, arguments)
+    if not due:
+        print("nothing to do")
+        return 0
+    if arguments.dry_run:
+        verb = "run here" if local else "queue"
+        print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
+        print(f"{len(due)} to {verb}; --dry-run: nothing was done")
+        return 0
+    commands = [_command(submission, logs) for submission in due]
+    act = _run_here if local else _queue
+    return act(list(zip(due, commands, strict=True)), logs)
+
+
+def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
+    folders = exercise_folders(arguments.exercises)
+    if not folders:
+        raise NoRunsError("no exercise has a submit.txt yet")
+    lines = [line for folder in folders for line in read(folder, os.environ, arguments.after_dashes)]
+    lines = [line for line in lines if arguments.match in f"{line.exercise.name} {line.text}"]
+    if not lines:
+        raise InputError(f"--match {arguments.match!r}: no line of {', '.join(folder.name for folder in folders)}")
+    if overrides := sorted({name for line in lines for name in line.overrides}):
+        print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")
+    return lines
+
+
+def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.Namespace) -> list[Submission]:
+    """Those of the lines that shall run now; of the others it is printed why not."""
+    only = [state.strip() for state in arguments.only.split(",") if state.strip()]
+    if unknown := [state for state in only if state not in STATES]:
+        raise InputError(f"--only {', '.join(unknown)}: unknown; states are {', '.join(STATES)}")
+    runs = find_runs(logs) if logs.is_dir() else []
+    queue = {} if local else slurm.queue()
+    due: dict[tuple[Path, str], Submission] = {}
+    for line in lines:
+        history = History(runs_of(line, runs), queue.get(slurm.mark(line, logs)))
+        same = due.get((line.exercise, line.text))
+        if reason := f"same as {same.place}" if same else _reason_to_skip(line, history, only, local, arguments.again):
+            print(f"skipped: {reason}  {line.place}  {line.short}")
+        else:
+            due[line.exercise, line.text] = line
+    return list(due.values())
+
+
+def _reason_to_skip(line: Submission, history: History, only: list[str], local: bool, again: bool) -> str:
+    """Why a line shall not run now, or nothing."""
+    if history.state in ("queued", "running"):
+        return f"{history.state} already"
+    if only and history.state not in only:
+        return history.state
+    if history.completed and not only and not again:
+        return f"completed in {history.completed.folder.name}"
+    if local and line.count("nodes") > 1:
+        return f"needs SLURM for its {line.count('nodes')} nodes"
+    return ""
+
+
+def _command(submission: Submission, logs: Path) -> list[str]:
+    """The launcher as it is now, in a snapshot, with its arguments."""
+    code = snapshot.take(submission.exercise.parent, logs)
+    for path in code.left_out:
+        print(f"note: {path} is not in the snapshot (untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB)")
+    return [str(code.folder / submission.exercise.name / submission.launcher), *submission.arguments]
+
+
+def _environment(submission: Submission, logs: Path) -> dict[str, str]:
+    return os.environ | submission.settings | {"LOG_DIR": str(logs), "SUBMISSION": submission.text}
+
+
+def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
+    refused = 0
+    for submission, command in due:
+        options = [f"--comment={slurm.mark(submission, logs)}", *submission.options]
+        environment = slurm.site_options(submission.exercise.parent) | _environment(submission, logs)
+        try:
+            job = slurm.sbatch(options, command, environment)
+            print(f"job {job}  {submission.place}  {submission.short}", flush=True)
+        except slurm.SbatchError as error:
+            refused += 1
+            print(f"error: {submission.place}: {error}", file=sys.stderr)
+    print(f"{len(due) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
+    _print_next([submission for submission, _ in due], logs)
+    return 1 if refused else 0
+
+
+def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
+    states = ["not started"] * len(due)
+    interrupted = False
+    with LocalRuns(len(due), logs) as runner:
+        for number, (submission, command) in enumerate(due):
+            gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
+            try:
+                states[number] = runner.run(submission, ["bash", *command], _environment(submission, logs) | gpus)
+            except Interrupted:
+                states[number], interrupted = "cancelled", True
+                break
+    print("\n| run | state |\n|---|---|")
+    for (submission, _), state in zip(due, states, strict=True):
+        print(f"| {submission.exercise.name}: {submission.short} | {state} |")
+    print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
+    _print_next([submission for submission, _ in due], logs)
+    return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
+
+
+def _print_next(submissions: list[Submission], logs: Path) -> None:
+    print("when they have ended, fill the tables:")
+    for exercise in dict.fromkeys(submission.exercise.name for submission in submissions):
+        print(f"  python -m tools fill {exercise} --logs {logs}")
