@@ -1,7 +1,7 @@
 """Weights & Biases beside the local files, which have every figure: nobody needs an account or a network.
 
-A run is always written into the run's own folder first and sent at its end, by a process that is given up when it hangs:
-a client that talks to its server during the training makes the job wait when the network goes away.
+A run is always written into the run's own folder first and sent at its end, by a process that is given up if it
+hangs: a client that talks to its server during the training makes the job wait when the network goes away.
 """
 
 import importlib.util
