@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
 from workshop.fsdp import check, fsdp_arguments, hybrid_mesh
 from workshop.settings import Settings
+from workshop.sharding import ShardingRecorder
 
 CONFIGS = sorted((Path(__file__).parents[2] / "fsdp/fsdp_configs").glob("*.json"))
 
@@ -48,6 +51,16 @@ def test_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: s
 def test_K2_no_wrapping_is_an_error() -> None:
     with pytest.raises(WorkshopError, match="auto_wrap_policy is 'NO_WRAP'"):
         check(Path("fsdp_config.json"), {"auto_wrap_policy": "NO_WRAP"})
+
+
+def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
+    environment = ENVIRONMENT | {"CONFIG": "size_based.json"}
+    model = tiny_bloom()
+    recorder = ShardingRecorder(Settings.from_environment(environment, Path("none")), model)
+    with pytest.raises(
+        WorkshopError, match=r"size_based.json: 0 of the model's 2 blocks \(BloomBlock\) are shard units"
+    ):
+        recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model)
 
 
 @pytest.mark.parametrize("world_size", ["1", "2", "5"])
