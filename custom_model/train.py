@@ -7,8 +7,6 @@ On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash custom_model/multi
 Compared with baseline/train.py the model is our own (model.py), its sizes are settings, and FSDP shards it.
 """
 
-import torch
-
 from custom_model.model import build_model
 from custom_model.settings import CustomSettings
 from workshop.encoding import load_tokenizer
@@ -24,10 +22,7 @@ FSDP = {
 
 def main() -> None:
     settings = CustomSettings.from_environment()
-    sharded = settings.use_fsdp and torch.cuda.is_available()
-    if settings.use_fsdp and not sharded:
-        print("warning: USE_FSDP=true needs a GPU and there is none; data parallel (DDP) instead")
-    arguments = training_arguments(settings, **({"fsdp": True, "fsdp_config": FSDP} if sharded else {}))
+    arguments = training_arguments(settings, **({"fsdp": True, "fsdp_config": FSDP} if settings.use_fsdp else {}))
     tokenizer = load_tokenizer(settings.tokenizer_name)
     data = load_data(settings, tokenizer)
     model = build_model(settings, tokenizer)

@@ -177,6 +177,24 @@ def _efficiency(select: Select, where: Where) -> float:
     return _TRAIN_RUNTIME.value(select, where | {"world_size": 2}) / runtime * 100
 
 
+def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]:
+    """The figure here over that of the run on one GPU (sign 1), or the other way round (sign -1: less is better)."""
+
+    def value(select: Select, where: Where) -> float:
+        here = metric.value(select, where)
+        alone = metric.value(select, where | {"nodes": 1, "gpus_per_node": 1, "world_size": 1})
+        if not (here and alone):
+            raise UnavailableError("no factor defined from 0")
+        return (here / alone) ** sign
+
+    return value
+
+
+def _step_time_ms(run: Run) -> float | None:
+    steps_per_second = _summary(run, "train/steps_per_second")
+    return 1000 / steps_per_second if steps_per_second else None
+
+
 def _sharding(key: str, meaning: str) -> Metric:
     definition = f"{meaning} (run.json, sharding.{key}, observed in the run)"
 
@@ -198,6 +216,15 @@ _TRAIN_RUNTIME = _of_run(
     "no train_runtime",
 )
 
+_SAMPLES_PER_SECOND = _of_run(
+    "samples/s",
+    2,
+    "training examples per second over all GPUs, from synchronised step times; warm-up, evaluation and saving are "
+    "not in it (summary.json, train/samples_per_second)",
+    lambda run: _summary(run, "train/samples_per_second"),
+    "no step times",
+)
+
 METRICS: dict[str, Metric] = {
     "train_loss": _of_run(
         "",
@@ -210,14 +237,7 @@ METRICS: dict[str, Metric] = {
     "eval_loss_2": eval_loss(2),
     "eval_loss_3": eval_loss(3),
     "eval_loss_final": eval_loss(None),
-    "samples_per_second": _of_run(
-        "samples/s",
-        2,
-        "training examples per second over all GPUs, from synchronised step times; warm-up, evaluation and saving are "
-        "not in it (summary.json, train/samples_per_second)",
-        lambda run: _summary(run, "train/samples_per_second"),
-        "no step times",
-    ),
+    "samples_per_second": _SAMPLES_PER_SECOND,
     "steps_per_second": _of_run(
         "steps/s",
         3,
@@ -347,6 +367,26 @@ METRICS: dict[str, Metric] = {
         "bus bandwidth of the all-reduce of the largest message over all GPUs as one world, before training (nccl.log)",
         _allreduce,
         "no fabric check",
+    ),
+    "step_time": _of_run(
+        "ms",
+        1,
+        "1000 / optimizer steps per second (summary.json, train/steps_per_second)",
+        _step_time_ms,
+        "no step times",
+    ),
+    "memory_allocated_gb": _of_run(
+        "GB",
+        2,
+        "peak of PyTorch's allocator, allocated, largest rank, in 10^9 bytes (summary.json, peak_mem_alloc_mib)",
+        _in_gb(_on_gpu("peak_mem_alloc_mib")),
+        "no summary",
+    ),
+    "samples_scale_factor": Metric(
+        "", 2, "samples/s over samples/s of the same configuration on one GPU", _scale_factor(_SAMPLES_PER_SECOND, 1)
+    ),
+    "runtime_scale_factor": Metric(
+        "", 2, "train runtime of the same configuration on one GPU over the one here", _scale_factor(_TRAIN_RUNTIME, -1)
     ),
     "shards_parameters": _sharding("parameters", "each rank holds a part of the parameters only"),
     "shards_gradients": _sharding("gradients", "each rank keeps a part of the gradients only"),

@@ -178,10 +178,13 @@ class UtilisationCallback(TrainerCallback):
             peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
             self.peaks = (max(self.peaks[0], peaks[0]), max(self.peaks[1], peaks[1]))
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # The logits of an evaluation batch may need more memory than training does.
+    def _forget_peak(self, *_: Any, **__: Any) -> None:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
+
+    # A model may be whole on the GPU before it is sharded, and the logits of an evaluation batch may need more memory.
+    on_train_begin = _forget_peak
+    on_evaluate = _forget_peak
 
     def summary(self) -> dict[str, Any]:
         """Figures over the samples of all ranks; zeros count. Null without a GPU. Collective: call it on every rank."""

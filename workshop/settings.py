@@ -133,6 +133,11 @@ class Settings:
 
     def check(self) -> None:
         """Reject combinations that no single variable shows."""
+        if self.resume_from and not (Path(self.resume_from) / "trainer_state.json").is_file():
+            raise WorkshopError(
+                f"RESUME_FROM='{self.resume_from}': no trainer_state.json there; expected a checkpoint folder such as "
+                "logs/fsdp/<run>/bloom-qa-finetuned/checkpoint-32"
+            )
         if self.fp16 and self.bf16:
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
 

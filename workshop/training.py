@@ -21,12 +21,15 @@ from workshop.callbacks import (
 )
 from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
+from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
 from workshop.models import model_size, short_name
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
+from workshop.sharding import ShardingRecorder
 from workshop.squad import Example, split_examples
 from workshop.squad_metric import score
+from workshop.weights_and_biases import report_summary, reporters
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,14 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         logging_strategy="steps",
         logging_steps=1,
         disable_tqdm=True,  # train.out is a file: ProgressLine says where the training stands
-        report_to=settings.report_to if settings.wandb_mode != "disabled" else "none",
+        report_to=reporters(settings),
         run_name=settings.run_dir.name,
         **chapter,
     )
     if arguments.deepspeed and not gpu:
         connect_cpu_ranks()
+    if arguments.fsdp and not gpu:
+        shard_on_cpu(settings, arguments)
     if arguments.process_index == 0:  # now, so that a run which cannot even hold its model is known by its settings
         update_run_record(settings.run_dir, settings=settings.as_record())
     return arguments
@@ -173,6 +178,7 @@ def build_trainer(
         processing_class=tokenizer,
         callbacks=[
             RunRecorder(settings, data),
+            ShardingRecorder(settings, model),
             recorder,
             ProgressLine(),
             TrainSpeedCallback(recorder),
@@ -201,6 +207,7 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     }
     write_summary(settings, trainer, summary)
     if settings.save != "no":
+        gather_when_saving(trainer)
         trainer.save_model()  # gathers sharded weights on all ranks, writes on one; the tokenizer goes with it
     if settings.generate_size:
         examples = data.examples[: settings.generate_size]
@@ -218,11 +225,11 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         scores = score(examples, answers)
         summary |= {"exact_match": scores["exact_match"], "f1": scores["f1"], "generated_examples": len(examples)}
         write_summary(settings, trainer, summary)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # gloo's threads abort a process that ends while they still listen
     if trainer.is_world_process_zero():
         print(json.dumps(summary, indent=2))
-    if torch.distributed.is_initialized():
-        # A rank that simply exits may be aborted by the threads that still hold its connections.
-        torch.distributed.destroy_process_group()
+        report_summary(settings, summary)
 
 
 def write_summary(settings: Settings, trainer: MeasuredTrainer, summary: dict[str, Any]) -> None:

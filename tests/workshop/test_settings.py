@@ -101,5 +101,4 @@ def test_every_field_is_read_somewhere() -> None:
     )
     names = Settings.__dataclass_fields__
     unread = [name for name in names if not re.search(rf"(?:settings|self)\.{name}\b", sources)]
-    # the experiment's name is recorded by the launcher
-    assert unread == ["experiment_name"]
+    assert unread == []

@@ -1,0 +1,83 @@
+"""A configuration that would be ignored, in part or as a whole, is an error before anything is loaded."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.test_generation import tiny_bloom
+from workshop.errors import WorkshopError
+from workshop.fsdp import check, fsdp_arguments, hybrid_mesh
+from workshop.settings import Settings
+from workshop.sharding import ShardingRecorder
+
+CONFIGS = sorted((Path(__file__).parents[2] / "fsdp/fsdp_configs").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configuration_is_accepted(path: Path) -> None:
+    check(path, json.loads(path.read_text()))
+
+
+def test_no_two_configurations_are_the_same() -> None:
+    assert len({json.dumps(json.loads(path.read_text()), sort_keys=True) for path in CONFIGS}) == len(CONFIGS) == 11
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"offload_to_cpu": True}, "nothing reads 'offload_to_cpu'; expected cpu_offload"),
+        ({"mixed_precision": "fp16"}, "nothing reads 'mixed_precision'; expected FP16 or BF16"),
+        ({"activation_checkpoint": True}, "did you mean activation_checkpointing"),
+        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2"),
+        ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1"),
+        ({"fsdp": False, "cpu_offload": True}, "nothing reads 'cpu_offload' where \"fsdp\" is false"),
+        ({"min_num_params": 1000}, "nothing reads 'min_num_params' with this auto_wrap_policy"),
+        ({"cpu_offload": "true"}, "cpu_offload is 'true'; expected true or false"),
+        ({"dp_replicate_size": True}, "dp_replicate_size is True; expected a whole number"),
+        ({"reshard_after_forward": "hybrid_shard"}, "expected true or false"),
+        ({"version": 3}, "version is 3; expected 1 or 2"),
+    ],
+)
+def test_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: str) -> None:
+    with pytest.raises(WorkshopError) as caught:
+        check(Path("fsdp_config.json"), config)
+    assert str(caught.value).startswith("fsdp_config.json: ")
+    assert message in str(caught.value)
+
+
+def test_K2_no_wrapping_is_an_error() -> None:
+    with pytest.raises(WorkshopError, match="auto_wrap_policy is 'NO_WRAP'"):
+        check(Path("fsdp_config.json"), {"auto_wrap_policy": "NO_WRAP"})
+
+
+def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
+    environment = ENVIRONMENT | {"CONFIG": "size_based.json"}
+    model = tiny_bloom()
+    recorder = ShardingRecorder(Settings.from_environment(environment, Path("none")), model)
+    with pytest.raises(
+        WorkshopError, match=r"size_based.json: 0 of the model's 2 blocks \(BloomBlock\) are shard units"
+    ):
+        recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model)
+
+
+@pytest.mark.parametrize("world_size", ["1", "2", "5"])
+def test_gpus_that_cannot_be_split_in_two_groups_are_an_error(monkeypatch, world_size: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    with pytest.raises(WorkshopError, match="expected GPUs in a multiple of 2, 4 or more"):
+        hybrid_mesh(Path("hybrid_shard.json"), 2)
+
+
+def test_nodes_hold_whole_copies(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    mesh = hybrid_mesh(Path("hybrid_shard.json"), 2)
+    assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 4)
+
+
+def test_two_kinds_of_checkpointing_are_an_error() -> None:
+    environment = ENVIRONMENT | {"CONFIG": str(CONFIGS[-1]), "GRADIENT_CHECKPOINTING": "true"}
+    settings = Settings.from_environment(environment, Path("none"))
+    with pytest.raises(WorkshopError, match="activation_checkpointing"):
+        fsdp_arguments(settings)

@@ -1,0 +1,142 @@
+"""FSDP's configuration file, checked before anything is loaded, and what FSDP needs on a machine without a GPU.
+
+The file holds the Trainer's own `fsdp_config`, and two keys more that select the method:
+
+    fsdp               false: plain DDP, for comparison
+    dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
+
+The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
+neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
+"""
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import DistributedType
+from torch.distributed.fsdp import CPUOffloadPolicy
+from transformers import Trainer, TrainingArguments
+
+from workshop.deepspeed import read_json
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+# What reads each key, and the values it may have: types, or the strings allowed.
+COMMON = {
+    "fsdp": bool,
+    "version": (1, 2),
+    "cpu_offload": bool,
+    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP"),
+    "transformer_layer_cls_to_wrap": list,
+    "min_num_params": int,
+    "cpu_ram_efficient_loading": bool,
+    "state_dict_type": ("FULL_STATE_DICT", "SHARDED_STATE_DICT"),
+    "activation_checkpointing": bool,
+}
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {
+        "reshard_after_forward": ("full_shard", "shard_grad_op", "no_shard"),
+        "forward_prefetch": bool,
+        "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
+        "use_orig_params": bool,
+        "sync_module_states": bool,
+        "limit_all_gathers": bool,
+    },
+    2: {"reshard_after_forward": bool, "dp_replicate_size": int},
+}
+OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
+
+
+def fsdp_arguments(settings: Settings) -> dict[str, Any]:
+    """The Trainer's arguments that the configuration file given to the launcher stands for; none for plain DDP.
+
+    Raises WorkshopError naming the file and the key for anything that would be ignored or cannot work.
+    """
+    path = Path(settings.config)
+    config = read_json(path)
+    check(path, config)
+    if not config.pop("fsdp", True):
+        return {}
+    if settings.gradient_checkpointing:
+        raise WorkshopError(
+            f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
+            "Trainer's own would gather every block once more in the backward pass"
+        )
+    replicas = config.pop("dp_replicate_size", 1)
+    arguments: dict[str, Any] = {"fsdp": True, "fsdp_config": config}
+    if replicas > 1:
+        arguments["parallelism_config"] = hybrid_mesh(path, replicas)
+    if torch.cuda.is_available():
+        # Offloaded gradients lie in CPU memory, where NCCL cannot add them up for the clipping: gloo does that.
+        arguments["ddp_backend"] = "cpu:gloo,cuda:nccl"
+    return arguments
+
+
+def check(path: Path, config: dict[str, Any]) -> None:
+    """Raises WorkshopError for a key that nothing reads or a value that does not fit."""
+    version = config.get("version", 2)
+    readable = {**COMMON, **BY_VERSION.get(version, {})} if config.get("fsdp", True) else {"fsdp": bool}
+    for key, value in config.items():
+        if key not in readable:
+            raise WorkshopError(f"{path}: nothing reads '{key}'{_hint(key, readable, version)}")
+        allowed = readable[key]
+        if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):
+            expected = {bool: "true or false", int: "a whole number", list: "a list of class names"}.get(allowed)
+            expected = expected or " or ".join(map(str, allowed))
+            raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
+    by_size = config.get("auto_wrap_policy") == "SIZE_BASED_WRAP"
+    unread = "transformer_layer_cls_to_wrap" if by_size else "min_num_params"
+    if unread in config:
+        raise WorkshopError(f"{path}: nothing reads '{unread}' with this auto_wrap_policy; expected it to be left out")
+
+
+def _hint(key: str, readable: dict[str, Any], version: int) -> str:
+    if key in OTHER_NAMES:
+        return f"; expected {OTHER_NAMES[key]}"
+    if readable.keys() == {"fsdp"}:
+        return ' where "fsdp" is false'
+    if any(key in keys for keys in BY_VERSION.values()):
+        return f" in FSDP{version}; expected keys out of {', '.join(sorted(readable))}"
+    close = get_close_matches(key, readable, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]}?)" if close else f"; expected keys out of {', '.join(sorted(readable))}"
+
+
+def hybrid_mesh(path: Path, replicas: int) -> ParallelismConfig:
+    """Ranks as a 2-D mesh: rows hold one sharded copy each, columns add up its gradients.
+
+    torchrun numbers the ranks node by node, so with as many copies as nodes all sharding traffic stays inside a node.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size % replicas or world_size // replicas < 2:
+        raise WorkshopError(
+            f"{path}: dp_replicate_size is {replicas}, which cannot split {world_size} GPU(s) into groups of equally "
+            f"many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
+        )
+    return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size // replicas)
+
+
+def shard_on_cpu(settings: Settings, arguments: TrainingArguments) -> None:
+    """Without a GPU: let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP."""
+    PartialState().distributed_type = DistributedType.MULTI_GPU
+    PartialState().device = torch.device("cpu")  # FSDP1 takes "cpu" and "cpu:0" for two devices
+    plugin = arguments.fsdp_plugin_args
+    if plugin["fsdp_version"] == 1:
+        if plugin.get("cpu_offload") or settings.save != "no":
+            # It asks for a GPU to offload from, and its gathered state of a model in CPU memory crashes (torch 2.13).
+            raise WorkshopError(
+                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected no cpu_offload and "
+                "SAVE=no, or version 2"
+            )
+        plugin["sync_module_states"] = False  # FSDP1 broadcasts from GPU memory only; the seed makes ranks equal here
+    elif plugin.get("cpu_offload"):
+        plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
+
+
+def gather_when_saving(trainer: Trainer) -> None:
+    """From now on save the whole model, by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
+    if trainer.is_fsdp_enabled:
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
