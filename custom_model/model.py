@@ -43,6 +43,7 @@ class SimpleGPTConfig(PreTrainedConfig):
         ff_dim: int = 8192,
         seq_length: int = 512,
         initializer_range: float = 0.02,
+        tie_word_embeddings: bool = True,
         **options: Any,
     ) -> None:
         self.vocab_size = vocab_size
@@ -52,7 +53,7 @@ class SimpleGPTConfig(PreTrainedConfig):
         self.ff_dim = ff_dim
         self.seq_length = seq_length
         self.initializer_range = initializer_range
-        super().__init__(**options)
+        super().__init__(tie_word_embeddings=tie_word_embeddings, **options)
 
 
 class StreamOutput(nn.Linear):
@@ -102,6 +103,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
 
     config_class = SimpleGPTConfig
     _no_split_modules = ("SimpleGPTBlock",)
+    _tied_weights_keys = {"head.weight": "token_embedding.weight"}  # noqa: RUF012 as the library
     supports_gradient_checkpointing = True
 
     def __init__(self, config: SimpleGPTConfig) -> None:
@@ -111,6 +113,8 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
         self.position_embedding = nn.Embedding(config.seq_length, config.hidden_size)
         self.blocks = nn.ModuleList(SimpleGPTBlock(config) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(config.hidden_size)
+        # Tied: the embedding's matrix a second time. FSDP asks for both layers, and keeps them in one unit.
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -120,7 +124,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
             std /= math.sqrt(2 * self.config.num_layers)
         if isinstance(module, nn.Linear | nn.Embedding):
             init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             init.zeros_(module.bias)
         if isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
@@ -131,6 +135,9 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.token_embedding = value
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.head
 
     def forward(
         self,
@@ -150,9 +157,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
         visible = visible_keys(attention_mask)
         for block in self.blocks:
             hidden = block(hidden, visible)
-        # The tied head is the embedding's matrix used a second time; there is no second parameter that FSDP could put
-        # into another unit.
-        logits = functional.linear(self.final_norm(hidden), self.token_embedding.weight)
+        logits = self.head(self.final_norm(hidden))
         loss = None
         if labels is not None:
             loss = self.loss_function(

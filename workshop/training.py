@@ -1,5 +1,6 @@
 """From settings to the Hugging Face Trainer, and from a trained model to the evidence a run leaves."""
 
+import gc
 import json
 import math
 import platform
@@ -76,6 +77,7 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
         use_cpu=not gpu,
+        ddp_find_unused_parameters=False,  # the models use all of them: no search through the graph in every step
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
@@ -225,11 +227,23 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         scores = score(examples, answers)
         summary |= {"exact_match": scores["exact_match"], "f1": scores["f1"], "generated_examples": len(examples)}
         write_summary(settings, trainer, summary)
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()  # gloo's threads abort a process that ends while they still listen
+    disconnect(trainer)
     if trainer.is_world_process_zero():
         print(json.dumps(summary, indent=2))
         report_summary(settings, summary)
+
+
+def disconnect(trainer: MeasuredTrainer) -> None:
+    """Close the connections between the ranks; gloo's threads abort a process that ends while they still listen.
+
+    The wrapped model holds on to them (DDP's reducer does), so it has to go first. Collective: call it on every rank.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        trainer.model_wrapped = trainer.model
+        trainer.accelerator.free_memory()
+        gc.collect()
+        torch.distributed.destroy_process_group()
 
 
 def write_summary(settings: Settings, trainer: MeasuredTrainer, summary: dict[str, Any]) -> None:
