@@ -33,6 +33,7 @@ _1B7 = {"model": "bloom-1b7"}
 TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
+    "2b": TableDefaults("baseline"),
     "3": TableDefaults("deepspeed-single-gpu"),
     "4": TableDefaults("deepspeed-single-gpu"),
     "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),

@@ -58,7 +58,7 @@ rendezvous() {
 relative_to_submission() {
     local name from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
-        [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && continue  # is code: the snapshot has its own
+        [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && from=$REPO  # is code: the snapshot has its own
         [ -n "${!name:-}" ] && [ -e "$from/${!name}" ] && export "$name=$(realpath "$from/${!name}")"
     done
 }
