@@ -195,6 +195,19 @@ def _step_time_ms(run: Run) -> float | None:
     return 1000 / steps_per_second if steps_per_second else None
 
 
+def _shards(key: str) -> Metric:
+    """What a method can do: seen in any of its runs, or in none of those on several GPUs."""
+    observed = _sharding(key, f"each rank holds only a part of the {key} in a run of the method on several GPUs")
+
+    def value(select: Select, where: Where) -> float | bool:
+        try:
+            return observed.value(select, where | {f"shards_{key}": True})
+        except UnavailableError:
+            return observed.value(select, where | {"several_gpus": True})
+
+    return Metric("", 0, observed.definition, value)
+
+
 def _sharding(key: str, meaning: str) -> Metric:
     definition = f"{meaning} (run.json, sharding.{key}, observed in the run)"
 
@@ -388,9 +401,9 @@ METRICS: dict[str, Metric] = {
     "runtime_scale_factor": Metric(
         "", 2, "train runtime of the same configuration on one GPU over the one here", _scale_factor(_TRAIN_RUNTIME, -1)
     ),
-    "shards_parameters": _sharding("parameters", "each rank holds a part of the parameters only"),
-    "shards_gradients": _sharding("gradients", "each rank keeps a part of the gradients only"),
-    "shards_optimizer": _sharding("optimizer", "each rank holds a part of the optimizer's states only"),
+    "shards_parameters": _shards("parameters"),
+    "shards_gradients": _shards("gradients"),
+    "shards_optimizer": _shards("optimizer"),
     "cpu_offload": _sharding("cpu_offload", "a run with states in CPU memory between their uses completed"),
     "unchanged_model": _sharding("unchanged_model", "the model's own class ran, without changes for the method"),
     "hf_trainer": _sharding("hf_trainer", "the run was driven by the Hugging Face Trainer"),

@@ -23,10 +23,14 @@ class Meaning:
 
 @dataclass(frozen=True)
 class TableDefaults:
-    """Attributes: exercise: the folder whose runs fill the table; where: conditions on all of the table's runs."""
+    """Attributes: exercise: the folder(s) whose runs fill the table; where: conditions on all of the table's runs."""
 
-    exercise: str
+    exercise: str | tuple[str, ...]
     where: Where = field(default_factory=dict)
+
+    @property
+    def exercises(self) -> tuple[str, ...]:
+        return (self.exercise,) if isinstance(self.exercise, str) else self.exercise
 
 
 _1B7 = {"model": "bloom-1b7"}
@@ -34,13 +38,13 @@ TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
     "2b": TableDefaults("baseline"),
-    "3": TableDefaults("deepspeed-single-gpu"),
+    "3": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500}),
     "4": TableDefaults("deepspeed-single-gpu"),
     "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),
     "6": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
-    "9": TableDefaults("deepspeed-zero3-offload"),
+    "9": TableDefaults(("deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp")),
     "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4}),
     "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1}),
     "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1}),
@@ -96,7 +100,7 @@ _LABELS: dict[str, Meaning] = {
     "train runtime (no offload)": Meaning("train_runtime", {"offload": False}),
     "train runtime (offload)": Meaning("train_runtime", {"offload": True}),
     "runtime change (%)": Meaning("runtime_change"),
-    "pin_memory true": Meaning(where={"config": "zero2_offload_pinned"}),
+    "pin_memory true": Meaning(where={"config": "zero2_offload"}),
     "pin_memory false": Meaning(where={"config": "zero2_offload_unpinned"}),
     "ddp": Meaning(where={"method": "ddp"}),
     "fsdp1": Meaning(where={"method": "fsdp1"}),

@@ -115,6 +115,8 @@ class Run:
             "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,
             "method": sharding.get("method"),
             "cpu_offload": sharding.get("cpu_offload"),
+            **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
+            "several_gpus": world_size is not None and world_size > 1,
             "use_fsdp": settings.get("use_fsdp"),
         }
 

@@ -107,8 +107,8 @@ def _meaning(table: Table, label: str, line: int):
 
 def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
-    exercise = defaults_of(table).exercise
-    candidates = [run for run in runs if run.record.get("exercise") == exercise]
+    exercises = defaults_of(table).exercises
+    candidates = [run for run in runs if run.record.get("exercise") in exercises]
     filled = FilledTable(table, [])
     for row in plan(table):
         filled.cells.append([None if cell is None else _fill_cell(filled, candidates, *cell) for cell in row])

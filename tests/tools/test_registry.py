@@ -40,7 +40,7 @@ def conditions(label):
         ("**ZeRO-2**", {"config": "zero2"}),
         ("2 GPUs", {"world_size": 2}),
         ("8 nodes", {"nodes": 8}),
-        ("`pin_memory` true", {"config": "zero2_offload_pinned"}),
+        ("`pin_memory` true", {"config": "zero2_offload"}),
         ("pin_memory  false", {"config": "zero2_offload_unpinned"}),
         ("BLOOM-3b, 10,000", {"model": "bloom-3b", "train_examples": 10_000}),
         ("BLOOM-560m, 500", {"model": "bloom-560m", "train_examples": 500}),

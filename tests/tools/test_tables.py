@@ -83,7 +83,7 @@ def test_B4_gpu_memory_counts_samples_of_zero(make_run, fill):
 
 def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
     pss = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n 0.0 0.0 5000.4 9000.0\n"
-    record = {"exercise": "deepspeed-single-gpu", "config": "zero2_offload_pinned"}
+    record = {"exercise": "deepspeed-single-gpu", "config": "zero2_offload"}
     make_run("r1", record, **{"cpu_pss.txt": pss})
     assert fill(PINNED)[0] == ["21,658", "8,000", "5,000", "300 s"]
 
@@ -159,8 +159,8 @@ def test_ratio_with_a_failed_run_says_how_it_failed(make_run, fill):
     assert fill(TRADE_OFF) == [["OOM", "30,000 MiB", "OOM", "OOM", "OOM"]]
 
 
-def test_offload_row_does_not_take_the_pinned_variant(make_run, fill):
-    trade_off_run(make_run, "zero2_offload_pinned", 30_000, 350.0)
+def test_offload_row_does_not_take_the_unpinned_variant(make_run, fill):
+    trade_off_run(make_run, "zero2_offload_unpinned", 30_000, 350.0)
     assert fill(TRADE_OFF)[0][1] == "not measured"
 
 

@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     known = table_definitions()
     pairs = [(copy, _definition(copy, known)) for copy in copies]
     runs = find_runs(logs)
-    exercises = {tables.defaults_of(table).exercise for _, table in pairs}
+    exercises = list(dict.fromkeys(name for _, table in pairs for name in tables.defaults_of(table).exercises))
     if not any(run.record.get("exercise") in exercises for run in runs):
-        raise no_runs(logs, sorted(exercises)[0])
+        raise no_runs(logs, exercises[0])
     different, count = [], 0
     for copy, definition in pairs:
         filled = tables.fill(definition, runs)

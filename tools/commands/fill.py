@@ -31,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     logs = arguments.logs or default_logs()
     wanted = _wanted(readme, arguments.only)
     runs = [_single_run(arguments.run)] if arguments.run else find_runs(logs)
-    exercises = {tables.defaults_of(table).exercise for table in wanted}
+    exercises = list(dict.fromkeys(name for table in wanted for name in tables.defaults_of(table).exercises))
     if not any(run.record.get("exercise") in exercises for run in runs):
         if arguments.run:
-            found, about = runs[0].record["exercise"], ", ".join(sorted(exercises))
+            found, about = runs[0].record["exercise"], ", ".join(exercises)
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
-        raise no_runs(logs, sorted(exercises)[0])
+        raise no_runs(logs, exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled))
     if not arguments.plain:

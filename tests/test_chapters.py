@@ -1,0 +1,66 @@
+"""A chapter is a diff to the one before; a copy that drifts, or a figure that no log backs, would spoil the lesson."""
+
+import ast
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+# Lines of code that differ from the baseline's train.py, imports and arguments together.
+LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "deepspeed-zero3-offload": 17}
+
+
+def code_lines(path: Path) -> list[str]:
+    """The script without docstring and comments."""
+    tree = ast.parse(path.read_text())
+    tree.body = tree.body[1:]
+    return ast.unparse(tree).splitlines()
+
+
+@pytest.mark.parametrize(("chapter", "most"), LESSON.items())
+def test_chapter_differs_from_the_baseline_by_its_lesson_only(chapter: str, most: int) -> None:
+    before, after = code_lines(REPO / "baseline" / "train.py"), code_lines(REPO / chapter / "train.py")
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+    assert 0 < len(changed) <= most, "\n".join(changed)
+
+
+def test_many_gpus_run_the_very_script_of_one_gpu() -> None:
+    one, many = REPO / "deepspeed-single-gpu", REPO / "deepspeed-multi-gpu"
+    assert (many / "train.py").resolve() == (one / "train.py").resolve()
+    assert (many / "ds_configs").resolve() == (one / "ds_configs").resolve()
+
+
+def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
+    command = [sys.executable, "-m", "tools", "report", "--check"]
+    report = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert report.returncode == 0, report.stdout + report.stderr
+
+
+def test_cost_of_the_loggers_in_the_readme_is_the_measured_one() -> None:
+    measured = (REPO / "logs/reference/h200x1/logger_cost.md").read_text()
+    median, least, most = re.findall(r"\d\.\d{4}", measured.splitlines()[-1])
+    readme = " ".join((REPO / "baseline/README.md").read_text().split())
+    assert f"took {float(median):.3f} times as long" in readme
+    assert f"from {float(least):.3f} to {float(most):.3f}" in readme
+
+
+def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:
+    found = [
+        f"{path.relative_to(REPO)}: {line}"
+        for path in (REPO / "logs" / "reference").rglob("*")
+        if path.is_file()
+        for line in path.read_text(errors="replace").splitlines()
+        if re.search(r"(?<![\w.])/(?:root|home|work)/", line)
+    ]
+    assert found == []
+
+
+def test_secrets_are_in_no_tracked_file() -> None:
+    files = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    assigned = re.compile(r"WANDB_API_KEY\s*=\s*['\"]?[0-9a-f]{20,}")
+    texts = {name: (REPO / name).read_text(errors="replace") for name in files if (REPO / name).is_file()}
+    assert [name for name, text in texts.items() if assigned.search(text)] == []

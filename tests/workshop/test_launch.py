@@ -1,0 +1,83 @@
+"""The launcher without SLURM: a run completes, a mistake is named, and a missing logger is only a warning."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).parents[2]
+TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
+
+
+def launch(log_dir: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = os.environ | {"LOG_DIR": str(log_dir), "PATH": path}
+    # `env` after tiny.env: what a participant sets last wins.
+    command = TINY.replace("exec bash", "exec env " + " ".join(f"{k}={v}" for k, v in changes.items()) + " bash")
+    return subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=300)
+
+
+def only_run(log_dir: Path) -> Path:
+    (run,) = (log_dir / "baseline").iterdir()
+    return run
+
+
+def test_quickstart_fills_both_tables_from_a_training_whose_loss_falls(tmp_path: Path) -> None:
+    job = launch(tmp_path, GENERATE_SIZE="4")
+    assert job.returncode == 0, job.stdout + job.stderr
+    run = only_run(tmp_path)
+    losses = json.loads((run / "summary.json").read_text())["eval_loss"]
+    assert len(losses) == 3
+    assert losses[0] > losses[1] > losses[2]
+    saved = {path.name for path in (run / "bloom-qa-finetuned").iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "checkpoint-16", "checkpoint-48"} <= saved
+    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", str(tmp_path)]
+    tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert f"| Eval Loss (Epoch 3) | {losses[2]:.4f} |" in tables
+    assert "| Peak CPU Memory, PSS (MiB) | " in tables
+    assert "not measured" not in tables
+
+
+def test_K1_bad_value_ends_the_run_as_failed_and_names_the_variable(tmp_path: Path) -> None:
+    job = launch(tmp_path, TRAIN_SIZE="many")
+    assert job.returncode == 1
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert record["state"] == "failed"
+    assert "TRAIN_SIZE='many'" in record["reason"]
+    assert "expected a whole number" in record["reason"]
+
+
+def test_more_examples_than_there_are_says_how_many(tmp_path: Path) -> None:
+    job = launch(tmp_path, TRAIN_SIZE="100000")
+    reason = json.loads((only_run(tmp_path) / "run.json").read_text())["reason"]
+    assert job.returncode == 1
+    assert "TRAIN_SIZE" in reason
+    assert "192" in reason
+
+
+def test_log_dir_that_cannot_be_written_is_named() -> None:
+    job = launch(Path("/proc/nowhere"))
+    assert job.returncode == 1
+    assert "error: LOG_DIR='/proc/nowhere': cannot write there" in job.stderr
+
+
+def test_more_than_one_gpu_for_the_baseline_is_refused(tmp_path: Path) -> None:
+    job = launch(tmp_path, GPUS_PER_NODE="2")
+    assert job.returncode == 1
+    assert "trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr
+
+
+def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """PATH without nvidia-smi and psrecord; Python is reached through a script, not through its folder."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    (tools / "python").chmod(0o755)
+    environ = {"PATH": f"{tools}:/usr/bin:/bin", "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
+    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
+    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert job.stdout.count("nvidia-smi not found: no GPU memory log") == 1
+    assert job.stdout.count("psrecord not found: no CPU memory log") == 1
+    assert len((tmp_path / "cpu_pss.txt").read_text().splitlines()) >= 2
+    assert not (tmp_path / "cpu_memory.txt").exists()
