@@ -1,4 +1,4 @@
-"""Why a job failed, read from its output (train.out).
+"""Why a job failed, read from its output (train.out): by the launcher at its end, by the tools for a run without one.
 
 One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
 So the kinds are ranked by what can cause what, and within a kind the first in the file counts.
@@ -16,8 +16,9 @@ _KINDS = [
     ("timeout", r"DUE TO TIME LIMIT"),
     ("preempted", r"DUE TO PREEMPTION"),
     ("cancelled", r"slurmstepd.*CANCELLED AT|scancel"),
-    # The exception itself at the start of its line, as a traceback ends; a warning in the middle of a line is none.
-    ("failed", r"^(?:\[rank\d+\]: ?)?[\w.]*(?:Error|Exception)\b: "),
+    # The exception itself at the start of its line, as a traceback ends, or `error: …`, which is how the workshop's own
+    # code reports a mistake in the input; a warning in the middle of a line is none.
+    ("failed", r"(?:^|\r)(?:\[rank\d+\]: ?)?(?:error(?: \(rank \d+\))?: |[\w.]*(?:Error|Exception)(?:: |$))"),
     ("failed", r"Watchdog caught collective operation timeout"),
 ]
 _PATTERNS = [(state, re.compile(pattern)) for state, pattern in _KINDS]
@@ -40,7 +41,7 @@ def cause(path: Path) -> Cause | None:
         for number, line in enumerate(lines, 1):
             for rank, (state, pattern) in enumerate(_PATTERNS[: best[0] if best else None]):
                 if match := pattern.search(line):
-                    start = line.rfind("\r", 0, match.start()) + 1
-                    best = rank, Cause(state, number, line[start:].strip()[:200])
+                    start = line.rfind("\r", 0, match.end()) + 1
+                    best = rank, Cause(state, number, line[start:].strip()[:500])
                     break
     return best[1] if best else None

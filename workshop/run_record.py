@@ -16,13 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# An OOM anywhere in the output decides: on one rank it makes the others fail with a network timeout later.
-OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: can't allocate memory|^MemoryError"
-    r"|oom.kill event|Out Of Memory"  # what SLURM says
-)
-ERROR = re.compile(r"^error(?: \(rank \d+\))?: |^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)")
+from tools.failure import cause
+
 LONGEST_DIFF = 20_000  # characters of it in run.json
+
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = (
     ("timeout", re.compile(r"\bReason=TimeLimit\b")),
@@ -38,22 +35,6 @@ def update_run_record(run_dir: Path, **facts: Any) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(record | facts, indent=2) + "\n")
     temporary.replace(path)
-
-
-def first_cause(output: Path) -> tuple[str, str] | None:
-    """State and text of the line in `output` that names the cause of a failure, or None."""
-    if not output.exists():
-        return None
-    error = None
-    with output.open(errors="replace") as lines:
-        for raw in lines:
-            # torchrun and srun put `[rank0]: ` or `0: ` in front of each line
-            line = re.sub(r"^(?:\[\w+\]:|\d+:)\s?", "", raw.rstrip("\n").rsplit("\r", 1)[-1])
-            if OUT_OF_MEMORY.search(line):
-                return "oom", line.strip()[:500]
-            if not error and ERROR.search(line):
-                error = "failed", line.strip()[:500]
-    return error
 
 
 def cgroup_oom_kills() -> int:
@@ -85,15 +66,19 @@ def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
         return "completed", ""
     if signal:
         return slurm_state() or "cancelled", f"the launcher received SIG{signal}"
-    cause = first_cause(output)
-    if cause and cause[0] == "oom":
-        return cause
+    found = cause(output) if output.exists() else None
+    if found and found.state == "oom":
+        return found.state, found.text
     if exit_code == 137:
         kills = cgroup_oom_kills()
         if kills or slurm_state() == "oom":
             return "oom", f"the kernel killed {kills or 'some'} process(es) of the job for its memory limit"
         return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
-    return cause or ("failed", f"exit code {exit_code} without an error message in train.out")
+    return (
+        (found.state, found.text)
+        if found
+        else ("failed", f"exit code {exit_code} without an error message in train.out")
+    )
 
 
 def shortened(diff: str) -> str:
