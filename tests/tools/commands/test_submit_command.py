@@ -134,7 +134,9 @@ def test_interrupting_ends_the_run_and_starts_no_other(tmp_path: Path, logs: Pat
     (exercise / "run.slurm").write_text(launcher + "while :; do sleep 0.1; done\n")
     command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local"]
     environment = os.environ | {"PYTHONPATH": str(REPO)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as runner:
+    # A shell that runs the tests in the background makes its children ignore Ctrl-C.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **heard) as runner:
         deadline_s = time.monotonic() + 20
         while not (tmp_path / "begun").exists() and time.monotonic() < deadline_s:
             time.sleep(0.05)
