@@ -125,13 +125,20 @@ begin_run() {
     RECEIVED=""
 }
 
+# SLURM kills everything a few seconds (KillWait) after its TERM: write the end down first, and again when all is over.
+stop_step() {
+    RECEIVED=$2
+    kill -TERM "$1" 2>/dev/null
+    python -m workshop.run_record end "$RUN_DIR" 143 "$2" >/dev/null
+}
+
 attend() {
     local code viewer shown
     shown=$(wc -c < "$RUN_DIR/train.out")
     "$REPO/workshop/tie.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
     local step=$!
-    trap 'RECEIVED=TERM; kill -TERM $step 2>/dev/null' TERM
-    trap 'RECEIVED=INT; kill -TERM $step 2>/dev/null' INT
+    trap 'stop_step $step TERM' TERM
+    trap 'stop_step $step INT' INT
     tail -c +$((shown + 1)) -f --pid=$step "$RUN_DIR/train.out" &
     viewer=$!
     # `wait` returns early when a signal arrives; the step then still has to end.

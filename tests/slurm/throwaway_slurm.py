@@ -357,7 +357,7 @@ GresTypes=gpu
 # Believe CPUs and RealMemory below instead of the hardware.
 SlurmdParameters=config_overrides
 ReturnToService=2
-KillWait=2
+KillWait=5
 SlurmdTimeout=30
 UnkillableStepTimeout=10
 # Keep ended jobs for scontrol as long as the cluster lives (default 300 s).
