@@ -12,7 +12,11 @@ from pathlib import Path
 
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
-    ("oom", r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b"),
+    # The last of these is what srun says of a task.
+    (
+        "oom",
+        r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b|Out Of Memory",
+    ),
     ("timeout", r"DUE TO TIME LIMIT"),
     ("preempted", r"DUE TO PREEMPTION"),
     ("cancelled", r"slurmstepd.*CANCELLED AT|scancel"),

@@ -45,6 +45,10 @@ def test_signal_to_the_launcher_is_cancelled_without_slurm(tmp_path: Path, monke
     assert outcome(143, "TERM", output(tmp_path, "")) == ("cancelled", "the launcher received SIGTERM")
 
 
+def test_task_that_srun_says_ran_out_of_memory_is_oom(tmp_path: Path) -> None:
+    assert outcome(137, "", output(tmp_path, "srun: error: node2: task 1: Out Of Memory\n"))[0] == "oom"
+
+
 def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
     update_run_record(tmp_path, state="running", exercise="baseline")
     update_run_record(tmp_path, state="completed")
