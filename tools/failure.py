@@ -15,7 +15,8 @@ _KINDS = [
     # The last of these is what srun says of a task.
     (
         "oom",
-        r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b|Out Of Memory",
+        r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b"
+        r"|Out Of Memory",
     ),
     ("timeout", r"DUE TO TIME LIMIT"),
     ("preempted", r"DUE TO PREEMPTION"),
