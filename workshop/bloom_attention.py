@@ -86,7 +86,7 @@ class _Sdpa:
 
 
 def flex(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Attend:
-    """torch's flex_attention: ALiBi is computed inside the kernel; blocks of 128 x 128 that nobody may see are skipped."""
+    """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped."""
     return _Flex(slopes(heads, device), length, documents, device)
 
 

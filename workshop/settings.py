@@ -20,6 +20,8 @@ LAUNCHER_NAMES = {"LOG_DIR", "CONDA_SH_PATH", "CONDA_ENV"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
+RUNGS = Path(__file__).parents[1] / "speed-ladder" / "rungs"  # each sources the one below, so all are checked
+
 ASSIGNMENT = re.compile(r"^\s*(?P<export>export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 
 
@@ -111,6 +113,7 @@ class Settings:
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
 
     # The same arithmetic, faster (speed-ladder/README.md). The defaults are the library's own way.
+    rung: str = setting(default="")  # the file in speed-ladder/rungs that launch.sh has read these from
     attention: str = setting(_choice("eager", "sdpa", "flex"), "eager")
     loss: str = setting(_choice("full", "chunked", "liger"), "full")
     loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at the same time, with LOSS=chunked
@@ -134,6 +137,8 @@ class Settings:
         Raises WorkshopError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file) if env_file.exists() else {}
+        for rung_file in sorted(RUNGS.glob("*.env")) if environ.get("RUNG") else ():
+            cls.check_env_file(rung_file)
         values = {}
         for item in fields(cls):
             name = item.name.upper()

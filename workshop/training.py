@@ -26,6 +26,7 @@ from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
 from workshop.models import model_config, model_size, short_name
 from workshop.packing import pack
+from workshop.profiling import Profiler
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.sharding import ShardingRecorder
@@ -193,6 +194,7 @@ def build_trainer(
             ProgressLine(),
             TrainSpeedCallback(recorder),
             UtilisationCallback(),
+            *([Profiler(settings)] if settings.profile else []),
         ],
     )
     recorder.attach(trainer)
@@ -204,7 +206,6 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
     speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
-    fixed_length = settings.max_length if settings.padding == "max_length" else None
     summary = {
         "train_runtime_s": final["train_runtime"],
         "train_loss": final["train_loss"],
@@ -212,7 +213,7 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         "train_steps_per_second": final["train_steps_per_second"],
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
-        **find_callback(trainer, TrainSpeedCallback).summary(fixed_length),
+        **find_callback(trainer, TrainSpeedCallback).summary(),
         **find_callback(trainer, UtilisationCallback).summary(),
     }
     write_summary(settings, trainer, summary)
