@@ -99,7 +99,7 @@ def check_switches(path: Path, config: dict[str, Any], settings: Settings) -> No
         )
     if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
         raise WorkshopError(
-            f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected OPTIMIZER left out"
+            f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
         )
 
 
