@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tools.ladder import LADDER, TOP, VARIANTS, label
 from tools.metrics import Where
 
 
@@ -34,6 +35,7 @@ class TableDefaults:
 
 
 _1B7 = {"model": "bloom-1b7"}
+_METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")
 TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
@@ -52,6 +54,10 @@ TABLES: dict[str, TableDefaults] = {
     "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
     "16": TableDefaults("custom_model"),
+    "18": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
+    "18b": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
+    "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
+    "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
 }
 
 _SAMPLES = Meaning("samples_per_second")
@@ -140,6 +146,16 @@ _LABELS: dict[str, Meaning] = {
     "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
     "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
     "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
+    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
+    "padded tokens/s": Meaning("tokens_per_second"),
+    "real tokens/s": Meaning("real_tokens_per_second"),
+    "mfu (%)": Meaning("mfu"),
+    "mfu without skipped logits (%)": Meaning("mfu_done"),
+    "examples per step": Meaning("examples_per_step"),
+    "gain over the rung below": Meaning("gain_over_rung_below"),
+    "gain over the textbook": Meaning("gain_over_textbook"),
+    "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
+    "of n times one gpu (%)": Meaning("share_of_one_gpu"),
 }
 
 

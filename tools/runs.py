@@ -118,6 +118,8 @@ class Run:
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
             "several_gpus": world_size is not None and world_size > 1,
             "use_fsdp": settings.get("use_fsdp"),
+            "rung": settings.get("rung") or None,
+            "repeat": settings.get("repeat", 1),
         }
 
     def matches(self, where: dict[str, Any]) -> bool:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from tools import markdown
 from tools.errors import InputError, LogError
 from tools.markdown import Table
-from tools.metrics import METRICS, Metric, UnavailableError, Where
+from tools.metrics import METRICS, Metric, Select, UnavailableError, Where
 from tools.registry import TABLES, TableDefaults, meaning, run_conditions
 from tools.runs import Run
 
 NOT_MEASURED = "not measured"
 # How labels write a metric's unit where it is not simply in parentheses.
-_UNITS_IN_LABELS = {"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",)}
+_UNITS_IN_LABELS = {
+    **{"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",), "tokens/s": ("okens/s",)},
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
     Raises:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
-    where = defaults_of(table).where
+    # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
+    where = {"rung": None} | defaults_of(table).where
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []
@@ -117,29 +121,38 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
 
 
 def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where: Where, unit_named: bool) -> Cell:
+    """One run's figure; of several that differ in REPEAT only, the median."""
     used: list[Run] = []
+    repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(run_conditions(where))})
+    values, text = [], ""
+    for condition in [{"repeat": number} for number in repeats] if len(repeats) > 1 else [{}]:
+        try:
+            values.append(metric.value(_selector(candidates, condition, used), where))
+        except UnavailableError as missing:
+            text = str(missing)
+            if used and used[-1].state == "completed":
+                _note(filled, f"{used[-1].folder}: {text}")
+            elif used:
+                _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
+        except LogError as error:
+            text = "unreadable log"
+            _note(filled, str(error))
+    filled.runs += [run for run in used if run not in filled.runs]
+    value = median(values) if len(values) > 1 else values[0] if values else None
+    return Cell(text if value is None else written(metric, value, unit_named), value, metric)
+
+
+def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Select:
+    """What a metric asks for runs; every run it is given is added to `used`."""
 
     def select(conditions: Where) -> Run:
-        run = newest(candidates, run_conditions(conditions))
+        run = newest(candidates, run_conditions(conditions) | condition)
         used.append(run)
         if run.state != "completed":
             raise UnavailableError(run.state.upper())
         return run
 
-    value, text = None, ""
-    try:
-        value = metric.value(select, where)
-    except UnavailableError as missing:
-        text = str(missing)
-        if used and used[-1].state == "completed":
-            _note(filled, f"{used[-1].folder}: {text}")
-        elif used:
-            _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
-    except LogError as error:
-        text = "unreadable log"
-        _note(filled, str(error))
-    filled.runs += [run for run in used if run not in filled.runs]
-    return Cell(text or written(metric, value, unit_named), value, metric)
+    return select
 
 
 def _note(filled: FilledTable, text: str) -> None:

@@ -79,6 +79,7 @@ class Settings:
     run_dir: Path = setting(Path)
     experiment_name: str = setting()
     output_dir: Path = setting(Path)  # relative to run_dir
+    repeat: int = setting(_positive, 1)  # tables show the median over runs that differ in this number only
     config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
 
     # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.

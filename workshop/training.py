@@ -126,6 +126,8 @@ class RunRecorder(TrainerCallback):
                 "parameters": size.parameters,
                 "block_parameters": size.blocks,
                 "embedding_parameters": size.embedding,
+                "layers": getattr(model.config, "num_hidden_layers", None),
+                "hidden_size": getattr(model.config, "hidden_size", None),
             },
             "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
             "device": args.device.type,

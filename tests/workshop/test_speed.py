@@ -32,7 +32,7 @@ RUNGS = [
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For thousands of operations that are too small to share: threads waiting for each other take ten times as long."""
+    """For thousands of operations that are too small to share: threads that wait for each other take far longer."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
