@@ -1,8 +1,8 @@
 """What a GPU could do at most, by its data sheet: the denominator of model FLOPs utilisation."""
 
-# 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names as
-# the driver gives them. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions; those of the H100 and
-# H200 print the tensor cores' rates for sparse matrices, which are twice these.
+# 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
+# the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions; those of the H100 and H200
+# print the tensor cores' rates for sparse matrices, which are twice these.
 PEAK_TFLOPS: dict[str, dict[str, float]] = {
     "Tesla V100-SXM2-16GB": {"fp16": 125, "fp32": 15.7},
     "Tesla V100-SXM2-32GB": {"fp16": 125, "fp32": 15.7},

@@ -11,7 +11,8 @@ LADDER = (
     "7_compile",
     "8_workers",
     "9_rows",
-    "10_labelled",
+    "10_stream",
+    "11_labelled",
 )
 TEXTBOOK, TOP = LADDER[0], LADDER[-1]
 VARIED = "9_rows"  # what the variants change one setting of

@@ -119,6 +119,7 @@ class Settings:
     loss: str = setting(_choice("full", "chunked", "liger"), "full")
     loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at the same time, with LOSS=chunked
     logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
+    stream: str = setting(_choice("fp32", "bf16"), "fp32")  # what blocks hand on to each other, with BF16=true
     compile: bool = setting(_boolean, False)  # torch.compile, block by block
     profile: str = setting(_step_range, "")  # FIRST:LAST, the steps that profile.txt is about
 
@@ -172,6 +173,8 @@ class Settings:
                 f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
                 "they would underflow; expected BF16=true FP16=false, or LOSS=full"
             )
+        if self.stream == "bf16" and not self.bf16:
+            raise WorkshopError("STREAM=bf16 and BF16=false: nothing is computed in bf16; expected BF16=true")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
@@ -210,7 +213,8 @@ class Settings:
     @property
     def switches(self) -> dict[str, str]:
         """Those of the speed ladder's that are on and change the model, as in env_vars.sh: {"ATTENTION": "flex", …}."""
-        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "compile": False}
+        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "stream": "fp32"}
+        usual |= {"compile": False}
         chosen = {name: getattr(self, name) for name in usual}
         return {name.upper(): str(chosen[name]).lower() for name in usual if chosen[name] != usual[name]}
 

@@ -83,6 +83,7 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         max_grad_norm=1.0,
         optim=settings.optimizer,
         dataloader_num_workers=settings.data_workers,
+        dataloader_persistent_workers=settings.data_workers > 0,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
         use_cpu=not gpu,
@@ -142,6 +143,9 @@ class RunRecorder(TrainerCallback):
             facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
             facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
         update_run_record(settings.run_dir, **facts)
+        if settings.rung:
+            on = " ".join(f"{name}={value}" for name, value in settings.switches.items())
+            print(f"rung {settings.rung}, repeat {settings.repeat}: {on or 'the library as it is'}")
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
             f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "

@@ -69,8 +69,8 @@ def test_rung_is_compared_with_the_one_below_and_the_textbook(rung_run, filled) 
 
 
 def test_skipped_logits_are_not_counted_as_work_done(rung_run, filled) -> None:
-    rung_run("r1", "10_labelled", real=50_000, logits=0.0)
-    row = filled("18")["10 labelled"]
+    rung_run("r1", "11_labelled", real=50_000, logits=0.0)
+    row = filled("18")["11 labelled"]
     assert row["MFU (%)"] == "18.2"
     assert row["MFU without skipped logits (%)"] == "10.2"  # less 6 x 256.9 M x 51,200
     assert row["Gain over the rung below"] == "not measured"
@@ -99,9 +99,9 @@ def test_gpu_without_a_known_peak_has_no_utilisation(rung_run, filled) -> None:
 def test_four_gpus_are_compared_with_four_times_one(rung_run, filled) -> None:
     large = {"model": MODEL | {"name": "bloom-1b7"}}
     four = {"world_size": 4, "gpus_per_node": 4, "gpu_names": ["NVIDIA H200"] * 4}
-    rung_run("r1", "10_labelled", real=20_000, **large)
-    rung_run("r2", "10_labelled", real=70_000, exercise="fsdp", sharding={"method": "ddp"}, **large, **four)
-    rung_run("r3", "10_labelled", real=70_000, exercise="deepspeed-multi-gpu", config="zero1", **large, **four)
+    rung_run("r1", "11_labelled", real=20_000, **large)
+    rung_run("r2", "11_labelled", real=70_000, exercise="fsdp", sharding={"method": "ddp"}, **large, **four)
+    rung_run("r3", "11_labelled", real=70_000, exercise="deepspeed-multi-gpu", config="zero1", **large, **four)
     rows = filled("19")
     assert rows["One GPU"]["Samples/s"] == "300.00"
     assert rows["DDP"]["Of n times one GPU (%)"] == rows["ZeRO-1"]["Of n times one GPU (%)"] == "25.0"
@@ -109,7 +109,7 @@ def test_four_gpus_are_compared_with_four_times_one(rung_run, filled) -> None:
 
 
 def test_run_on_a_rung_is_in_no_table_of_the_chapter_it_ran_in(rung_run, filled) -> None:
-    rung_run("r1", "10_labelled", real=20_000, exercise="baseline", experiment="baseline")
+    rung_run("r1", "11_labelled", real=20_000, exercise="baseline", experiment="baseline")
     assert {cell for row in filled("1", "baseline").values() for cell in row.values()} == {"not measured"}
 
 
