@@ -173,8 +173,6 @@ class Settings:
                 f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
                 "they would underflow; expected BF16=true FP16=false, or LOSS=full"
             )
-        if self.stream == "bf16" and not self.bf16:
-            raise WorkshopError("STREAM=bf16 and BF16=false: nothing is computed in bf16; expected BF16=true")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"

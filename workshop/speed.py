@@ -31,6 +31,8 @@ def check_machine(settings: Settings) -> None:
     gpu = torch.cuda.is_available()
     if settings.attention == "flex" and not gpu:
         print("warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same")
+    if settings.stream == "bf16" and not settings.bf16:
+        print("warning: STREAM=bf16 needs BF16=true; what blocks hand on stays in the type they compute in")
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
         raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
