@@ -15,7 +15,7 @@ WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, bu
 
 @dataclass(frozen=True)
 class Step:
-    """One line of steps.csv; tokens are summed over all ranks, `real_tokens` leaves the padding out."""
+    """One line of steps.csv; counts are summed over all ranks, `real_tokens` leaves the padding out."""
 
     step: int
     step_time_s: float
@@ -23,6 +23,8 @@ class Step:
     real_tokens: int
     loss: float
     epoch: float
+    samples: int
+    logit_positions: int
 
 
 def synchronise() -> None:
@@ -50,23 +52,25 @@ class MeasuredTrainer(Trainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # All positions and real tokens of this rank in this step.
-        self.token_counts = torch.zeros(2, dtype=torch.int64, device=self.args.device)
+        # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
+        self.token_counts = torch.zeros(4, dtype=torch.int64, device=self.args.device)
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
-        self.token_counts[0] += inputs["input_ids"].numel()
+        ids, documents = inputs["input_ids"], inputs.get("document_ids")
+        self.token_counts[0] += ids.numel()
         self.token_counts[1] += inputs["attention_mask"].sum().to(self.token_counts.device)
+        self.token_counts[2] += len(ids) if documents is None else documents.amax(1).sum().to(self.token_counts.device)
+        self.token_counts[3] += len(inputs["target_positions"]) if "target_positions" in inputs else ids.numel()
         return super().training_step(model, inputs, *args, **kwargs)
 
-    def take_token_counts(self) -> tuple[int, int]:
-        """Positions and real tokens since the last call, summed over all ranks."""
+    def take_token_counts(self) -> dict[str, int]:
+        """What was counted since the last call, summed over all ranks, under the names of a Step."""
         counts = self.token_counts.clone()
         self.token_counts.zero_()
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
-        tokens, real_tokens = counts.tolist()
-        return tokens, real_tokens
+        return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
 
 
 class StepRecorder(TrainerCallback):
@@ -77,7 +81,7 @@ class StepRecorder(TrainerCallback):
         self.steps: list[Step] = []
         self.trainer: MeasuredTrainer | None = None
         self._start_s = 0.0
-        self._last: tuple[float, int, int] = (0.0, 0, 0)
+        self._last: dict[str, Any] = {}
 
     def attach(self, trainer: MeasuredTrainer) -> None:
         self.trainer = trainer
@@ -94,13 +98,13 @@ class StepRecorder(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         synchronise()
         end_s = time.perf_counter()
-        self._last = (end_s - self._start_s, *self.trainer.take_token_counts())
+        self._last = {"step_time_s": end_s - self._start_s, **self.trainer.take_token_counts()}
         self._start_s = end_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         # The Trainer logs the loss of a step (averaged over micro-batches and ranks) right after on_step_end.
         if "loss" in logs:
-            step = Step(state.global_step, *self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
+            step = Step(state.global_step, **self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
             self.steps.append(step)
             if state.is_world_process_zero:
                 self._write(step)
@@ -139,27 +143,20 @@ class TrainSpeedCallback(TrainerCallback):
 
     def __init__(self, recorder: StepRecorder) -> None:
         self.recorder = recorder
-        self.samples_per_step = 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-
-    def summary(self, positions_per_sample: int | None) -> dict[str, Any]:
-        """Means per second. Samples are counted by their padded length where it is fixed, else as full batches."""
+    def summary(self) -> dict[str, Any]:
+        """Means per second, from what was counted in each step."""
         steps = self.recorder.steps
         warmup = min(WARMUP_STEPS, len(steps) // 2)
         timed = steps[warmup:]
         seconds = sum(step.step_time_s for step in timed)
         if not seconds:
             return {"warmup_steps": warmup}
-        tokens = sum(step.tokens for step in timed)
-        samples = tokens / positions_per_sample if positions_per_sample else self.samples_per_step * len(timed)
+        counts = ("samples", "tokens", "real_tokens", "logit_positions")
         return {
             "warmup_steps": warmup,
             "train/steps_per_second": len(timed) / seconds,
-            "train/samples_per_second": samples / seconds,
-            "train/tokens_per_second": tokens / seconds,
-            "train/real_tokens_per_second": sum(step.real_tokens for step in timed) / seconds,
+            **{f"train/{name}_per_second": sum(getattr(step, name) for step in timed) / seconds for name in counts},
         }
 
 

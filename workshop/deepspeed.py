@@ -38,6 +38,7 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
         raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
     check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
+    check_switches(path, config, settings)
     check_compiler(path, config)
     return config
 
@@ -87,6 +88,19 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
             found = found.get(part, "auto") if isinstance(found, dict) else "auto"
         if found not in ("auto", value):
             raise WorkshopError(f'{path}: {key} is {found!r}, but {name} is {value!r}; expected "auto" in the JSON')
+
+
+def check_switches(path: Path, config: dict[str, Any], settings: Settings) -> None:
+    """Switches of the speed ladder that this configuration would leave without effect, or that cannot work with it."""
+    if settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
+        raise WorkshopError(
+            f"COMPILE=true: {path} is ZeRO-3, which gathers the parameters of every layer in hooks between them, where "
+            "a compiled block has no between; expected COMPILE=false, or stage 0, 1 or 2"
+        )
+    if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
+        raise WorkshopError(
+            f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
+        )
 
 
 def check_compiler(path: Path, config: dict[str, Any]) -> None:

@@ -61,6 +61,11 @@ def fsdp_arguments(settings: Settings) -> dict[str, Any]:
     check(path, config)
     if not config.pop("fsdp", True):
         return {}
+    if settings.switches and config.get("version") == 1:
+        found = " ".join(f"{name}={value}" for name, value in settings.switches.items())
+        raise WorkshopError(
+            f"{found}: {path} is FSDP1, which rebuilds the modules that these change; expected version 2, or none"
+        )
     if settings.gradient_checkpointing:
         raise WorkshopError(
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '

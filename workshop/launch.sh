@@ -74,6 +74,12 @@ start_run() {
     # Site settings first, then the exercise's; a variable that is already set wins over both.
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
     rendezvous
+    # A rung of the speed ladder, in any exercise: its settings come before the exercise's.
+    if [ -n "${RUNG:-}" ]; then
+        local rungs=$REPO/speed-ladder/rungs
+        [ -f "$rungs/$RUNG.env" ] || die "RUNG='$RUNG': no such rung; expected one of:" $(ls "$rungs" | sort -V | sed 's/\.env$//')
+        source "$rungs/$RUNG.env"
+    fi
     source ./env_vars.sh
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}

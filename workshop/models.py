@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
+from workshop.speed import climb
 from workshop.squad import SAMPLE_DIR
 
 
@@ -54,6 +55,13 @@ def shape_config(model_name: str) -> Any:
     return AutoConfig.for_model(model_type, **sizes)
 
 
+def model_config(settings: Settings) -> Any:
+    """The configuration of the settings' model, without its weights."""
+    if settings.model_init == "random":
+        return shape_config(settings.model_name)
+    return AutoConfig.from_pretrained(settings.model_name)
+
+
 def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
     """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
 
@@ -79,7 +87,7 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
                 "run `python -m workshop.prefetch` on a login node first"
             ) from error
     fit_to_tokenizer(model, tokenizer, settings)
-    return model
+    return climb(settings, model)
 
 
 def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:

@@ -20,6 +20,8 @@ LAUNCHER_NAMES = {"LOG_DIR", "CONDA_SH_PATH", "CONDA_ENV"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
+RUNGS = Path(__file__).parents[1] / "speed-ladder" / "rungs"  # each sources the one below, so all are checked
+
 ASSIGNMENT = re.compile(r"^\s*(?P<export>export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 
 
@@ -49,6 +51,16 @@ def _boolean(text: str) -> bool:
 
 
 _boolean.expected = "true or false"  # type: ignore[attr-defined]
+
+
+def _step_range(text: str) -> str:
+    first, last = (int(part) for part in text.split(":"))
+    if not 1 <= first <= last:
+        raise ValueError(text)
+    return text
+
+
+_step_range.expected = "two step numbers as FIRST:LAST, for example 5:8"  # type: ignore[attr-defined]
 _positive = _number(int, 1, "a whole number of at least 1")
 _count = _number(int, 0, "a whole number of at least 0")
 _real = _number(float, 0, "a number of at least 0")
@@ -82,6 +94,8 @@ class Settings:
     max_length: int = setting(_positive)  # tokens
     padding: str = setting(_choice("max_length", "dynamic"), "max_length")
     labels: str = setting(_choice("answer", "text"), "answer")
+    packing: bool = setting(_boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
+    data_workers: int = setting(_count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     # The training.
     num_epochs: int = setting(_positive)
@@ -94,8 +108,18 @@ class Settings:
     fp16: bool = setting(_boolean)
     bf16: bool = setting(_boolean)
     gradient_checkpointing: bool = setting(_boolean, False)
+    optimizer: str = setting(_choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
     seed: int = setting(_count, 42)
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
+
+    # The same arithmetic, faster (speed-ladder/README.md). The defaults are the library's own way.
+    rung: str = setting(default="")  # the file in speed-ladder/rungs that launch.sh has read these from
+    attention: str = setting(_choice("eager", "sdpa", "flex"), "eager")
+    loss: str = setting(_choice("full", "chunked", "liger"), "full")
+    loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at the same time, with LOSS=chunked
+    logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
+    compile: bool = setting(_boolean, False)  # torch.compile, block by block
+    profile: str = setting(_step_range, "")  # FIRST:LAST, the steps that profile.txt is about
 
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
@@ -113,6 +137,8 @@ class Settings:
         Raises WorkshopError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file) if env_file.exists() else {}
+        for rung_file in sorted(RUNGS.glob("*.env")) if environ.get("RUNG") else ():
+            cls.check_env_file(rung_file)
         values = {}
         for item in fields(cls):
             name = item.name.upper()
@@ -140,6 +166,15 @@ class Settings:
             )
         if self.fp16 and self.bf16:
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
+        if self.fp16 and self.loss != "full":
+            raise WorkshopError(
+                f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
+                "they would underflow; expected BF16=true FP16=false, or LOSS=full"
+            )
+        for name in ("packing", "compile"):
+            if getattr(self, name) and self.padding == "dynamic":
+                why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
+                raise WorkshopError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
@@ -170,6 +205,13 @@ class Settings:
         if name == "RUN_DIR":
             return "start the training through its launcher, for example `bash baseline/baseline.slurm`"
         return f"expected `export {name}=…` in {env_file}"
+
+    @property
+    def switches(self) -> dict[str, str]:
+        """Those of the speed ladder's that are on and change the model, as in env_vars.sh: {"ATTENTION": "flex", …}."""
+        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "compile": False}
+        chosen = {name: getattr(self, name) for name in usual}
+        return {name.upper(): str(chosen[name]).lower() for name in usual if chosen[name] != usual[name]}
 
     @property
     def output_path(self) -> Path:

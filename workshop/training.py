@@ -26,10 +26,13 @@ from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
 from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
-from workshop.models import model_size, short_name
+from workshop.models import model_config, model_size, short_name
+from workshop.packing import pack
+from workshop.profiling import Profiler
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.sharding import ShardingRecorder
+from workshop.speed import check_machine, check_model
 from workshop.squad import Example, split_examples
 from workshop.squad_metric import score
 from workshop.weights_and_biases import report_summary, reporters
@@ -37,7 +40,7 @@ from workshop.weights_and_biases import report_summary, reporters
 
 @dataclass(frozen=True)
 class Data:
-    """Encoded examples for the Trainer, and the evaluation examples as text for exact match and F1."""
+    """Encoded examples (packed: rows of them) for the Trainer, and the evaluation examples as text for EM and F1."""
 
     train: list[dict[str, list[int]]]
     evaluation: list[dict[str, list[int]]]
@@ -51,11 +54,12 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         settings.dataset, settings.train_size, settings.eval_size, eval_dataset=settings.eval_dataset
     )
     pad_to = settings.max_length if settings.padding == "max_length" else None
+    rows = encode_all(train, tokenizer, settings.max_length, settings.labels)
     return Data(
-        train=encode_all(train, tokenizer, settings.max_length, settings.labels),
+        train=pack(rows, settings.max_length) if settings.packing else rows,
         evaluation=encode_all(evaluation, tokenizer, settings.max_length, settings.labels),
         examples=evaluation,
-        collator=PaddingCollator(tokenizer.pad_token_id, pad_to),
+        collator=PaddingCollator(tokenizer.pad_token_id, pad_to, find_targets=settings.logits == "labelled"),
     )
 
 
@@ -64,6 +68,9 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
     gpu = torch.cuda.is_available()
     if settings.fp16 and not gpu:
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
+    check_machine(settings)
+    if settings.switches:
+        check_model(settings, model_config(settings))
     if settings.gradient_checkpointing:
         chapter["gradient_checkpointing"] = True
     arguments = TrainingArguments(
@@ -76,6 +83,8 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
         max_grad_norm=1.0,
+        optim=settings.optimizer,
+        dataloader_num_workers=settings.data_workers,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
         use_cpu=not gpu,
@@ -125,7 +134,7 @@ class RunRecorder(TrainerCallback):
             "device": args.device.type,
             "gpu_names": [name for name in gpu_names if name],
             "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
-            "train_examples": len(self.data.train),
+            "train_examples": settings.train_size,  # packed, they are fewer rows
             "eval_examples": len(self.data.evaluation),
             "steps_per_epoch": math.ceil(len(self.data.train) / batch),
             "versions": versions(),
@@ -195,6 +204,7 @@ def build_trainer(
             ProgressLine(),
             TrainSpeedCallback(recorder),
             UtilisationCallback(),
+            *([Profiler(settings)] if settings.profile else []),
         ],
     )
     recorder.attach(trainer)
@@ -206,7 +216,6 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
     speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
-    fixed_length = settings.max_length if settings.padding == "max_length" else None
     summary = {
         "train_runtime_s": final["train_runtime"],
         "train_loss": final["train_loss"],
@@ -214,7 +223,7 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
         "train_steps_per_second": final["train_steps_per_second"],
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
-        **find_callback(trainer, TrainSpeedCallback).summary(fixed_length),
+        **find_callback(trainer, TrainSpeedCallback).summary(),
         **find_callback(trainer, UtilisationCallback).summary(),
     }
     write_summary(settings, trainer, summary)

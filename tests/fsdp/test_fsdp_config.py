@@ -81,3 +81,11 @@ def test_two_kinds_of_checkpointing_are_an_error() -> None:
     settings = Settings.from_environment(environment, Path("none"))
     with pytest.raises(WorkshopError, match="activation_checkpointing"):
         fsdp_arguments(settings)
+
+
+def test_switch_of_the_speed_ladder_is_refused_by_fsdp1_only() -> None:
+    (version_1,) = (path for path in CONFIGS if path.stem == "fsdp1_full_shard")
+    environ = ENVIRONMENT | {"ATTENTION": "sdpa", "CONFIG": str(version_1)}
+    with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa: .*fsdp1_full_shard\.json is FSDP1"):
+        fsdp_arguments(Settings.from_environment(environ))
+    assert fsdp_arguments(Settings.from_environment(environ | {"CONFIG": str(version_1.with_stem("full_shard"))}))

@@ -103,3 +103,10 @@ def test_machine_without_a_compiler_says_what_to_install_or_set(
         deepspeed_config(settings(CONFIGS / "zero2_offload.json"))
     torch_adam = {"type": "AdamW", "params": {"torch_adam": True, "lr": "auto", "weight_decay": "auto"}}
     assert deepspeed_config(settings(changed(tmp_path, optimizer=torch_adam)))
+
+
+def test_switch_of_the_speed_ladder_that_cannot_work_is_an_error() -> None:
+    with pytest.raises(WorkshopError, match=r"COMPILE=true: .*zero3\.json is ZeRO-3"):
+        deepspeed_config(settings(CONFIGS / "zero3.json", COMPILE="true"))
+    with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
+        deepspeed_config(settings(CONFIGS / "zero2.json", OPTIMIZER="adamw_torch"))

@@ -1,0 +1,122 @@
+"""The rungs are what they say, and the top one trains as the textbook does, also sharded in other chapters."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.small_bloom import TOKENIZER, bloom
+from tools.submitted import sourced_environment
+from workshop.settings import RUNGS, Settings
+
+REPO = Path(__file__).parents[2]
+LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
+# 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
+TRAINING = {
+    **{"MODEL_INIT": "pretrained", "TOKENIZER_NAME": "sample", "DATASET": "sample", "MAX_LENGTH": "512"},
+    **{"TRAIN_SIZE": "16", "EVAL_SIZE": "4", "NUM_EPOCHS": "4", "LEARNING_RATE": "1e-3", "WEIGHT_DECAY": "0"},
+    **{"FP16": "false", "BF16": "false", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none"},
+    **{"GPUS_PER_NODE": "2", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+}
+PADDED = {"BATCH_SIZE": "4", "GRAD_ACC": "2"}
+PACKED = {"BATCH_SIZE": "2", "GRAD_ACC": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "RUNG": LADDER[-1]}
+
+
+def settings_of(rung: str) -> dict[str, str]:
+    sourced = sourced_environment(RUNGS / f"{rung}.env", {})
+    return {name: value for name, value in sourced.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the weights that all runs start from: ZeRO-3 draws random ones in another order."""
+    folder = tmp_path_factory.mktemp("ladder")
+    bloom().save_pretrained(folder / "tiny")
+    TOKENIZER.save_pretrained(folder / "tiny")
+    return folder
+
+
+def launch(folder: Path, launcher: str, config: str, **settings: str) -> Path:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{config}-{len(settings)}"}
+    environ = os.environ | TRAINING | own | {"MODEL_NAME": str(folder / "tiny")} | settings
+    job = subprocess.run(
+        ["bash", launcher, config], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    (run,) = (folder / "logs" / own["EXPERIMENT_NAME"]).iterdir()
+    return run
+
+
+def steps(run: Path) -> list[dict[str, str]]:
+    with (run / "steps.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def textbook(folder: Path) -> list[dict[str, str]]:
+    return steps(launch(folder, "fsdp/multi_gpu.slurm", "fsdp_configs/ddp.json", **PADDED))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "config"),
+    [
+        ("fsdp/multi_gpu.slurm", "fsdp_configs/full_shard.json"),
+        ("deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json"),
+    ],
+)
+def test_top_rung_trains_as_the_textbook_when_sharded(
+    launcher: str, config: str, folder: Path, textbook: list[dict[str, str]]
+) -> None:
+    run = launch(folder, launcher, config, **PACKED)
+    found = steps(run)
+    assert [float(step["loss"]) for step in found] == pytest.approx(
+        [float(step["loss"]) for step in textbook], abs=1e-5
+    )
+    assert float(textbook[-1]["loss"]) < float(textbook[0]["loss"]) - 0.1, "hardly a training"
+    for step, usual in zip(found, textbook, strict=True):
+        assert (step["samples"], step["real_tokens"]) == (usual["samples"], usual["real_tokens"])
+        assert int(step["tokens"]) == int(usual["tokens"]) / 2
+        assert int(step["logit_positions"]) < int(step["real_tokens"]) / 10
+    recorded = json.loads((run / "run.json").read_text())["settings"]
+    assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (LADDER[-1], True, "labelled")
+
+
+def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:
+    for below, rung in pairwise(LADDER):
+        before, after = settings_of(below), settings_of(rung)
+        named = set(re.findall(r"^export (\w+)=", (RUNGS / f"{rung}.env").read_text(), re.MULTILINE))
+        assert {name for name in after if after[name] != before.get(name)} == named
+
+
+@pytest.mark.parametrize("rung", sorted(path.stem for path in RUNGS.glob("*.env")))
+def test_rung_can_run(rung: str) -> None:
+    settings = Settings.from_environment({**ENVIRONMENT, "FP16": "", **settings_of(rung)})
+    assert settings.rung == rung
+
+
+def test_misspelt_name_in_a_rung_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "1_mine.env").write_text('export ATENTION="${ATENTION:-sdpa}"\n')
+    monkeypatch.setattr("workshop.settings.RUNGS", tmp_path)
+    with pytest.raises(Exception, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
+        Settings.from_environment(ENVIRONMENT | {"RUNG": "1_mine"})
+
+
+def test_unknown_rung_lists_those_there_are(tmp_path: Path) -> None:
+    environ = os.environ | {"RUNG": "sky", "LOG_DIR": str(tmp_path)}
+    job = subprocess.run(
+        ["bash", "speed-ladder/ladder.slurm"], cwd=REPO, env=environ, capture_output=True, text=True, check=False
+    )
+    assert job.returncode != 0
+    assert f"RUNG='sky': no such rung; expected one of: {' '.join(LADDER)}" in job.stderr
+
+
+def test_every_rung_runs_the_very_script_of_the_baseline() -> None:
+    assert (REPO / "speed-ladder" / "train.py").resolve() == REPO / "baseline" / "train.py"

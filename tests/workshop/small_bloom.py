@@ -1,0 +1,48 @@
+"""Two small BLOOMs whose attention is not nearly uniform, and batches of real examples for them."""
+
+import copy
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from tests.workshop.environment import ENVIRONMENT
+from workshop.encoding import PaddingCollator, encode_all, load_tokenizer
+from workshop.models import TINY
+from workshop.settings import Settings
+from workshop.speed import climb
+from workshop.squad import load_squad
+
+LENGTH = 512
+TOKENIZER = load_tokenizer("sample")
+EXAMPLES = encode_all(load_squad("sample", "train")[:8], TOKENIZER, LENGTH)
+# Six heads: no power of two, so ALiBi's slopes have two series.
+SIZES = {"tiny": {}, "wider": {"hidden_size": 192, "n_head": 6}}
+
+
+def bloom(shape: str = "tiny") -> PreTrainedModel:
+    """With weights five times the usual: at the usual ones every attention is an average, whatever its mask."""
+    config = AutoConfig.from_pretrained(TINY, initializer_range=0.1, **SIZES[shape])
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+
+
+def settings(**switches: str) -> Settings:
+    """Settings as an exercise would have them, in fp32."""
+    return Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"} | switches)
+
+
+def climbed(model: PreTrainedModel, **switches: str) -> PreTrainedModel:
+    """A copy of the model with these switches on."""
+    return climb(settings(**switches), copy.deepcopy(model))
+
+
+def batch(
+    rows: list[dict[str, list[int]]], length: int = LENGTH, find_targets: bool = False
+) -> dict[str, torch.Tensor]:
+    """As the Trainer's loader gives it."""
+    return PaddingCollator(TOKENIZER.pad_token_id, length, find_targets=find_targets)(rows)
+
+
+def gradients(model: PreTrainedModel) -> torch.Tensor:
+    """All of them, one after the other."""
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])

@@ -1,0 +1,78 @@
+"""The chunked loss is the cross-entropy, and it never holds all logits."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workshop.linear_cross_entropy import loss_sum
+
+POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
+
+
+def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    hidden = torch.randn(POSITIONS, HIDDEN, requires_grad=True)
+    weight = torch.randn(VOCABULARY, HIDDEN, requires_grad=True)
+    targets = torch.randint(0, VOCABULARY, (POSITIONS,))
+    targets[10:23] = -100
+    return hidden, weight, targets
+
+
+def solved(method: str, chunk: int) -> tuple[torch.Tensor, ...]:
+    hidden, weight, targets = problem()
+    loss = loss_sum(hidden, weight, targets, method, chunk)
+    (loss * 3).backward()  # the Trainer multiplies by the number of ranks
+    return loss.detach(), hidden.grad, weight.grad
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10, 50, 1000])
+def test_chunks_of_any_size_give_the_full_loss_and_its_gradients(chunk: int) -> None:
+    for found, expected in zip(solved("chunked", chunk), solved("full", chunk), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [torch.full((POSITIONS,), -100), torch.empty(0, dtype=torch.int64)])
+def test_micro_batch_without_any_target_gives_zero_and_not_nan(targets: torch.Tensor) -> None:
+    hidden, weight, _ = problem()
+    loss = loss_sum(hidden[: len(targets)], weight, targets, "chunked", 16)
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(weight.grad, torch.zeros_like(weight))
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize(("method", "positions_at_a_time"), [("full", POSITIONS), ("chunked", 30)])
+def test_logits_of_all_positions_never_exist_together(method: str, positions_at_a_time: int) -> None:
+    with Largest() as largest:
+        solved(method, chunk=30)
+    assert largest.elements == positions_at_a_time * VOCABULARY
+
+
+def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:
+    exact = solved("full", 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        full, chunked = solved("full", 7), solved("chunked", 7)
+    for chunk, whole, reference in zip(chunked, full, exact, strict=True):
+        assert chunk.dtype == torch.float32
+        own_error, error = (whole - reference).norm(), (chunk - reference).norm()
+        assert 0 < error <= 1.1 * own_error
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="Liger Kernel needs a GPU")
+def test_ligers_loss_is_the_full_one() -> None:
+    pytest.importorskip("liger_kernel")
+    hidden, weight, targets = (tensor.cuda() for tensor in problem())
+    full = loss_sum(hidden, weight, targets, "full", 0)
+    torch.testing.assert_close(loss_sum(hidden, weight, targets, "liger", 0), full, rtol=1e-4, atol=1e-4)
