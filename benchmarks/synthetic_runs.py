@@ -175,7 +175,8 @@ def _gpu_log(numbers: np.random.Generator, start: datetime, lines: int, gpus: in
 def _cpu_log(numbers: np.random.Generator, lines: int, interval_s: float) -> str:
     real, cpu = numbers.uniform(500, 9000, lines).tolist(), numbers.uniform(0, 900, lines).tolist()
     rows = (
-        f"{i * interval_s:12.3f} {c:12.3f} {r:12.3f} {4 * r:12.3f}\n" for i, (c, r) in enumerate(zip(cpu, real, strict=True))
+        f"{i * interval_s:12.3f} {c:12.3f} {r:12.3f} {4 * r:12.3f}\n"
+        for i, (c, r) in enumerate(zip(cpu, real, strict=True))
     )
     return CPU_HEADER + "".join(rows)
 

@@ -55,7 +55,7 @@ def numbers(lines: bytes, names: list[str], wanted: list[str], not_available: li
     try:
         table = csv.read_csv(
             pa.BufferReader(lines),
-            read_options=csv.ReadOptions(column_names=names, use_threads=False),
+            read_options=csv.ReadOptions(column_names=names, use_threads=True),
             parse_options=csv.ParseOptions(quote_char=False),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pa.float64()), include_columns=wanted, null_values=not_available

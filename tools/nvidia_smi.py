@@ -97,9 +97,13 @@ def figures(paths: list[Path]) -> list[GpuFigures | LogError]:
     """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
     parsed = textcsv.many_columns([path.read_bytes() for path in paths], _wanted)
     return [
-        read_or_error(read, path) if columns is None else _figures(*_both(columns))
+        read_or_error(_alone, path) if columns is None else _figures(*_both(columns))
         for path, columns in zip(paths, parsed, strict=True)
     ]
+
+
+def _alone(path: Path) -> GpuFigures:
+    return merge([read(path)])
 
 
 def _wanted(header: bytes) -> tuple[list[str], list[str]] | None:
@@ -177,7 +181,9 @@ def column_names(path: Path, data: bytes) -> list[str]:
 def _header_names(values: list[str]) -> list[str]:
     """Names of the columns if the values are a header's, else []."""
     names = [value.split("[")[0].strip() for value in values]
-    is_header = any("." in value and value[0].isalpha() and " " not in name for value, name in zip(values, names, strict=True))
+    is_header = any(
+        "." in value and value[0].isalpha() and " " not in name for value, name in zip(values, names, strict=True)
+    )
     return names if is_header else []
 
 

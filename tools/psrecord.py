@@ -52,9 +52,13 @@ def figures(paths: list[Path]) -> list[CpuFigures | LogError]:
     parsed = batch.columns([bodies[position] for position in regular], _real_column)
     found = {position: columns for position, columns in zip(regular, parsed, strict=True) if columns}
     return [
-        _figures(found[position][0]) if position in found else read_or_error(read, path)
+        _figures(found[position][0]) if position in found else read_or_error(_alone, path)
         for position, path in enumerate(paths)
     ]
+
+
+def _alone(path: Path) -> CpuFigures:
+    return _figures(read(path).real_mib)
 
 
 def _without_header(data: bytes) -> bytes:

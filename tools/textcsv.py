@@ -22,7 +22,10 @@ _NOT_AVAILABLE = ["", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GP
 _UNIT_CHARACTERS = " \t\rMiB%W"
 # A number's unit becomes spaces, which pyarrow trims: that keeps `5 MiB` a number and `5M0` none.
 _UNITS_TO_SPACES = bytes(ord(" ") if character in b"MiB%W" else character for character in range(256))
-_NOT_AVAILABLE_WITHOUT_UNITS = [text.encode().translate(_UNITS_TO_SPACES).decode() for text in _NOT_AVAILABLE]
+# As pyarrow meets them: it does not trim what is no number.
+_NOT_AVAILABLE_CELLS = [
+    blank + text.encode().translate(_UNITS_TO_SPACES).decode() for text in _NOT_AVAILABLE for blank in ("", " ")
+]
 
 
 def read_bytes(path: Path) -> bytes:
@@ -64,7 +67,7 @@ def many_columns(
         names, wanted = named
         bodies = [_body(logs[position], header).translate(_UNITS_TO_SPACES) for position in positions]
         parsed = batch.columns(
-            bodies, lambda lines, n=names, w=wanted: batch.numbers(lines, n, w, _NOT_AVAILABLE_WITHOUT_UNITS)
+            bodies, lambda lines, n=names, w=wanted: batch.numbers(lines, n, w, _NOT_AVAILABLE_CELLS)
         )
         for position, columns in zip(positions, parsed, strict=True):
             found[position] = columns and dict(zip(wanted, columns, strict=True))
