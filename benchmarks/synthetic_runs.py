@@ -23,6 +23,7 @@ import numpy as np
 FIRST_START = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 GPU_HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 CPU_HEADER = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n"
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 # Exercise, configurations, model, nodes, GPUs per node: the rows and columns of the exercises' tables.
 CELLS = [
     *[("baseline", None, "bloom-560m", 1, 1)] * 4,
@@ -112,6 +113,7 @@ def _record(exercise, config, model, nodes: int, gpus: int, start: datetime, lin
         "eval_examples": 100,
         "steps_per_epoch": 32,
         "exit_code": int(odd.out_of_memory),
+        **({"reason": f"train.out:9: {OUT_OF_MEMORY}"} if odd.out_of_memory and not odd.restarted else {}),
         "end_time": (start + timedelta(seconds=lines)).isoformat(),
     }
 
@@ -130,7 +132,7 @@ def _train_out(numbers: np.random.Generator, steps: int, odd: Oddities) -> str:
         bar = f"\r {100 * step // steps:3}%|###   | {step}/{steps} [00:46<01:33,  2.31it/s]"
         lines.append(f"{bar}{{'loss': '{loss:.4g}', 'grad_norm': '5.1', 'epoch': '{3 * step / steps:.4g}'}}\n")
     if odd.out_of_memory:
-        lines.append("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+        lines.append(f"{OUT_OF_MEMORY}\n")
     else:
         for epoch in (1, 2, 3):
             speeds = "'eval_runtime': '2.5', 'eval_samples_per_second': '39.4'"

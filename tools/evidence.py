@@ -14,7 +14,6 @@ import os
 import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,10 +23,8 @@ from tools import failure, nccl_log, nvidia_smi, psrecord, trainer_log
 from tools.errors import LogError, read_or_error
 
 FILE_NAME = ".figures.json"
-# Enough logs to make a call of the reader worth it; a few megabytes at a time per thread.
-_LOGS_AT_ONCE = 32
-# More threads than this would wait for each other: Python runs one at a time, only reading and parsing overlap.
-_MOST_THREADS = 4
+# Enough logs to make a call of the reader worth it, few enough to be a few megabytes.
+_LOGS_AT_ONCE = 64
 _REFERENCE = Path(__file__).resolve().parents[1] / "logs" / "reference"
 
 
@@ -50,6 +47,8 @@ KINDS = {
     "fabric": Kind(nccl_log.FabricFigures, _one_by_one(nccl_log.figures)),
     "cause": Kind(failure.Cause, _one_by_one(failure.cause)),
 }
+# Folder -> file -> [size, modification time (ns), {kind: what was found}], as in the JSON file.
+Known = dict[str, dict[str, list]]
 Wanted = tuple[str, str, str]  # kind, folder and name of a file
 
 
@@ -70,10 +69,9 @@ class Evidence:
         self._root = root
         # What the names of the run folders begin with; Path("logs") / "x" is logs/x, but Path(".") / "x" is x.
         self._prefix = str(root / "x")[:-1] if root else ""
-        # Folder -> file -> [size, modification time (ns), {kind: what was found}]; strings, as in the JSON file.
-        self._known: dict[str, dict[str, list]] = self._load() if root else {}
-        self._checked: dict[str, dict[str, list]] = {}  # those of them whose file was looked at
-        self._changed = False
+        self._known: Known = self._load() if root else {}
+        self._checked: Known = {}  # those whose file is still the same
+        self._new: Known = {}  # those not written down yet
         self._pending: dict[Wanted, None] | None = None
 
     def figures(self, kind: str, folder: str, names: list[str]) -> list[Any]:
@@ -92,18 +90,24 @@ class Evidence:
             self._parse(missing)
         return [_from_json(kind, folder, name, entry[2][kind]) for name, entry in zip(names, entries, strict=True)]
 
-    def all_of(self, questions: list[Callable[[], Any]]) -> list[Any]:
-        """The answers to questions that ask for figures; the logs they need are parsed together, and no others."""
-        answers: list[Any] = [None] * len(questions)
-        open_questions = list(range(len(questions)))
-        while open_questions:
-            self._pending, waiting = {}, []
-            for position in open_questions:
+    def all_of(self, questions: list[list[Callable[[], Any]]]) -> list[list[Any]]:
+        """The answers to lists of questions that ask for figures; the logs they need, and no others, are read together.
+
+        Each list is asked in order up to an answer that has to wait; then what all of them wait for is read.
+        """
+        answers: list[list[Any]] = [[] for _ in questions]
+        waiting = list(range(len(questions)))
+        while waiting:
+            self._pending, asked = {}, waiting
+            waiting = []
+            for position in asked:
+                own = answers[position]
                 try:
-                    answers[position] = questions[position]()
+                    for question in questions[position][len(own) :]:
+                        own.append(question())  # noqa: PERF401: the answers so far are kept
                 except PendingError:
                     waiting.append(position)
-            wanted, self._pending, open_questions = list(self._pending), None, waiting
+            wanted, self._pending = list(self._pending), None
             if wanted:
                 self._parse(wanted)
         return answers
@@ -123,14 +127,25 @@ class Evidence:
         return entry
 
     def _parse(self, wanted: list[Wanted]) -> None:
-        batches = []
-        for kind in KINDS:
+        for kind, reader in KINDS.items():
             files = [(folder, name) for wanted_kind, folder, name in wanted if wanted_kind == kind]
-            batches += [(kind, files[i : i + _LOGS_AT_ONCE]) for i in range(0, len(files), _LOGS_AT_ONCE)]
-        for (kind, files), found in zip(batches, _in_threads(_read_batch, batches), strict=True):
-            for (folder, name), figures in zip(files, found, strict=True):
-                self._entry(folder, name)[2][kind] = _to_json(figures)
-        self._changed = True
+            for start in range(0, len(files), _LOGS_AT_ONCE):
+                batch = files[start : start + _LOGS_AT_ONCE]
+                found = reader.read([Path(folder, name) for folder, name in batch])
+                for (folder, name), figures in zip(batch, found, strict=True):
+                    self._entry(folder, name)[2][kind] = _to_json(figures)
+                    self._new.setdefault(folder, {})[name] = self._entry(folder, name)
+
+    def pop_new(self) -> Known:
+        """What was parsed since the last call: for `learn`, where a part of the work is another process's."""
+        new, self._new = self._new, {}
+        return new
+
+    def learn(self, new: Known) -> None:
+        """Take over what another process has parsed."""
+        for folder, files in new.items():
+            for known in (self._known, self._checked, self._new):
+                known.setdefault(folder, {}).update(files)
 
     def save(self) -> None:
         """Write the known figures down, if there are new ones; a folder that cannot be written to is left as it is.
@@ -138,7 +153,7 @@ class Evidence:
         The file is replaced as a whole, so of two commands at once the later one's counts and none is damaged.
         The committed reference logs stay as they were committed.
         """
-        if not (self._changed and self._root) or self._root.resolve().is_relative_to(_REFERENCE):
+        if not (self._new and self._root) or self._root.resolve().is_relative_to(_REFERENCE):
             return
         names = [name for name in map(str, self._folders) if name in self._known and name.startswith(self._prefix)]
         if not names:
@@ -148,11 +163,11 @@ class Evidence:
         with contextlib.suppress(OSError):
             temporary.write_bytes(b"%s %08x\n%s" % (_code_version(), zlib.crc32(content), content))
             temporary.replace(self._root / FILE_NAME)
-            self._changed = False
+            self._new = {}
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
-    def _load(self) -> dict[str, dict[str, list]]:
+    def _load(self) -> Known:
         """What `save` wrote; {} if there is no such file, it is damaged, or other code wrote it."""
         try:
             head, _, content = (self._root / FILE_NAME).read_bytes().partition(b"\n")
@@ -161,21 +176,6 @@ class Evidence:
         if head != b"%s %08x" % (_code_version(), zlib.crc32(content)):
             return {}
         return {self._prefix + name: files for name, files in json.loads(content).items()}
-
-
-def _in_threads(function: Callable, batches: list[tuple]) -> Iterator[Any]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(cores, _MOST_THREADS, len(batches))
-    if threads <= 1:
-        yield from map(function, batches)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(function, batches)
-
-
-def _read_batch(batch: tuple[str, list[tuple[str, str]]]) -> list[Any]:
-    kind, files = batch
-    return KINDS[kind].read([Path(folder, name) for folder, name in files])
 
 
 def _to_json(found: Any) -> list:

@@ -6,7 +6,6 @@ installed) or damaged; neither may stop the listing of the others.
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 import time
@@ -19,14 +18,15 @@ from typing import Any
 
 from tools import failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
 from tools.errors import InputError, LogError
-from tools.evidence import Evidence
+from tools.evidence import Evidence, Known
+from tools.processes import in_processes
 from tools.progress import progress
 
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
 _SEARCH_DEPTH = 3
-_RUNS_AT_ONCE = 256
+_RUNS_AT_ONCE = 512
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "exercise": str,
     "experiment": str,
@@ -69,8 +69,10 @@ class Run:
     def _names(self) -> list[str]:
         return sorted(os.listdir(self.folder))
 
-    def _figures(self, kind: str, pattern: str) -> list[Any]:
-        return self.evidence.figures(kind, str(self.folder), fnmatch.filter(self._names, pattern))
+    def _figures(self, kind: str, prefix: str, suffix: str) -> list[Any]:
+        """The figures of the logs with names such as gpu_memory.csv, or gpu_memory-HOST.csv of several nodes."""
+        names = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
+        return self.evidence.figures(kind, str(self.folder), names)
 
     @cached_property
     def state(self) -> str:
@@ -92,7 +94,7 @@ class Run:
             return self.problem or ""
         if reason := self.record.get("reason"):
             return reason
-        found: failure.Cause | None = next(iter(self._figures("cause", "train.out")), None)
+        found: failure.Cause | None = next(iter(self._figures("cause", "train.out", "train.out")), None)
         return f"train.out:{found.line}: {found.text}" if found else ""
 
     @cached_property
@@ -138,7 +140,7 @@ class Run:
     @cached_property
     def training(self) -> trainer_log.TrainingFigures | None:
         """The last training in train.out."""
-        return next(iter(self._figures("training", "train.out")), None)
+        return next(iter(self._figures("training", "train.out", "train.out")), None)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
@@ -147,23 +149,23 @@ class Run:
     @cached_property
     def gpu_log(self) -> nvidia_smi.GpuFigures | None:
         """nvidia-smi's samples on all nodes."""
-        logs = self._figures("gpu", "gpu_memory*.csv")
+        logs = self._figures("gpu", "gpu_memory", ".csv")
         return nvidia_smi.merge(logs) if logs else None
 
     @cached_property
     def rss_logs(self) -> list[psrecord.CpuFigures]:
         """psrecord's log of each node."""
-        return self._figures("cpu", "cpu_memory*.txt")
+        return self._figures("cpu", "cpu_memory", ".txt")
 
     @cached_property
     def pss_logs(self) -> list[psrecord.CpuFigures]:
         """memory_logger's log of each node."""
-        return self._figures("cpu", "cpu_pss*.txt")
+        return self._figures("cpu", "cpu_pss", ".txt")
 
     @cached_property
     def fabric(self) -> nccl_log.FabricFigures | None:
         """The check of the network before a multi-node training."""
-        return next(iter(self._figures("fabric", "nccl.log")), None)
+        return next(iter(self._figures("fabric", "nccl.log", "nccl.log")), None)
 
     @cached_property
     def steps(self) -> steps.StepLog | None:
@@ -218,10 +220,17 @@ def ask_all(runs: list[Run], questions: Callable[[Run], list[Callable[[], Any]]]
 
     The logs that the answers need are read for many runs at once, and only their figures are kept.
     """
-    for start in range(0, len(runs), _RUNS_AT_ONCE):
-        asked = [questions(run) for run in runs[start : start + _RUNS_AT_ONCE]]
-        answers = iter(runs[0].evidence.all_of([question for own in asked for question in own]))
-        yield from ([next(answers) for _ in own] for own in asked)
+    if not runs:
+        return
+    evidence = runs[0].evidence
+
+    def ask(chunk: list[Run]) -> tuple[list[list[Any]], Known]:
+        return evidence.all_of([questions(run) for run in chunk]), evidence.pop_new()
+
+    chunks = [runs[start : start + _RUNS_AT_ONCE] for start in range(0, len(runs), _RUNS_AT_ONCE)]
+    for answers, new in in_processes(ask, chunks):
+        evidence.learn(new)
+        yield from answers
 
 
 def default_logs() -> Path:

@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise NoRunsError(f"no runs in {logs}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm).")
     shown = [run for run in found if not states or run.state in states]
     if shown:
-        rows = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))
+        answers = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))
+        rows = ([*_row(run), *own] for run, own in zip(shown, answers, strict=True))
         print(_text_table([[*_HEADER, *map(_title, metrics), "reason"], *rows]))
         print()
         shown[0].evidence.save()
@@ -65,13 +66,16 @@ def _title(metric: str) -> str:
 
 
 def _questions(run: Run, metrics: list[str]) -> list[Callable[[], str]]:
-    """One for each cell of the run's row."""
+    """What is in the run's logs: one for each cell."""
+    return [*(partial(tables.figure_of, run, METRICS[name]) for name in metrics), partial(_reason, run)]
+
+
+def _row(run: Run) -> list[str]:
+    """What is in run.json."""
     facts, runtime = run.facts, run.runtime_s
     gpus = "none" if run.record.get("device") == "cpu" else facts["world_size"]
     cells = ["-" if value is None else str(value) for value in (facts["config"], facts["model"], gpus, facts["nodes"])]
-    cells = [str(run.folder), *cells, run.state, "-" if runtime is None else _duration(runtime)]
-    figures = [partial(tables.figure_of, run, METRICS[name]) for name in metrics]
-    return [*(partial(str, cell) for cell in cells), *figures, partial(_reason, run)]
+    return [str(run.folder), *cells, run.state, "-" if runtime is None else _duration(runtime)]
 
 
 def _reason(run: Run) -> str:
