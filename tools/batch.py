@@ -19,29 +19,47 @@ if TYPE_CHECKING:
     Columns = list[np.ndarray]
 
 
-def columns(bodies: list[bytes], parse: Callable[[bytes], Columns | None]) -> list[Columns | None]:
-    """The columns of each body; None for one that has to be read alone.
+class Batch:
+    """Lines of several logs, joined as they are read: copies of each would cost more than parsing them."""
 
-    Args:
-        bodies: the lines of one log each, without header, each line ended.
-        parse: from lines to columns with one number per line, or None where it meets anything else.
-    """
-    if not bodies:
-        return []
-    lines = [body.count(b"\n") for body in bodies]
-    joined = b"".join(bodies)
-    # pyarrow takes a carriage return for a line end and leaves blank lines out; without the first, the number of lines
-    # shows the second.
-    found = None if b"\r" in joined else parse(joined)
-    if found is None or found[0].size != sum(lines):
-        middle = len(bodies) // 2
-        return columns(bodies[:middle], parse) + columns(bodies[middle:], parse) if middle else [None]
-    return [
-        [column[end - count : end] for column in found] for count, end in zip(lines, accumulate(lines), strict=True)
-    ]
+    def __init__(self) -> None:
+        self._joined = bytearray()
+        self._ends = [0]  # of the logs, in bytes
+        self._lines: list[int] = []
+
+    def add(self, lines: bytes) -> None:
+        """Args: lines: of one log, without header, each line ended."""
+        self._joined += lines
+        self._ends.append(len(self._joined))
+        self._lines.append(lines.count(b"\n"))
+
+    def columns(self, parse: Callable[[bytearray], Columns | None]) -> list[Columns | None]:
+        """The columns of each log; None for one that has to be read alone.
+
+        Args:
+            parse: from lines to columns with one number per line, or None where it meets anything else.
+        """
+        return self._columns(parse, self._joined, 0, len(self._lines)) if self._lines else []
+
+    def _columns(self, parse: Callable, joined: bytearray, first: int, last: int) -> list[Columns | None]:
+        lines = self._lines[first:last]
+        # pyarrow takes a carriage return for a line end and leaves blank lines out; without the first, the number of
+        # lines shows the second.
+        found = None if b"\r" in joined else parse(joined)
+        if found is not None and found[0].size == sum(lines):
+            ends = accumulate(lines)
+            return [[column[end - count : end] for column in found] for count, end in zip(lines, ends, strict=True)]
+        if len(lines) == 1:
+            return [None]
+        middle = (first + last) // 2
+        cut = self._ends[middle] - self._ends[first]
+        return [
+            *self._columns(parse, joined[:cut], first, middle),
+            *self._columns(parse, joined[cut:], middle, last),
+        ]
 
 
-def numbers(lines: bytes, names: list[str], wanted: list[str], not_available: list[str]) -> Columns | None:
+def numbers(lines: bytes | bytearray, names: list[str], wanted: list[str], not_available: list[str]) -> Columns | None:
     """The wanted columns of comma-separated lines as float64, NaN where not available; None if one holds anything else.
 
     Args:

@@ -95,7 +95,7 @@ def merge(logs: Sequence[GpuFigures]) -> GpuFigures:
 
 def figures(paths: list[Path]) -> list[GpuFigures | LogError]:
     """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
-    parsed = textcsv.many_columns([path.read_bytes() for path in paths], _wanted)
+    parsed = textcsv.many_columns((path.read_bytes() for path in paths), _wanted)
     return [
         read_or_error(_alone, path) if columns is None else _figures(*_both(columns))
         for path, columns in zip(paths, parsed, strict=True)

@@ -6,7 +6,7 @@ together reach gigabytes; it is imported on use, so that commands which read no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,37 +50,38 @@ def without_cut_field(data: bytes) -> bytes:
 
 
 def many_columns(
-    logs: list[bytes], columns_of: Callable[[bytes], tuple[list[str], list[str]] | None]
+    logs: Iterable[bytes], columns_of: Callable[[bytes], tuple[list[str], list[str]] | None]
 ) -> list[dict[str, np.ndarray] | None]:
     """Columns of numbers of many logs at once; None for a log that read_columns has to read.
 
     Args:
         columns_of: from a log's header line to the names of all columns and the wanted ones; None if it is no header.
     """
-    by_header: dict[bytes, list[int]] = {}
+    found: list[dict[str, np.ndarray] | None] = []
+    by_header: dict[bytes, tuple[list[int], batch.Batch]] = {}
     for position, log in enumerate(logs):
-        by_header.setdefault(log[: log.find(b"\n") + 1], []).append(position)
-    found: list[dict[str, np.ndarray] | None] = [None] * len(logs)
-    for header, positions in by_header.items():
-        if not (named := columns_of(header)):
-            continue
-        names, wanted = named
-        bodies = [_body(logs[position], header).translate(_UNITS_TO_SPACES) for position in positions]
-        parsed = batch.columns(
-            bodies, lambda lines, n=names, w=wanted: batch.numbers(lines, n, w, _NOT_AVAILABLE_CELLS)
-        )
-        for position, columns in zip(positions, parsed, strict=True):
-            found[position] = columns and dict(zip(wanted, columns, strict=True))
+        header = log[: log.find(b"\n") + 1]
+        positions, joined = by_header.setdefault(header, ([], batch.Batch()))
+        positions.append(position)
+        joined.add(_body(log, header))
+        found.append(None)
+    for header, (positions, joined) in by_header.items():
+        if named := columns_of(header):
+            names, wanted = named
+            parsed = joined.columns(lambda lines, n=names, w=wanted: batch.numbers(lines, n, w, _NOT_AVAILABLE_CELLS))
+            for position, columns in zip(positions, parsed, strict=True):
+                found[position] = columns and dict(zip(wanted, columns, strict=True))
     return found
 
 
 def _body(log: bytes, header: bytes) -> bytes:
-    """The log without header lines and without a last line that was cut off before its last field."""
+    """The log without units, header lines and a last line that was cut off before its last field."""
     body = without_cut_field(log)[len(header) :]
     last = body.rfind(b"\n", 0, -1) + 1
     if body.count(b",", last) != header.count(b","):
         body = body[:last]
-    return body.replace(b"\n" + header, b"\n")  # written again by a restarted logger
+    # The header comes again where the logger was restarted.
+    return body.replace(b"\n" + header, b"\n").translate(_UNITS_TO_SPACES)
 
 
 def first_line(data: bytes) -> str:
