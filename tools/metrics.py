@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.errors import LogError
+from tools.gpu_peaks import peak_flops
 from tools.runs import Run
 
 Where = dict[str, Any]
@@ -238,6 +239,23 @@ _SAMPLES_PER_SECOND = _of_run(
     "no step times",
 )
 
+
+def _mfu(run: Run) -> float | None:
+    """FLOPs that the model needs over those the GPUs could do. A head that skips positions did not do their FLOPs."""
+    record, model = run.record, run.record.get("model") or {}
+    flops, tokens = model.get("flops_per_token"), _summary(run, "train/tokens_per_second")
+    if not flops or not tokens:
+        return None
+    names = record.get("gpu_names") or []
+    if not names:
+        raise UnavailableError("no GPU")
+    peaks = [peak_flops(name, record.get("precision") or "") for name in names]
+    if None in peaks:
+        raise UnavailableError(f"no datasheet peak of {names[peaks.index(None)]}")
+    skipped = tokens - (_summary(run, "train/logit_positions_per_second") or tokens)
+    return (flops * tokens - 6 * (model.get("embedding_parameters") or 0) * skipped) / sum(peaks) * 100
+
+
 METRICS: dict[str, Metric] = {
     "train_loss": _of_run(
         "",
@@ -400,6 +418,36 @@ METRICS: dict[str, Metric] = {
     ),
     "runtime_scale_factor": Metric(
         "", 2, "train runtime of the same configuration on one GPU over the one here", _scale_factor(_TRAIN_RUNTIME, -1)
+    ),
+    "median_tokens_per_second": _of_run(
+        "tokens/s",
+        0,
+        "median over the steps of tokens of all GPUs / step time, warm-up steps left out (summary.json)",
+        lambda run: _summary(run, "train/median_tokens_per_second"),
+        "no step times",
+    ),
+    "peak_allocated": _of_run(
+        "MiB",
+        0,
+        "largest peak over the ranks of what PyTorch's tensors took (summary.json, peak_mem_alloc_mib)",
+        _on_gpu("peak_mem_alloc_mib"),
+        "not recorded",
+    ),
+    "peak_reserved": _of_run(
+        "MiB",
+        0,
+        "the same of what PyTorch's allocator held, used or not (summary.json, peak_mem_reserved_mib)",
+        _on_gpu("peak_mem_reserved_mib"),
+        "not recorded",
+    ),
+    "mfu": _of_run(
+        "%",
+        1,
+        "model FLOPs utilisation: FLOPs per token (run.json: 6 per parameter + 12 x layers x hidden size x length; the "
+        "head's only where logits were computed) x tokens/s over the GPUs' datasheet peak in this precision "
+        "(tools/gpu_peaks.py), x 100",
+        _mfu,
+        "no FLOPs recorded",
     ),
     "shards_parameters": _shards("parameters"),
     "shards_gradients": _shards("gradients"),

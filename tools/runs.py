@@ -132,6 +132,11 @@ class Run:
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
             "several_gpus": world_size is not None and world_size > 1,
             "use_fsdp": settings.get("use_fsdp"),
+            # As asked for: without a GPU fp16 trains in fp32.
+            "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
+            "batch_size": settings.get("batch_size"),
+            "max_length": settings.get("max_length"),
+            "repeat": settings.get("repeat", 1),
         }
 
     def matches(self, where: dict[str, Any]) -> bool:

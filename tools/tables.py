@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from os.path import commonpath
 from pathlib import Path
 
 from tools import markdown
@@ -13,6 +16,7 @@ from tools.registry import TABLES, TableDefaults, meaning, run_conditions
 from tools.runs import Run
 
 NOT_MEASURED = "not measured"
+_MOST_SOURCES = 8  # more run folders than this are counted, not listed
 # How labels write a metric's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",)}
 
@@ -44,6 +48,8 @@ class FilledTable:
 
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
+        if len(self.runs) > _MOST_SOURCES:
+            return f"From {len(self.runs)} runs in `{commonpath([run.folder for run in self.runs])}`"
         folders = [
             f"`{run.folder}`" + (" (nodes emulated on one host)" if run.record.get("emulated_nodes") else "")
             for run in self.runs
@@ -64,19 +70,54 @@ def defaults_of(table: Table) -> TableDefaults:
     return TABLES[table.number]
 
 
-def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
-    """Metric and conditions of every blank cell, and whether a label names its unit.
+@dataclass(frozen=True)
+class Plan:
+    """What a blank cell is about.
+
+    Attributes:
+        metric, where: what it shows, and conditions on the run.
+        repeats: the median over repeated runs; std: their standard deviation.
+        unit_named: a label names the metric's unit.
+    """
+
+    metric: Metric
+    where: Where
+    unit_named: bool
+    repeats: bool = False
+    std: bool = False
+
+    def figure(self, select: Callable[[Where], Run], candidates: list[Run]) -> float | bool:
+        """Raises UnavailableError where there is none; of several runs, those that have none are left out."""
+        if not self.repeats:
+            return self.metric.value(select, self.where)
+        conditions = run_conditions(self.where)
+        repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(conditions)})
+        values, missing = [], UnavailableError(NOT_MEASURED)
+        for repeat in repeats:
+            try:
+                values.append(self.metric.value(select, self.where | {"repeat": repeat}))
+            except UnavailableError as error:
+                missing = error
+        if not values:
+            raise missing
+        if self.std and len(values) < 2:
+            raise UnavailableError("one run only")
+        return statistics.stdev(values) if self.std else statistics.median(values)
+
+
+def plan(table: Table) -> list[list[Plan | None]]:
+    """What every blank cell is about.
 
     Raises:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
-    where = defaults_of(table).where
+    defaults = defaults_of(table)
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []
     for row, line in zip(table.rows, table.lines, strict=True):
         meanings = [_meaning(table, label, line) for label in row[:labels]]
-        cells: list[tuple[Metric, Where, bool] | None] = [None] * labels
+        cells: list[Plan | None] = [None] * labels
         for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
             if text:
                 cells.append(None)
@@ -86,12 +127,14 @@ def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
             if len(metrics) != 1:
                 found = "no metric" if not metrics else f"two metrics ({', '.join(sorted(metrics))})"
                 raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {found}")
-            conditions = dict(where)
+            conditions = dict(defaults.where)
             for part in (*meanings, column):
                 conditions |= part.where
             metric = METRICS[metrics.pop()]
             units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
-            cells.append((metric, conditions, any(unit in label for unit in units for label in names)))
+            unit_named = any(unit in label for unit in units for label in names)
+            std = any(part.std for part in (*meanings, column))
+            cells.append(Plan(metric, conditions, unit_named, defaults.repeats, std))
         planned.append(cells)
     return planned
 
@@ -111,12 +154,12 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     candidates = [run for run in runs if run.record.get("exercise") in exercises]
     filled = FilledTable(table, [])
     for row in plan(table):
-        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, *cell) for cell in row])
+        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, cell) for cell in row])
     filled.runs.sort(key=lambda run: run.start)
     return filled
 
 
-def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where: Where, unit_named: bool) -> Cell:
+def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
     used: list[Run] = []
 
     def select(conditions: Where) -> Run:
@@ -124,11 +167,14 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where
         used.append(run)
         if run.state != "completed":
             raise UnavailableError(run.state.upper())
+        ran = run.record.get("precision")
+        if "precision" in conditions and ran != conditions["precision"]:
+            raise UnavailableError(f"ran in {ran}")
         return run
 
     value, text = None, ""
     try:
-        value = metric.value(select, where)
+        value = cell.figure(select, candidates)
     except UnavailableError as missing:
         text = str(missing)
         if used and used[-1].state == "completed":
@@ -139,7 +185,7 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where
         text = "unreadable log"
         _note(filled, str(error))
     filled.runs += [run for run in used if run not in filled.runs]
-    return Cell(text or written(metric, value, unit_named), value, metric)
+    return Cell(text or written(cell.metric, value, cell.unit_named), value, cell.metric)
 
 
 def figure_of(run: Run, metric: Metric) -> str:

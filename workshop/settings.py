@@ -16,7 +16,7 @@ from typing import Any, Self
 from workshop.errors import WorkshopError
 
 # Read by launch.sh, not by the training script.
-LAUNCHER_NAMES = {"LOG_DIR", "CONDA_SH_PATH", "CONDA_ENV"}
+LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
@@ -110,6 +110,7 @@ class Settings:
     gradient_checkpointing: bool = setting(_boolean, False)
     optimizer: str = setting(_choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
     seed: int = setting(_count, 42)
+    repeat: int = setting(_positive, 1)  # which of several equal runs this is; changes nothing but the record
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
 
     # The same arithmetic, faster (speed-ladder/README.md). The defaults are the library's own way.
