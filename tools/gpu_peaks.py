@@ -1,30 +1,15 @@
-"""What a GPU could do at most, from its maker's datasheet: the 100 % of model FLOPs utilisation (MFU).
+"""What a GPU could do at most, by its data sheet: the denominator of model FLOPs utilisation."""
 
-Dense matrix products, without sparsity. fp16 and bf16 run on the tensor cores; fp32 is the plain rate, because PyTorch
-does not use TF32 for matrix products unless told to.
-"""
-
-import re
-
-# First match counts. The name as PyTorch gives it; TFLOP/s in fp16 or bf16, and in fp32. V100 and T4 have no bf16.
-_PEAKS_TFLOPS: list[tuple[str, float, float]] = [
-    (r"H200|H100 80GB HBM3|H100 SXM", 989.4, 66.9),
-    (r"H100 NVL", 835.0, 60.0),
-    (r"H100 PCIe", 756.0, 51.0),
-    (r"A100", 312.0, 19.5),
-    (r"V100-SXM", 125.0, 15.7),
-    (r"V100-PCIE", 112.0, 14.0),
-    (r"L40S", 362.0, 91.6),
-    (r"L4$", 121.0, 30.3),
-    (r"A10$", 125.0, 31.2),
-    (r"T4$", 65.0, 8.1),
-]
-
-
-def peak_flops(gpu_name: str, precision: str) -> float | None:
-    """FLOP/s of one GPU in `precision` (fp32, fp16 or bf16); None for a GPU that is not in the list."""
-    for pattern, half, single in _PEAKS_TFLOPS:
-        if re.search(pattern, gpu_name):
-            no_bf16 = precision == "bf16" and pattern.startswith(("V100", "T4"))
-            return None if no_bf16 else 1e12 * (single if precision == "fp32" else half)
-    return None
+# 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
+# the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions unless the name says
+# otherwise; those of the H100 and H200 print the tensor cores' rates for sparse matrices, which are twice these.
+PEAK_TFLOPS: dict[str, dict[str, float]] = {
+    "Tesla V100-SXM2-16GB": {"fp16": 125, "fp32": 15.7},
+    "Tesla V100-SXM2-32GB": {"fp16": 125, "fp32": 15.7},
+    "NVIDIA A100-SXM4-40GB": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA A100-SXM4-80GB": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA H100 PCIe": {"bf16": 756, "fp16": 756, "fp32": 51},
+    "NVIDIA H100 NVL": {"bf16": 835, "fp16": 835, "fp32": 60},
+    "NVIDIA H100 80GB HBM3": {"bf16": 989, "fp16": 989, "fp32": 67},
+    "NVIDIA H200": {"bf16": 989, "fp16": 989, "fp32": 67},
+}

@@ -1,4 +1,4 @@
-"""The benchmark's plot: throughput and memory of each stage and precision with their spread; step time against sizes."""
+"""The benchmark's plot: throughput and memory of each stage and precision with spread; step time against sizes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.errors import LogError
-from tools.gpu_peaks import peak_flops
+from tools.ladder import TEXTBOOK, below
+from tools.mfu import UnknownError, utilisation
 from tools.runs import Run
 
 Where = dict[str, Any]
@@ -191,6 +192,44 @@ def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]
     return value
 
 
+def _gain(reference: Callable[[str], str]) -> Callable[[Select, Where], float]:
+    """Real tokens per second of the cell's rung over those of the rung that `reference` gives."""
+
+    def value(select: Select, where: Where) -> float:
+        here = _REAL_TOKENS.value(select, where)
+        there = _REAL_TOKENS.value(select, where | {"rung": reference(where["rung"])})
+        if not there:
+            raise UnavailableError("no gain defined from 0")
+        return here / there
+
+    return value
+
+
+def _share_of_one_gpu(select: Select, where: Where) -> float:
+    """Samples per second of this many GPUs over as many times those of one GPU alone, without any method."""
+    here = _SAMPLES_PER_SECOND.value(select, where)
+    same = {key: where[key] for key in ("model", "rung")}
+    alone = _SAMPLES_PER_SECOND.value(select, same | {"exercise": "speed-ladder", "world_size": 1})
+    if not alone:
+        raise UnavailableError("no share defined of 0")
+    return here / (alone * where["world_size"]) * 100
+
+
+def _mfu(head_only_where_needed: bool) -> Callable[[Run], float]:
+    def read(run: Run) -> float:
+        try:
+            return utilisation(run, head_only_where_needed) * 100
+        except UnknownError as missing:
+            raise UnavailableError(str(missing)) from None
+
+    return read
+
+
+def _examples_per_step(run: Run) -> float | None:
+    samples, steps = _summary(run, "train/samples_per_second"), _summary(run, "train/steps_per_second")
+    return samples / steps if samples and steps else None
+
+
 def _step_time_ms(run: Run) -> float | None:
     steps_per_second = _summary(run, "train/steps_per_second")
     return 1000 / steps_per_second if steps_per_second else None
@@ -239,22 +278,14 @@ _SAMPLES_PER_SECOND = _of_run(
     "no step times",
 )
 
-
-def _mfu(run: Run) -> float | None:
-    """FLOPs that the model needs over those the GPUs could do. A head that skips positions did not do their FLOPs."""
-    record, model = run.record, run.record.get("model") or {}
-    flops, tokens = model.get("flops_per_token"), _summary(run, "train/tokens_per_second")
-    if not flops or not tokens:
-        return None
-    names = record.get("gpu_names") or []
-    if not names:
-        raise UnavailableError("no GPU")
-    peaks = [peak_flops(name, record.get("precision") or "") for name in names]
-    if None in peaks:
-        raise UnavailableError(f"no datasheet peak of {names[peaks.index(None)]}")
-    skipped = tokens - (_summary(run, "train/logit_positions_per_second") or tokens)
-    return (flops * tokens - 6 * (model.get("embedding_parameters") or 0) * skipped) / sum(peaks) * 100
-
+_REAL_TOKENS = _of_run(
+    "tokens/s",
+    0,
+    "tokens that are not padding per second over all GPUs, warm-up, evaluation and saving not in it (summary.json, "
+    "train/real_tokens_per_second)",
+    lambda run: _summary(run, "train/real_tokens_per_second"),
+    "no step times",
+)
 
 METRICS: dict[str, Metric] = {
     "train_loss": _of_run(
@@ -440,14 +471,48 @@ METRICS: dict[str, Metric] = {
         _on_gpu("peak_mem_reserved_mib"),
         "not recorded",
     ),
+    "tokens_per_second": _of_run(
+        "tokens/s",
+        0,
+        "the same with padding (summary.json, train/tokens_per_second)",
+        lambda run: _summary(run, "train/tokens_per_second"),
+        "no step times",
+    ),
+    "real_tokens_per_second": _REAL_TOKENS,
     "mfu": _of_run(
         "%",
         1,
-        "model FLOPs utilisation: FLOPs per token (run.json: 6 per parameter + 12 x layers x hidden size x length; the "
-        "head's only where logits were computed) x tokens/s over the GPUs' datasheet peak in this precision "
-        "(tools/gpu_peaks.py), x 100",
-        _mfu,
-        "no FLOPs recorded",
+        "model FLOPs utilisation: (6 x parameters + 12 x layers x hidden size x row length) x tokens/s with padding "
+        "over the GPUs' data sheet peak (run.json, summary.json, tools/gpu_peaks.py)",
+        _mfu(False),
+        "no step times",
+    ),
+    "mfu_done": _of_run(
+        "%",
+        1,
+        "the same, the head's operations counted only where logits were computed",
+        _mfu(True),
+        "no step times",
+    ),
+    "examples_per_step": _of_run(
+        "",
+        0,
+        "training examples in an optimizer step, mean; a packed row holds several (summary.json)",
+        _examples_per_step,
+        "no step times",
+    ),
+    "gain_over_rung_below": Metric(
+        "", 2, "real tokens/s over those of the rung below; of a variant: of 9", _gain(below)
+    ),
+    "gain_over_textbook": Metric(
+        "", 2, "real tokens/s over those of rung 0, on the same machine", _gain(lambda rung: TEXTBOOK)
+    ),
+    "share_of_one_gpu": Metric(
+        "%",
+        1,
+        "samples/s over the number of GPUs times the samples/s of the speed ladder's run of this rung and model on one "
+        "GPU, x 100",
+        _share_of_one_gpu,
     ),
     "shards_parameters": _shards("parameters"),
     "shards_gradients": _shards("gradients"),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tools.ladder import LADDER, TOP, VARIANTS, label
 from tools.metrics import Where
 
 
@@ -27,14 +28,10 @@ class Meaning:
 
 @dataclass(frozen=True)
 class TableDefaults:
-    """Attributes: exercise: the folder(s) whose runs fill the table; where: conditions on all of the table's runs.
-
-    repeats: a figure is the median over the runs that differ in REPEAT only; else it is the newest run's.
-    """
+    """Attributes: exercise: the folder(s) whose runs fill the table; where: conditions on all of the table's runs."""
 
     exercise: str | tuple[str, ...]
     where: Where = field(default_factory=dict)
-    repeats: bool = False
 
     @property
     def exercises(self) -> tuple[str, ...]:
@@ -42,6 +39,7 @@ class TableDefaults:
 
 
 _1B7 = {"model": "bloom-1b7"}
+_METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")
 TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
@@ -60,7 +58,11 @@ TABLES: dict[str, TableDefaults] = {
     "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
     "16": TableDefaults("custom_model"),
-    "17": TableDefaults("benchmark", {"nodes": 1}, repeats=True),
+    "17": TableDefaults("benchmark", {"nodes": 1}),
+    "18": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
+    "18b": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
+    "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
+    "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
 }
 
 _SAMPLES = Meaning("samples_per_second")
@@ -155,6 +157,15 @@ _LABELS: dict[str, Meaning] = {
     "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
     "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
     "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
+    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
+    "padded tokens/s": Meaning("tokens_per_second"),
+    "real tokens/s": Meaning("real_tokens_per_second"),
+    "mfu without skipped logits (%)": Meaning("mfu_done"),
+    "examples per step": Meaning("examples_per_step"),
+    "gain over the rung below": Meaning("gain_over_rung_below"),
+    "gain over the textbook": Meaning("gain_over_textbook"),
+    "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
+    "of n times one gpu (%)": Meaning("share_of_one_gpu"),
 }
 
 

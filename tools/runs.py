@@ -136,6 +136,7 @@ class Run:
             "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
             "batch_size": settings.get("batch_size"),
             "max_length": settings.get("max_length"),
+            "rung": settings.get("rung") or None,
             "repeat": settings.get("repeat", 1),
         }
 

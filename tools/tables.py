@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from os.path import commonpath
 from pathlib import Path
+from statistics import median, stdev
 
 from tools import markdown
 from tools.errors import InputError, LogError
 from tools.markdown import Table
-from tools.metrics import METRICS, Metric, UnavailableError, Where
+from tools.metrics import METRICS, Metric, Select, UnavailableError, Where
 from tools.registry import TABLES, TableDefaults, meaning, run_conditions
 from tools.runs import Run
 
 NOT_MEASURED = "not measured"
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 # How labels write a metric's unit where it is not simply in parentheses.
-_UNITS_IN_LABELS = {"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",)}
+_UNITS_IN_LABELS = {
+    **{"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",), "tokens/s": ("okens/s",)},
+}
 
 
 @dataclass(frozen=True)
@@ -76,33 +77,14 @@ class Plan:
 
     Attributes:
         metric, where: what it shows, and conditions on the run.
-        repeats: the median over repeated runs; std: their standard deviation.
         unit_named: a label names the metric's unit.
+        std: of several repeats the standard deviation, not the median.
     """
 
     metric: Metric
     where: Where
     unit_named: bool
-    repeats: bool = False
-    std: bool = False
-
-    def figure(self, select: Callable[[Where], Run], candidates: list[Run]) -> float | bool:
-        """Raises UnavailableError where there is none; of several runs, those that have none are left out."""
-        if not self.repeats:
-            return self.metric.value(select, self.where)
-        conditions = run_conditions(self.where)
-        repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(conditions)})
-        values, missing = [], UnavailableError(NOT_MEASURED)
-        for repeat in repeats:
-            try:
-                values.append(self.metric.value(select, self.where | {"repeat": repeat}))
-            except UnavailableError as error:
-                missing = error
-        if not values:
-            raise missing
-        if self.std and len(values) < 2:
-            raise UnavailableError("one run only")
-        return statistics.stdev(values) if self.std else statistics.median(values)
+    std: bool
 
 
 def plan(table: Table) -> list[list[Plan | None]]:
@@ -111,7 +93,8 @@ def plan(table: Table) -> list[list[Plan | None]]:
     Raises:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
-    defaults = defaults_of(table)
+    # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
+    where = {"rung": None} | defaults_of(table).where
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []
@@ -127,14 +110,14 @@ def plan(table: Table) -> list[list[Plan | None]]:
             if len(metrics) != 1:
                 found = "no metric" if not metrics else f"two metrics ({', '.join(sorted(metrics))})"
                 raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {found}")
-            conditions = dict(defaults.where)
+            conditions = dict(where)
             for part in (*meanings, column):
                 conditions |= part.where
             metric = METRICS[metrics.pop()]
             units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
             unit_named = any(unit in label for unit in units for label in names)
             std = any(part.std for part in (*meanings, column))
-            cells.append(Plan(metric, conditions, unit_named, defaults.repeats, std))
+            cells.append(Plan(metric, conditions, unit_named, std))
         planned.append(cells)
     return planned
 
@@ -160,10 +143,39 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
 
 
 def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
+    """One run's figure; of several that differ in REPEAT only, the median or the standard deviation."""
     used: list[Run] = []
+    conditions = run_conditions(cell.where)
+    repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(conditions)})
+    values, text = [], ""
+    for condition in [{"repeat": number} for number in repeats] if len(repeats) > 1 else [{}]:
+        try:
+            values.append(cell.metric.value(_selector(candidates, condition, used), cell.where))
+        except UnavailableError as missing:
+            text = str(missing)
+            if used and used[-1].state == "completed":
+                _note(filled, f"{used[-1].folder}: {text}")
+            elif used:
+                _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
+        except LogError as error:
+            text = "unreadable log"
+            _note(filled, str(error))
+    filled.runs += [run for run in used if run not in filled.runs]
+    value = None
+    if cell.std and len(values) == 1:
+        text = "one run only"
+    elif cell.std and values:
+        value = stdev(values)
+    elif values:
+        value = median(values) if len(values) > 1 else values[0]
+    return Cell(text if value is None else written(cell.metric, value, cell.unit_named), value, cell.metric)
+
+
+def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Select:
+    """What a metric asks for runs; every run it is given is added to `used`."""
 
     def select(conditions: Where) -> Run:
-        run = newest(candidates, run_conditions(conditions))
+        run = newest(candidates, run_conditions(conditions) | condition)
         used.append(run)
         if run.state != "completed":
             raise UnavailableError(run.state.upper())
@@ -172,20 +184,7 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
             raise UnavailableError(f"ran in {ran}")
         return run
 
-    value, text = None, ""
-    try:
-        value = cell.figure(select, candidates)
-    except UnavailableError as missing:
-        text = str(missing)
-        if used and used[-1].state == "completed":
-            _note(filled, f"{used[-1].folder}: {text}")
-        elif used:
-            _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
-    except LogError as error:
-        text = "unreadable log"
-        _note(filled, str(error))
-    filled.runs += [run for run in used if run not in filled.runs]
-    return Cell(text or written(cell.metric, value, cell.unit_named), value, cell.metric)
+    return select
 
 
 def figure_of(run: Run, metric: Metric) -> str:

@@ -79,6 +79,7 @@ class Settings:
     run_dir: Path = setting(Path)
     experiment_name: str = setting()
     output_dir: Path = setting(Path)  # relative to run_dir
+    repeat: int = setting(_positive, 1)  # tables show the median over runs that differ in this number only
     config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
 
     # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.
@@ -110,7 +111,6 @@ class Settings:
     gradient_checkpointing: bool = setting(_boolean, False)
     optimizer: str = setting(_choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
     seed: int = setting(_count, 42)
-    repeat: int = setting(_positive, 1)  # which of several equal runs this is; changes nothing but the record
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
 
     # The same arithmetic, faster (speed-ladder/README.md). The defaults are the library's own way.
@@ -119,6 +119,7 @@ class Settings:
     loss: str = setting(_choice("full", "chunked", "liger"), "full")
     loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at the same time, with LOSS=chunked
     logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
+    stream: str = setting(_choice("fp32", "bf16"), "fp32")  # what blocks hand on to each other, with BF16=true
     compile: bool = setting(_boolean, False)  # torch.compile, block by block
     profile: str = setting(_step_range, "")  # FIRST:LAST, the steps that profile.txt is about
 
@@ -210,7 +211,8 @@ class Settings:
     @property
     def switches(self) -> dict[str, str]:
         """Those of the speed ladder's that are on and change the model, as in env_vars.sh: {"ATTENTION": "flex", …}."""
-        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "compile": False}
+        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "stream": "fp32"}
+        usual |= {"compile": False}
         chosen = {name: getattr(self, name) for name in usual}
         return {name.upper(): str(chosen[name]).lower() for name in usual if chosen[name] != usual[name]}
 

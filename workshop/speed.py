@@ -4,6 +4,7 @@
     PACKING    several examples in a row   workshop/packing.py
     LOSS       full, chunked or liger      workshop/linear_cross_entropy.py
     LOGITS     all or labelled: only where there is a target; the others are multiplied out for nobody
+    STREAM     fp32, or bf16 as DeepSpeed and FSDP2 have it: the type in which blocks hand on their result
     COMPILE    torch.compile, block by block
 
 They are settings of every chapter. With none of them turned on the model stays exactly the library's.
@@ -30,6 +31,8 @@ def check_machine(settings: Settings) -> None:
     gpu = torch.cuda.is_available()
     if settings.attention == "flex" and not gpu:
         print("warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same")
+    if settings.stream == "bf16" and not settings.bf16:
+        print("warning: STREAM=bf16 needs BF16=true; what blocks hand on stays in the type they compute in")
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
         raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
@@ -59,6 +62,7 @@ def climb(settings: Settings, model: PreTrainedModel) -> PreTrainedModel:
     model.__class__ = BloomForCausalLM
     model.lm_head.__class__ = LossHead
     model.lm_head.method, model.lm_head.chunk = settings.loss, settings.loss_chunk
+    model.narrow_stream = settings.stream == "bf16"
     attention = "sdpa" if settings.attention == "flex" and not torch.cuda.is_available() else settings.attention
     model.attention = {"eager": None, "sdpa": bloom_attention.sdpa, "flex": bloom_attention.flex}[attention]
     for block in model.transformer.h:
@@ -133,6 +137,8 @@ class BloomForCausalLM(modeling_bloom.BloomForCausalLM):
         hidden = bloom.word_embeddings_layernorm(bloom.word_embeddings(input_ids))
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        if self.narrow_stream:
+            hidden = hidden.to(dtype)  # and so is every sum of it with a block's result
         if self.attention:
             alibi, mask = None, self.attention(bloom.num_heads, length, documents, hidden.device, dtype)
         else:

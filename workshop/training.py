@@ -26,7 +26,7 @@ from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
 from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
-from workshop.models import flops_per_token, model_config, model_size, short_name
+from workshop.models import model_config, model_size, short_name
 from workshop.packing import pack
 from workshop.profiling import Profiler
 from workshop.run_record import update_run_record
@@ -85,6 +85,7 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         max_grad_norm=1.0,
         optim=settings.optimizer,
         dataloader_num_workers=settings.data_workers,
+        dataloader_persistent_workers=settings.data_workers > 0,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
         use_cpu=not gpu,
@@ -122,7 +123,6 @@ class RunRecorder(TrainerCallback):
             return
         settings, size = self.settings, model_size(model)
         batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-        flops = flops_per_token(model, settings.max_length)
         facts = {
             "world_size": args.world_size,
             "model": {
@@ -130,9 +130,9 @@ class RunRecorder(TrainerCallback):
                 "parameters": size.parameters,
                 "block_parameters": size.blocks,
                 "embedding_parameters": size.embedding,
-                "flops_per_token": flops,
+                "layers": getattr(model.config, "num_hidden_layers", None),
+                "hidden_size": getattr(model.config, "hidden_size", None),
             },
-            "flops_per_gpu_per_step": flops * batch // args.world_size * settings.max_length,
             "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
             "device": args.device.type,
             "gpu_names": [name for name in gpu_names if name],
@@ -142,7 +142,14 @@ class RunRecorder(TrainerCallback):
             "steps_per_epoch": math.ceil(len(self.data.train) / batch),
             "versions": versions(),
         }
+        if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+            tokens = args.train_batch_size * args.gradient_accumulation_steps * settings.max_length
+            facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
+            facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
         update_run_record(settings.run_dir, **facts)
+        if settings.rung:
+            on = " ".join(f"{name}={value}" for name, value in settings.switches.items())
+            print(f"rung {settings.rung}, repeat {settings.repeat}: {on or 'the library as it is'}")
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
             f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "
@@ -150,9 +157,11 @@ class RunRecorder(TrainerCallback):
             f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
             f"{facts['steps_per_epoch']} steps per epoch"
         )
-        print(
-            f"{flops / 1e9:.3f} GFLOP per token, {facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
-        )
+        if "flops_per_gpu_per_step" in facts:
+            print(
+                f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+                f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
+            )
 
 
 def host_id() -> str:

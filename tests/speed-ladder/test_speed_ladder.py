@@ -89,6 +89,20 @@ def test_top_rung_trains_as_the_textbook_when_sharded(
     assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (LADDER[-1], True, "labelled")
 
 
+def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
+    (command,) = re.findall(
+        r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = os.environ | {"PATH": path, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(
+        ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=flex PACKING=true" in job.stdout
+    assert "warning: ATTENTION=flex needs a GPU" in job.stdout
+
+
 def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:
     for below, rung in pairwise(LADDER):
         before, after = settings_of(below), settings_of(rung)

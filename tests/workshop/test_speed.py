@@ -32,7 +32,7 @@ RUNGS = [
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For thousands of operations that are too small to share: threads waiting for each other take ten times as long."""
+    """For thousands of operations that are too small to share: threads that wait for each other take far longer."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -78,15 +78,16 @@ def test_logits_of_packed_examples_are_those_of_each_alone(attention: str) -> No
         assert difference <= 1e-5 * alone.abs().max()
 
 
-def test_bf16_is_no_further_from_fp32_than_the_librarys_own() -> None:
-    model = bloom("wider")
-    _, exact = trained(model, batch(EXAMPLES))
-    errors = {}
-    for name, switches in {"library": {}, "top": TOP}.items():
-        with torch.autocast("cpu", torch.bfloat16):
-            found = trained(climbed(model, **switches), batch(EXAMPLES, find_targets=bool(switches)))
-        errors[name] = (found[1] - exact).norm() / exact.norm()
-    assert 1e-4 < errors["top"] <= errors["library"]
+@pytest.mark.parametrize("stream", ["fp32", "bf16"])
+@pytest.mark.parametrize("shape", SIZES)
+def test_bf16_is_no_further_from_fp32_than_the_librarys_own(shape: str, stream: str) -> None:
+    model = bloom(shape)
+    _, exact = trained(bloom(shape), batch(EXAMPLES))
+    with torch.autocast("cpu", torch.bfloat16):
+        fast = climbed(model, STREAM=stream, BF16="true", **TOP)
+        _, librarys = trained(model, batch(EXAMPLES))
+        _, found = trained(fast, batch(EXAMPLES, find_targets=True))
+    assert 1e-3 < (found - exact).norm() / exact.norm() <= (librarys - exact).norm() / exact.norm()
 
 
 def test_curve_of_the_top_rung_is_the_textbooks_over_200_steps(one_thread: None) -> None:

@@ -1,11 +1,11 @@
-"""Draw the loss of an exercise's runs per step and their GPU memory over time; of the benchmark, its grid."""
+"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table; of the benchmark, its grid."""
 
 import argparse
 import os
 import sys
 from pathlib import Path
 
-from tools import grid_plot, nvidia_smi
+from tools import grid_plot, nvidia_smi, tables
 from tools.errors import InputError
 from tools.repository import exercise_folder, no_runs
 from tools.runs import Run, default_logs, find_runs
@@ -19,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE.png", help="default: EXERCISE.png")
+    parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
+    parser.add_argument("--column", default="Real tokens/s", help="the column to draw (default: %(default)s)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
 
@@ -26,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
     logs = arguments.logs or default_logs()
-    runs = [run for run in find_runs(logs, title) if not run.problem]
+    runs = [run for run in find_runs(logs, None if arguments.table else title) if not run.problem]
     if not runs:
         raise no_runs(logs, title)
     output = arguments.output or Path(f"{title}.png")
@@ -34,6 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--output {output}: the name must end in .png, .svg or .pdf")
     if not output.parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if arguments.table:
+        what = draw_table(exercise / "README.md", arguments.table, arguments.column, runs, output)
+        print(f"![{what}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
+        return 0
     if title == _GRID:
         shows, notes = "Throughput, memory and step time", grid_plot.draw(runs, title, output)
     else:
@@ -86,6 +92,36 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     figure.savefig(output, dpi=120)
     pyplot.close(figure)
     return without
+
+
+def draw_table(readme: Path, number: str, column: str, runs: list[Run], output: Path) -> str:
+    """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
+
+    Raises:
+        InputError: no such table or column, or not one figure in it.
+    """
+    table = next((table for table in tables.definitions(readme) if table.number == number), None)
+    if table is None or column not in table.header[table.label_columns :]:
+        found = "no such table" if table is None else f"the columns {', '.join(table.header)}"
+        raise InputError(f"--table {number} --column {column!r}: {readme} has {found}")
+    place = table.header.index(column)
+    cells = [row[place] for row in tables.fill(table, runs).cells]
+    if not any(cell and cell.value is not None for cell in cells):
+        raise InputError(f"Table {number}: not one figure in the column {column!r}")
+    import matplotlib
+
+    matplotlib.use("Agg")  # a login node has no display
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(cells) + 1), layout="constrained")
+    bars = axes.barh([row[0] for row in table.rows], [cell.value or 0 for cell in cells])
+    axes.bar_label(bars, [cell.text for cell in cells], padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_xlabel(column)
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+    return f"Table {number}: {column}"
 
 
 def _draw_memory(axes, logs: list[nvidia_smi.GpuLog], label: str) -> None:
