@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
-LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "deepspeed-zero3-offload": 17}
+LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
 
 
 def code_lines(path: Path) -> list[str]:
@@ -46,6 +47,19 @@ def test_cost_of_the_loggers_in_the_readme_is_the_measured_one() -> None:
     readme = " ".join((REPO / "baseline/README.md").read_text().split())
     assert f"took {float(median):.3f} times as long" in readme
     assert f"from {float(least):.3f} to {float(most):.3f}" in readme
+
+
+def test_steps_that_fp16_skips_in_the_fsdp_readme_are_those_of_the_logs() -> None:
+    skipped = {}
+    for run in (REPO / "logs/reference/h200x4/fsdp").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        first = re.match(
+            r"(?:nan )*", " ".join(re.findall(r"'grad_norm': '?([\w.]+)", (run / "train.out").read_text()))
+        )
+        skipped[record["config"], record["world_size"]] = len(first[0].split())
+    assert [skipped["full_shard", gpus] for gpus in (1, 2, 4)] == [1, 2, 3]
+    assert skipped["ddp", 4] == 0
+    assert "1, 2 and 3 steps on 1, 2 and 4 GPUs, DDP none" in (REPO / "fsdp/README.md").read_text()
 
 
 def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:

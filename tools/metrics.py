@@ -450,6 +450,27 @@ METRICS: dict[str, Metric] = {
     "runtime_scale_factor": Metric(
         "", 2, "train runtime of the same configuration on one GPU over the one here", _scale_factor(_TRAIN_RUNTIME, -1)
     ),
+    "median_tokens_per_second": _of_run(
+        "tokens/s",
+        0,
+        "median over the steps of tokens of all GPUs / step time, warm-up steps left out (summary.json)",
+        lambda run: _summary(run, "train/median_tokens_per_second"),
+        "no step times",
+    ),
+    "peak_allocated": _of_run(
+        "MiB",
+        0,
+        "largest peak over the ranks of what PyTorch's tensors took (summary.json, peak_mem_alloc_mib)",
+        _on_gpu("peak_mem_alloc_mib"),
+        "not recorded",
+    ),
+    "peak_reserved": _of_run(
+        "MiB",
+        0,
+        "the same of what PyTorch's allocator held, used or not (summary.json, peak_mem_reserved_mib)",
+        _on_gpu("peak_mem_reserved_mib"),
+        "not recorded",
+    ),
     "tokens_per_second": _of_run(
         "tokens/s",
         0,

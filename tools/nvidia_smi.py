@@ -8,25 +8,55 @@ Figures are over *all* samples: a mean over the samples above zero only is not t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools import textcsv
-from tools.errors import LogError
+from tools.errors import LogError, read_or_error
 
 if TYPE_CHECKING:
     import numpy as np
 
 # The launcher's own query (logs/README.md).
 CONTRACT = ["timestamp", "index", "name", "memory.used", "memory.total", "utilization.gpu"]
+_TABLES_NEED = ("memory.used", "utilization.gpu")
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d")
 _NUMBER = re.compile(r"\d+(\.\d+)?|\[.*\]|N/A")
 
 
 @dataclass(frozen=True)
-class GpuLog:
-    """Samples of one or more GPU logs; one entry per GPU and sample.
+class GpuFigures:
+    """What the tables need of one or more GPU logs.
+
+    Attributes:
+        samples: number of values of memory.used, over all GPUs; those that are not reported do not count.
+        sum_mib, peak_mib, min_mib: their sum, the largest and the smallest (MiB); None without samples.
+        utilization_samples, utilization_sum_percent: the same of utilization.gpu (%).
+    """
+
+    samples: int
+    sum_mib: float
+    peak_mib: float | None
+    min_mib: float | None
+    utilization_samples: int
+    utilization_sum_percent: float
+
+    @property
+    def mean_mib(self) -> float | None:
+        """Mean over all samples of all GPUs (MiB)."""
+        return self.sum_mib / self.samples if self.samples else None
+
+    @property
+    def mean_utilization_percent(self) -> float | None:
+        """Mean over all samples of all GPUs, zeros included (%)."""
+        return self.utilization_sum_percent / self.utilization_samples if self.utilization_samples else None
+
+
+@dataclass(frozen=True)
+class GpuLog(GpuFigures):
+    """One GPU log: its figures, and its samples with one entry per GPU and sample.
 
     Attributes:
         memory_used_mib: device memory in use (MiB), all processes; NaN where not reported.
@@ -40,40 +70,52 @@ class GpuLog:
     time_s: np.ndarray | None = None
     gpu: np.ndarray | None = None
 
-    @property
-    def peak_mib(self) -> float | None:
-        """Largest sample of any GPU (MiB)."""
-        return _statistic(self.memory_used_mib, "max")
 
-    @property
-    def mean_mib(self) -> float | None:
-        """Mean over all samples of all GPUs (MiB)."""
-        return _statistic(self.memory_used_mib, "mean")
-
-    @property
-    def min_mib(self) -> float | None:
-        """Smallest sample of any GPU (MiB)."""
-        return _statistic(self.memory_used_mib, "min")
-
-    @property
-    def mean_utilization_percent(self) -> float | None:
-        """Mean over all samples of all GPUs, zeros included (%)."""
-        return _statistic(self.utilization_percent, "mean")
+def _figures(memory_used_mib: np.ndarray, utilization_percent: np.ndarray) -> GpuFigures:
+    memory, busy = _reported(memory_used_mib), _reported(utilization_percent)
+    extremes = (float(memory.max()), float(memory.min())) if memory.size else (None, None)
+    return GpuFigures(memory.size, float(memory.sum()), *extremes, busy.size, float(busy.sum()))
 
 
-def _statistic(samples: np.ndarray, name: str) -> float | None:
-    reported = samples[samples == samples]  # NaN is the one value unequal to itself
-    return float(getattr(reported, name)()) if reported.size else None
+def _reported(samples: np.ndarray) -> np.ndarray:
+    return samples[samples == samples]  # NaN is the one value unequal to itself
 
 
-def merge(logs: list[GpuLog]) -> GpuLog:
-    """The samples of several nodes' logs as one; figures are then over all GPUs of the job."""
+def merge(logs: Sequence[GpuFigures]) -> GpuFigures:
+    """The figures of several nodes' logs as one: over all GPUs of the job."""
+    return GpuFigures(
+        sum(log.samples for log in logs),
+        sum(log.sum_mib for log in logs),
+        max((log.peak_mib for log in logs if log.peak_mib is not None), default=None),
+        min((log.min_mib for log in logs if log.min_mib is not None), default=None),
+        sum(log.utilization_samples for log in logs),
+        sum(log.utilization_sum_percent for log in logs),
+    )
+
+
+def figures(paths: list[Path]) -> list[GpuFigures | LogError]:
+    """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
+    parsed = textcsv.many_columns((path.read_bytes() for path in paths), _wanted)
+    return [
+        read_or_error(_alone, path) if columns is None else _figures(*_both(columns))
+        for path, columns in zip(paths, parsed, strict=True)
+    ]
+
+
+def _alone(path: Path) -> GpuFigures:
+    return merge([read(path)])
+
+
+def _wanted(header: bytes) -> tuple[list[str], list[str]] | None:
+    names = _header_names(textcsv.fields(header.decode("utf-8", "replace")))
+    return (names, [name for name in _TABLES_NEED if name in names]) if "memory.used" in names else None
+
+
+def _both(columns: dict[str, np.ndarray]) -> list[np.ndarray]:
     import numpy as np
 
-    return GpuLog(
-        np.concatenate([log.memory_used_mib for log in logs]),
-        np.concatenate([log.utilization_percent for log in logs]),
-    )
+    memory = columns["memory.used"]
+    return [memory, columns.get("utilization.gpu", np.full(memory.size, np.nan))]
 
 
 def read(path: Path, with_time: bool = False) -> GpuLog:
@@ -88,8 +130,8 @@ def read(path: Path, with_time: bool = False) -> GpuLog:
     start = textcsv.first_line(data)
     names = column_names(path, data)
     if not names:
-        return GpuLog(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
-    wanted = ["memory.used"] + [name for name in ("utilization.gpu",) if name in names]
+        return _log(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
+    wanted = [name for name in _TABLES_NEED if name in names]
     if with_time:
         wanted += [name for name in ("timestamp", "index") if name in names]
     table = textcsv.read_columns(path, data, names, wanted, start if "memory.used" in start else "")
@@ -97,12 +139,15 @@ def read(path: Path, with_time: bool = False) -> GpuLog:
     def numbers(name: str) -> np.ndarray:
         return textcsv.to_numbers(path, data, table, name, names.index(name))
 
-    memory = numbers("memory.used")
-    utilization = numbers("utilization.gpu") if "utilization.gpu" in names else np.full(memory.size, np.nan)
+    memory, utilization = _both({name: numbers(name) for name in _TABLES_NEED if name in names})
     if not with_time:
-        return GpuLog(memory, utilization)
+        return _log(memory, utilization)
     gpu = numbers("index") if "index" in names else np.zeros(memory.size)
-    return GpuLog(memory, utilization, _seconds(path, table, memory.size), gpu)
+    return _log(memory, utilization, _seconds(path, table, memory.size), gpu)
+
+
+def _log(memory: np.ndarray, utilization: np.ndarray, *rest: np.ndarray) -> GpuLog:
+    return GpuLog(*vars(_figures(memory, utilization)).values(), memory, utilization, *rest)
 
 
 def _seconds(path: Path, table, samples: int) -> np.ndarray:
@@ -126,12 +171,20 @@ def column_names(path: Path, data: bytes) -> list[str]:
     if not start:
         return []
     values = textcsv.fields(start)
-    if any("." in value and value[0].isalpha() and " " not in value.split("[")[0].strip() for value in values):
-        names = [value.split("[")[0].strip() for value in values]
+    if names := _header_names(values):
         if "memory.used" not in names:
             raise LogError(path, 1, start, "a column memory.used in the header")
         return names
     return _guess_names(path, data, values)
+
+
+def _header_names(values: list[str]) -> list[str]:
+    """Names of the columns if the values are a header's, else []."""
+    names = [value.split("[")[0].strip() for value in values]
+    is_header = any(
+        "." in value and value[0].isalpha() and " " not in name for value, name in zip(values, names, strict=True)
+    )
+    return names if is_header else []
 
 
 def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:

@@ -16,10 +16,14 @@ from tools.metrics import Where
 
 @dataclass(frozen=True)
 class Meaning:
-    """Attributes: metric: a key of METRICS or None; where: conditions on the run (see Run.facts; stage, offload)."""
+    """Attributes: metric: a key of METRICS or None; where: conditions on the run (see Run.facts; stage, offload).
+
+    std: the figure's standard deviation over the repeats, in place of its median.
+    """
 
     metric: str | None = None
     where: Where = field(default_factory=dict)
+    std: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ TABLES: dict[str, TableDefaults] = {
     "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
     "16": TableDefaults("custom_model"),
+    "17": TableDefaults("benchmark", {"nodes": 1}),
     "18": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
     "18b": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
     "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
@@ -138,6 +143,12 @@ _LABELS: dict[str, Meaning] = {
     "runtime scale factor": Meaning("runtime_scale_factor"),
     "gpu memory allocated (gb)": Meaning("memory_allocated_gb"),
     "step time (ms)": Meaning("step_time"),
+    "step time, std (ms)": Meaning("step_time", std=True),
+    "tokens/s": Meaning("median_tokens_per_second"),
+    "tokens/s, std": Meaning("median_tokens_per_second", std=True),
+    "peak allocated (mib)": Meaning("peak_allocated"),
+    "peak reserved (mib)": Meaning("peak_reserved"),
+    "mfu (%)": Meaning("mfu"),
     "mean gpu memory (mib)": Meaning("mean_gpu"),
     "full_shard": Meaning(where={"config": "full_shard"}),
     "full_shard + offload": Meaning(where={"config": "full_shard_offload"}),
@@ -149,7 +160,6 @@ _LABELS: dict[str, Meaning] = {
     **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
     "padded tokens/s": Meaning("tokens_per_second"),
     "real tokens/s": Meaning("real_tokens_per_second"),
-    "mfu (%)": Meaning("mfu"),
     "mfu without skipped logits (%)": Meaning("mfu_done"),
     "examples per step": Meaning("examples_per_step"),
     "gain over the rung below": Meaning("gain_over_rung_below"),
@@ -157,6 +167,13 @@ _LABELS: dict[str, Meaning] = {
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
     "of n times one gpu (%)": Meaning("share_of_one_gpu"),
 }
+
+
+def _grid_cell(match: re.Match) -> Meaning:
+    """A name of the benchmark's, zs2_bf16_gpus1_bs32_sl128: ZeRO stage, precision, GPUs, batch, sequence length."""
+    stage, precision, gpus, batch, length = match.groups()
+    sizes = {"world_size": int(gpus), "batch_size": int(batch), "max_length": int(length)}
+    return Meaning(where={"config": f"zero{stage}", "precision": precision} | sizes)
 
 
 def _stage(match: re.Match) -> Meaning:
@@ -169,6 +186,7 @@ def _model(match: re.Match) -> Meaning:
 
 
 _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
+    (re.compile(r"zs([0-3])_(fp32|fp16|bf16)_gpus(\d+)_bs(\d+)_sl(\d+)"), _grid_cell),
     (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
     (

@@ -48,6 +48,8 @@ def take(root: Path, logs: Path) -> Snapshot:
     files = [_read(root, path) for path in names if os.path.lexists(root / path)]
     diff = _diff(root, sorted(set(names) - tracked), logs) if tracked else b""
     facts = {"git_commit": commit if tracked else None, "git_dirty": bool(diff) if tracked else None}
+    if not tracked and (root / "snapshot.json").exists():  # a copy of a copy is from the same commit
+        facts = json.loads((root / "snapshot.json").read_text())
     folder = logs / ".code" / _hash(root, facts, files)
     if not folder.exists():
         _write(folder, root, facts, diff, files)

@@ -4,7 +4,8 @@
     settings                                        options    launcher        its arguments
 
 Settings and options may be left out. A variable that is set in the shell wins, as it does over env_vars.sh: so
-`source tiny.env` turns every line into its tiny version.
+`source tiny.env` turns every line into its tiny version. In a list of runs outside the exercises' folders a launcher is
+written with its exercise, as in fsdp/multi_gpu.slurm.
 """
 
 import ast
@@ -38,7 +39,8 @@ class Submission:
 
     Attributes:
         exercise: the exercise's folder.
-        line: line number, counted from 1.
+        file: the submit.txt, or another list of runs.
+        line: line number in it, counted from 1.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
         options: sbatch options, those of the line before those of the command line.
@@ -47,6 +49,7 @@ class Submission:
     """
 
     exercise: Path
+    file: Path
     line: int
     settings: dict[str, str]
     overrides: tuple[str, ...]
@@ -56,7 +59,8 @@ class Submission:
 
     @property
     def place(self) -> str:
-        return f"{self.exercise.name}/submit.txt:{self.line}"
+        elsewhere = "" if self.file.parent == self.exercise else f" ({self.exercise.name})"
+        return f"{self.file.parent.name}/{self.file.name}:{self.line}{elsewhere}"
 
     @cached_property
     def text(self) -> str:
@@ -124,8 +128,8 @@ def _default(call: ast.expr | None) -> Any:
     return ast.literal_eval(values[0]) if values else None
 
 
-def exercise_folders(names: Sequence[str]) -> list[Path]:
-    """The folders to submit: those named, or all that have a submit.txt.
+def exercise_files(names: Sequence[str]) -> list[Path]:
+    """The submit.txt of the exercises named, or of all that have one.
 
     Raises:
         InputError: a name is no folder with a submit.txt.
@@ -138,17 +142,15 @@ def exercise_folders(names: Sequence[str]) -> list[Path]:
             have = ", ".join(path.name for path in every) or "none yet"
             raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
         found.append(folder.resolve())
-    return list(dict.fromkeys(found)) if names else every
+    return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
 
 
-def read(exercise: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
-    """The lines of an exercise's submit.txt.
+def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
+    """The lines of an exercise's submit.txt, or of another list of runs.
 
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
-    known = known_settings(exercise)
-    path = exercise / "submit.txt"
     found = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
@@ -156,13 +158,16 @@ def read(exercise: Path, shell: Mapping[str, str], extra_options: Sequence[str] 
         except ValueError as error:
             raise LogError(path, number, line, f"a shell line ({error})") from error
         if words:
-            found.append(_submission(path, number, words, known, shell, extra_options))
+            found.append(_submission(path, number, words, shell, extra_options))
     return found
 
 
 def _submission(
-    path: Path, line: int, words: list[str], known: Known, shell: Mapping[str, str], extra_options: Sequence[str]
+    path: Path, line: int, words: list[str], shell: Mapping[str, str], extra_options: Sequence[str]
 ) -> Submission:
+    launcher = next((word for word in words if word.endswith(".slurm")), "")
+    folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
+    known = known_settings(folder)
     settings, options = {}, []
     rest = list(words)
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
@@ -176,12 +181,11 @@ def _submission(
         if not _OPTION.fullmatch(rest[0]):
             raise LogError(path, line, rest[0], "an sbatch option as --name=value")
         options.append(rest.pop(0))
-    folder = path.parent
-    if not rest or not (folder / rest[0]).is_file():
+    if not rest or not (folder / Path(rest[0]).name).is_file():
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
         expected = f"a launcher of {folder.name}: {launchers}"
         raise LogError(path, line, rest[0] if rest else "no launcher", expected)
-    launcher, *arguments = rest
+    launcher, arguments = Path(rest[0]).name, rest[1:]
     for argument in arguments:
         if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
@@ -189,6 +193,7 @@ def _submission(
     from_shell = {name: shell[name] for name in known.names - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,
+        file=path,
         line=line,
         settings=settings | from_shell,
         overrides=tuple(sorted(from_shell)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os.path import commonpath
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 
 from tools import markdown
 from tools.errors import InputError, LogError
@@ -14,6 +15,7 @@ from tools.registry import TABLES, TableDefaults, meaning, run_conditions
 from tools.runs import Run
 
 NOT_MEASURED = "not measured"
+_MOST_SOURCES = 8  # more run folders than this are counted, not listed
 # How labels write a metric's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {
     **{"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",), "tokens/s": ("okens/s",)},
@@ -47,6 +49,8 @@ class FilledTable:
 
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
+        if len(self.runs) > _MOST_SOURCES:
+            return f"From {len(self.runs)} runs in `{commonpath([run.folder for run in self.runs])}`"
         folders = [
             f"`{run.folder}`" + (" (nodes emulated on one host)" if run.record.get("emulated_nodes") else "")
             for run in self.runs
@@ -67,8 +71,24 @@ def defaults_of(table: Table) -> TableDefaults:
     return TABLES[table.number]
 
 
-def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
-    """Metric and conditions of every blank cell, and whether a label names its unit.
+@dataclass(frozen=True)
+class Plan:
+    """What a blank cell is about.
+
+    Attributes:
+        metric, where: what it shows, and conditions on the run.
+        unit_named: a label names the metric's unit.
+        std: of several repeats the standard deviation, not the median.
+    """
+
+    metric: Metric
+    where: Where
+    unit_named: bool
+    std: bool
+
+
+def plan(table: Table) -> list[list[Plan | None]]:
+    """What every blank cell is about.
 
     Raises:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
@@ -80,7 +100,7 @@ def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
     planned = []
     for row, line in zip(table.rows, table.lines, strict=True):
         meanings = [_meaning(table, label, line) for label in row[:labels]]
-        cells: list[tuple[Metric, Where, bool] | None] = [None] * labels
+        cells: list[Plan | None] = [None] * labels
         for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
             if text:
                 cells.append(None)
@@ -95,7 +115,9 @@ def plan(table: Table) -> list[list[tuple[Metric, Where, bool] | None]]:
                 conditions |= part.where
             metric = METRICS[metrics.pop()]
             units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
-            cells.append((metric, conditions, any(unit in label for unit in units for label in names)))
+            unit_named = any(unit in label for unit in units for label in names)
+            std = any(part.std for part in (*meanings, column))
+            cells.append(Plan(metric, conditions, unit_named, std))
         planned.append(cells)
     return planned
 
@@ -115,19 +137,20 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     candidates = [run for run in runs if run.record.get("exercise") in exercises]
     filled = FilledTable(table, [])
     for row in plan(table):
-        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, *cell) for cell in row])
+        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, cell) for cell in row])
     filled.runs.sort(key=lambda run: run.start)
     return filled
 
 
-def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where: Where, unit_named: bool) -> Cell:
-    """One run's figure; of several that differ in REPEAT only, the median."""
+def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
+    """One run's figure; of several that differ in REPEAT only, the median or the standard deviation."""
     used: list[Run] = []
-    repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(run_conditions(where))})
+    conditions = run_conditions(cell.where)
+    repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(conditions)})
     values, text = [], ""
     for condition in [{"repeat": number} for number in repeats] if len(repeats) > 1 else [{}]:
         try:
-            values.append(metric.value(_selector(candidates, condition, used), where))
+            values.append(cell.metric.value(_selector(candidates, condition, used), cell.where))
         except UnavailableError as missing:
             text = str(missing)
             if used and used[-1].state == "completed":
@@ -138,8 +161,14 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where
             text = "unreadable log"
             _note(filled, str(error))
     filled.runs += [run for run in used if run not in filled.runs]
-    value = median(values) if len(values) > 1 else values[0] if values else None
-    return Cell(text if value is None else written(metric, value, unit_named), value, metric)
+    value = None
+    if cell.std and len(values) == 1:
+        text = "one run only"
+    elif cell.std and values:
+        value = stdev(values)
+    elif values:
+        value = median(values) if len(values) > 1 else values[0]
+    return Cell(text if value is None else written(cell.metric, value, cell.unit_named), value, cell.metric)
 
 
 def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Select:
@@ -150,9 +179,30 @@ def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Selec
         used.append(run)
         if run.state != "completed":
             raise UnavailableError(run.state.upper())
+        ran = run.record.get("precision")
+        if "precision" in conditions and ran != conditions["precision"]:
+            raise UnavailableError(f"ran in {ran}")
         return run
 
     return select
+
+
+def figure_of(run: Run, metric: Metric) -> str:
+    """One run's figure as printed, without its unit, or the words for why there is none."""
+
+    def select(conditions: Where) -> Run:
+        if conditions:
+            raise UnavailableError("compares runs")
+        if run.state != "completed":
+            raise UnavailableError(run.state.upper())
+        return run
+
+    try:
+        return written(metric, metric.value(select, {}), unit_named=True)
+    except UnavailableError as missing:
+        return str(missing)
+    except LogError:
+        return "unreadable log"
 
 
 def _note(filled: FilledTable, text: str) -> None:
@@ -173,7 +223,12 @@ def newest(runs: list[Run], where: Where) -> Run:
     Raises:
         UnavailableError: no run matches.
     """
-    matching = [run for run in runs if run.matches(where)]
-    if not matching:
+    newest_of_all = None
+    for run in reversed(runs):  # of thousands of runs, the newest few decide
+        if run.matches(where):
+            if run.state == "completed":
+                return run
+            newest_of_all = newest_of_all or run
+    if newest_of_all is None:
         raise UnavailableError(NOT_MEASURED)
-    return next((run for run in reversed(matching) if run.state == "completed"), matching[-1])
+    return newest_of_all

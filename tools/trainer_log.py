@@ -7,6 +7,7 @@ Older versions print numbers, transformers 5 prints strings: `{'loss': '12.64', 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,19 +21,34 @@ Event = dict[str, float]
 
 
 @dataclass
-class Training:
-    """One training's events, each a dict of the Trainer's own names to numbers.
+class TrainingFigures:
+    """What the tables need of one training: its rarer events, each a dict of the Trainer's own names to numbers.
 
     Attributes:
-        losses: the `{'loss': ...}` events.
         evals: the `{'eval_loss': ...}` events, one per epoch (evaluating once more at the end adds none).
         final: the closing `{'train_runtime': ...}` event; None if the training did not end.
     """
 
-    losses: list[Event] = field(default_factory=list)
     evals: list[Event] = field(default_factory=list)
     final: Event | None = None
+
+
+@dataclass
+class Training(TrainingFigures):
+    """All of one training's events. Attributes: losses: the `{'loss': ...}` events; last_epoch: of the last event."""
+
+    losses: list[Event] = field(default_factory=list)
     last_epoch: float = 0.0
+
+
+def figures(path: Path) -> TrainingFigures | None:
+    """The last training in the file, because a requeued job appends to it; None if the Trainer printed nothing.
+
+    Raises:
+        LogError: as `read`.
+    """
+    trainings = read(path)
+    return TrainingFigures(trainings[-1].evals, trainings[-1].final) if trainings else None
 
 
 def read(path: Path) -> list[Training]:
@@ -78,7 +94,11 @@ def _identity(event: Event) -> tuple:
 
 
 def _numbers(path: Path, text: str, match: re.Match) -> Event:
-    event = {}
+    try:
+        # A dict of numbers and short names is nearly JSON, and this is ten times as fast as what follows.
+        return {name: float(value) for name, value in json.loads(match[0].replace("'", '"')).items()}
+    except (ValueError, TypeError):
+        event = {}
     for name, quoted, bare in _PAIR.findall(match[0]):
         value = quoted or bare.strip()
         try:

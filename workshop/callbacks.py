@@ -25,6 +25,7 @@ class Step:
     epoch: float
     samples: int
     logit_positions: int
+    peak_mem_alloc_mib: float | None  # of rank 0 since the training or the last evaluation began; None without a GPU
 
 
 def synchronise() -> None:
@@ -98,7 +99,9 @@ class StepRecorder(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         synchronise()
         end_s = time.perf_counter()
-        self._last = {"step_time_s": end_s - self._start_s, **self.trainer.take_token_counts()}
+        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+        counts = self.trainer.take_token_counts()
+        self._last = {"step_time_s": end_s - self._start_s, **counts, "peak_mem_alloc_mib": peak}
         self._start_s = end_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
@@ -157,6 +160,7 @@ class TrainSpeedCallback(TrainerCallback):
             "warmup_steps": warmup,
             "train/steps_per_second": len(timed) / seconds,
             **{f"train/{name}_per_second": sum(getattr(step, name) for step in timed) / seconds for name in counts},
+            "train/median_tokens_per_second": statistics.median(step.tokens / step.step_time_s for step in timed),
         }
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # loggers.sh PID: logs this node's memory into $RUN_DIR once a second until process PID ends, or until this script is told to.
-#   gpu_memory.csv   nvidia-smi, the GPUs of this job
+#   gpu_memory.csv   nvidia-smi, the GPUs of this job, every GPU_LOG_INTERVAL_MS where that is set
 #   cpu_memory.txt   psrecord: resident memory of PID and its children, added up
 #   cpu_pss.txt      memory_logger: the same with shared pages counted once, every five seconds
 # On several nodes each file carries the node's name.
@@ -14,7 +14,7 @@ if command -v nvidia-smi >/dev/null; then
     devices=()
     [ -n "${CUDA_VISIBLE_DEVICES:-}" ] && devices=(-i "$CUDA_VISIBLE_DEVICES")
     fields=timestamp,index,name,memory.used,memory.total,utilization.gpu
-    "$here/tie.sh" KILL nvidia-smi --query-gpu=$fields --format=csv -lms 1000 "${devices[@]}" > "$RUN_DIR/gpu_memory$suffix.csv" &
+    "$here/tie.sh" KILL nvidia-smi --query-gpu=$fields --format=csv -lms "${GPU_LOG_INTERVAL_MS:-1000}" "${devices[@]}" > "$RUN_DIR/gpu_memory$suffix.csv" &
     loggers+=($!)
 else
     echo "warning: nvidia-smi not found: no GPU memory log"

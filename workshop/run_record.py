@@ -118,7 +118,6 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         host=socket.gethostname(),
         nodes=int(os.environ.get("NNODES", "1")),
         gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
-        emulated_nodes="SLURM_JOB_ID" not in os.environ and os.environ.get("EMULATED_NODES", "1") != "1",
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
         **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
         git_commit=commit,

@@ -16,7 +16,7 @@ from typing import Any, Self
 from workshop.errors import WorkshopError
 
 # Read by launch.sh, not by the training script.
-LAUNCHER_NAMES = {"LOG_DIR", "CONDA_SH_PATH", "CONDA_ENV"}
+LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 

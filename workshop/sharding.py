@@ -32,6 +32,34 @@ def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
 
 
+def _parameters(blocks: torch.nn.Module) -> int:
+    return local_numel(blocks.parameters())
+
+
+def zero_parameters(blocks: torch.nn.Module) -> int:
+    """Elements of the blocks' parameters on this rank under DeepSpeed: stage 3 leaves it a part (`ds_tensor`) of each,
+    and all of those too small to be worth sharing."""
+    return sum(
+        max(parameter.numel(), parameter.ds_tensor.numel()) if hasattr(parameter, "ds_tensor") else parameter.numel()
+        for parameter in blocks.parameters()
+    )
+
+
+def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
+    """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed.
+
+    Args:
+        zero: DeepSpeed's optimizer. Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory
+            where a part is as large as the parameter, whose other elements stay unused; the others in the parameters.
+    """
+    in_parameters = local_numel(p.grad for p in model.parameters() if p.grad is not None)
+    if hasattr(zero, "grad_partitions_flat_buffer"):
+        return in_parameters + zero.grad_partitions_flat_buffer.numel()
+    groups = [group for group in getattr(zero, "all_grad_tensors", {}).values() if group is not None]
+    on_cpu = getattr(zero, "accumulated_grads_in_cpu", {}).values()
+    return in_parameters + sum(local_numel(group) for group in groups) + local_numel(on_cpu)
+
+
 class ShardingRecorder(TrainerCallback):
     """Adds `sharding` and the precision that ran to run.json after the first step, from what all ranks hold.
 
@@ -42,7 +70,9 @@ class ShardingRecorder(TrainerCallback):
         self.settings = settings
         self.size = model_size(model)
         self.blocks = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
-        self.held: dict[str, int] = {}  # elements on this rank: blocks' parameters and gradients, optimizer's moments
+        # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
+        self.held: dict[str, int] = {}
+        self.full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}
         self.precision: str | None = None
         self.method = "ddp"
         self._hooks: list[Any] = []
@@ -50,6 +80,9 @@ class ShardingRecorder(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
         if args.fsdp:
             self._check_units(model)
+        if args.deepspeed:
+            self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
+            self.full["gradients"] = self.size.parameters
         linear = next((module for module in self.blocks.modules() if isinstance(module, torch.nn.Linear)), None)
         self._hooks = [model.register_forward_hook(self._after_forward)]
         if linear is not None:
@@ -68,45 +101,56 @@ class ShardingRecorder(TrainerCallback):
     def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
         if model.training:
-            self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
+            count = zero_parameters if self.method.startswith("zero") else _parameters
+            self.held.setdefault("parameters", count(self.blocks))
 
     def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
         self.precision = PRECISIONS.get(output.dtype, str(output.dtype))
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
+        # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer's.
+        if self._hooks and args.deepspeed:
+            self.held["gradients"] = zero_gradients(model, optimizer.optimizer)
+
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._hooks:
+        if self._hooks and not args.deepspeed:
             gradients = (parameter.grad for parameter in self.blocks.parameters())
             self.held["gradients"] = local_numel(gradient for gradient in gradients if gradient is not None)
 
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
-        if not self._hooks or not (args.deepspeed or optimizer.state):  # fp16 skips its first steps: no moments yet
+        moments = self._moments(args, optimizer)
+        if not self._hooks or not moments:  # fp16 skips its first steps: no moments yet
             return
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        if args.deepspeed:  # keeps parameters, gradients and optimizer in buffers of its own
-            return
-        moments = (values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values)
         self.held["optimizer"] = local_numel(moments)
-        full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}
-        most = {key: max(ranks[key] for ranks in gather_objects(self.held)) for key in full}
+        most = {key: max(ranks[key] for ranks in gather_objects(self.held)) for key in self.held}
         if not state.is_world_process_zero:
             return
         sharding = {
             "method": self.method,
-            **{key: most[key] < full[key] for key in full},
-            "cpu_offload": self._offloaded(args),
+            **{key: held < self.full[key] for key, held in most.items()},
+            "cpu_offload": self._offloaded(args, moments),
             "unchanged_model": True,
             "hf_trainer": True,
         }
         update_run_record(
             self.settings.run_dir, sharding=sharding, **({"precision": self.precision} if self.precision else {})
         )
-        parts = [f"{key} {most[key] / full[key]:.0%}" for key in full]
+        parts = [f"{key} {held / self.full[key]:.0%}" for key, held in most.items()]
         offload = ", offloaded to the CPU" if sharding["cpu_offload"] else ""
         print(f"{self.method}, computing in {self.precision}; the fullest rank holds of {', of '.join(parts)}{offload}")
 
-    def _offloaded(self, args: Any) -> bool:
-        if args.device.type == "cpu":  # all memory is the CPU's: what FSDP was told has to do
+    def _moments(self, args: Any, optimizer: Any) -> list[torch.Tensor]:
+        """The first moment of all parameters that this rank's optimizer has."""
+        if args.deepspeed:  # Hugging Face's wrapper around ZeRO's around the one that computes
+            optimizer = getattr(optimizer.optimizer, "optimizer", optimizer.optimizer)
+        return [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
+
+    def _offloaded(self, args: Any, moments: list[torch.Tensor]) -> bool:
+        if args.device.type == "cpu":  # all memory is the CPU's: what was asked for has to do
+            if args.deepspeed:
+                return "offload_optimizer" in args.hf_deepspeed_config.config.get("zero_optimization", {})
             return bool(args.fsdp and args.fsdp_config.get("cpu_offload"))
-        return all(parameter.device.type == "cpu" for parameter in self.blocks.parameters())
+        return all(tensor.device.type == "cpu" for tensor in moments)

@@ -3,9 +3,11 @@
 import gc
 import json
 import math
+import os
 import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,6 +118,7 @@ class RunRecorder(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
         gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+        hosts = set(gather_objects(host_id()))
         if not state.is_world_process_zero:
             return
         settings, size = self.settings, model_size(model)
@@ -133,6 +136,7 @@ class RunRecorder(TrainerCallback):
             "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
             "device": args.device.type,
             "gpu_names": [name for name in gpu_names if name],
+            "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
             "train_examples": settings.train_size,  # packed, they are fewer rows
             "eval_examples": len(self.data.evaluation),
             "steps_per_epoch": math.ceil(len(self.data.train) / batch),
@@ -158,6 +162,12 @@ class RunRecorder(TrainerCallback):
                 f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
                 f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
             )
+
+
+def host_id() -> str:
+    """The kernel that runs this process: the "nodes" of an emulated cluster have their own hostnames but share it."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text() if boot.exists() else platform.node()
 
 
 def versions() -> dict[str, str | None]:

@@ -2,22 +2,15 @@
 
 import csv
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
-REPO = Path(__file__).parents[2]
+from tests.launching import REPO, tiny_profile
 
 
 def tiny(log_dir: Path, **changes: str) -> dict[str, str]:
-    """The environment of the tiny profile, without SLURM, with this test's Python first on PATH."""
-    answer = subprocess.run(
-        ["bash", "-c", f"source {REPO}/tiny.env && env -0"], capture_output=True, text=True, check=True
-    )
-    environ = dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return environ | {"LOG_DIR": str(log_dir), "PATH": path, "OMP_NUM_THREADS": "1"} | changes
+    """The environment of the tiny profile, without SLURM."""
+    return tiny_profile() | {"LOG_DIR": str(log_dir), "OMP_NUM_THREADS": "1"} | changes
 
 
 def launch(launcher: str, *arguments: str, log_dir: Path, cwd: Path = REPO, **changes: str) -> Path:

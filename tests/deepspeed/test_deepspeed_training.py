@@ -69,6 +69,10 @@ def test_configuration_trains_as_the_baseline_and_its_model_loads(
     assert (facts["state"], facts["config"], facts["world_size"]) == ("completed", config, 2)
     assert len(losses(run)) == 20
     assert losses(run) == pytest.approx(baseline_losses, abs=1e-5)
+    # What a rank was seen to hold of parameters, gradients and optimizer.
+    stage, offload, sharding = int(config[4]), "offload" in config, facts["sharding"]
+    assert [sharding[part] for part in ("optimizer", "gradients", "parameters")] == [stage >= 1, stage >= 2, stage >= 3]
+    assert (sharding["method"], sharding["cpu_offload"]) == (f"zero{stage}", offload)
     # K10: gathered once, complete, written by one rank.
     model = AutoModelForCausalLM.from_pretrained(run / "bloom-qa-finetuned")
     first = AutoModelForCausalLM.from_pretrained(start)

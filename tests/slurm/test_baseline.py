@@ -1,7 +1,6 @@
 """The baseline through a real sbatch: found from any folder, and its end told apart, with nothing left behind."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -10,27 +9,30 @@ from pathlib import Path
 import pytest
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
-REPO = Path(__file__).parents[2]
+from tests.launching import REPO, tiny_profile
 
 # A stand-in for a machine with a GPU: one line a second, like the real nvidia-smi with -lms 1000, until it is ended.
-NVIDIA_SMI = """#!/bin/bash
-[ "$1" = -L ] && exit  # launch.sh counts GPUs: none
-echo 'timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]'
-while sleep 1; do echo "$(date '+%Y/%m/%d %H:%M:%S.000'), 0, No GPU, 0 MiB, 0 MiB, [N/A]"; done
+# Like that it is one process: a `sleep` of its own would outlive it.
+NVIDIA_SMI = f"""#!{sys.executable}
+import sys, time
+if sys.argv[1] == "-L":
+    sys.exit()  # launch.sh counts GPUs: none
+print("timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]", flush=True)
+while True:
+    time.sleep(1)
+    print(time.strftime("%Y/%m/%d %H:%M:%S.000, 0, No GPU, 0 MiB, 0 MiB, [N/A]"), flush=True)
 """
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """The tiny profile with the logs in `tmp_path` and this test's Python first on PATH."""
-    command = f"source {REPO}/tiny.env && env -0"
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
-    tiny = dict(line.split("=", 1) for line in answer.split("\0") if "=" in line)
+    tiny = tiny_profile()
     stub = tmp_path / "bin"
     stub.mkdir()
     (stub / "nvidia-smi").write_text(NVIDIA_SMI)
     (stub / "nvidia-smi").chmod(0o755)
-    path = f"{stub}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{stub}:{tiny['PATH']}"
     return tiny | {"LOG_DIR": str(tmp_path / "logs"), "PATH": path, "GENERATE_SIZE": "4", "SAVE": "no"}
 
 
@@ -79,7 +81,7 @@ def test_sbatch_completes_and_fills_the_tables(slurm: ThrowawaySlurm, environmen
     tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
     assert "| Steps per Epoch | 16 |" in tables
     assert "not measured" not in tables
-    assert processes_of(run) == []
+    until(lambda: processes_of(run) == [], 15, f"end of {processes_of(run)}")
 
 
 def start_long_job(slurm: ThrowawaySlurm, environment: dict[str, str]) -> tuple[int, Path]:

@@ -1,25 +1,18 @@
 """ZeRO through a real sbatch: two nodes with one process each, and two processes of one node started by srun."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
-REPO = Path(__file__).parents[2]
+from tests.launching import REPO, tiny_profile
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    command = f"source {REPO}/tiny.env && env -0"
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
-    tiny = dict(line.split("=", 1) for line in answer.split("\0") if "=" in line)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    changes = {"LOG_DIR": str(tmp_path / "logs"), "PATH": path, "GENERATE_SIZE": "4", "SAVE": "end", "MAX_STEPS": "8"}
-    return tiny | changes | {"OMP_NUM_THREADS": "1"}
+    changes = {"LOG_DIR": str(tmp_path / "logs"), "GENERATE_SIZE": "4", "SAVE": "end", "MAX_STEPS": "8"}
+    return tiny_profile() | changes | {"OMP_NUM_THREADS": "1"}
 
 
 def run_job(

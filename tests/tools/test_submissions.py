@@ -11,7 +11,8 @@ from tools.submissions import Submission, known_settings, read
 
 
 def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: tuple[str, ...] = ()) -> Submission:
-    (found,) = read(make_exercise(tmp_path, f"# comment\n\n{line}\n"), shell or {}, extra)
+    exercise = make_exercise(tmp_path, f"# comment\n\n{line}\n")
+    (found,) = read(exercise / "submit.txt", shell or {}, extra)
     return found
 
 
@@ -66,10 +67,26 @@ def test_settings_are_read_from_the_source_with_their_defaults() -> None:
     assert "NCCL_" in known.prefixes
 
 
-EXERCISES = sorted(path.parent for path in ROOT.glob("*/submit.txt") if list(path.parent.glob("*.slurm")))
+LISTS = sorted([*ROOT.glob("*/submit.txt"), *ROOT.glob("logs/reference/*/runs.txt")])
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda folder: folder.name)
-def test_every_submit_txt_of_the_workshop_can_be_read_and_has_no_run_twice(exercise: Path) -> None:
-    texts = [line.text for line in read(exercise, {})]
-    assert len(texts) == len(set(texts)) > 0
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.name)
+def test_every_list_of_the_workshop_can_be_read_and_has_no_run_twice(path: Path) -> None:
+    runs = [(line.exercise, line.text) for line in read(path, {})]
+    assert len(runs) == len(set(runs)) > 0
+
+
+def test_a_list_outside_the_exercises_names_the_exercise_of_each_run(tmp_path: Path) -> None:
+    path = tmp_path / "runs.txt"
+    path.write_text("MAX_STEPS=2 --gpus-per-node=2 fsdp/multi_gpu.slurm fsdp_configs/ddp.json\nfsdp/walk.slurm\n")
+    with pytest.raises(LogError) as error:
+        read(path, {})
+    assert (error.value.line, error.value.found) == (2, "fsdp/walk.slurm")
+    path.write_text(path.read_text().splitlines()[0])
+    (line,) = read(path, {})
+    assert (line.exercise, line.launcher, line.arguments) == (
+        ROOT / "fsdp",
+        "multi_gpu.slurm",
+        ("fsdp_configs/ddp.json",),
+    )
+    assert line.place == f"{tmp_path.name}/runs.txt:1 (fsdp)"

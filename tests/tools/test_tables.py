@@ -212,3 +212,47 @@ def test_explanation_gives_every_figure_a_definition():
     from tools.commands.fill import explanation
 
     assert all(re.fullmatch(r"- `\w+`( \([^)]+\))?: \S.+", line) for line in explanation().splitlines())
+
+
+GRID = "**Table 17** *T*\n\n| Experiment | Tokens/s | Tokens/s, std | MFU (%) |\n|---|---|---|---|\n"
+
+
+def grid_run(make_run, name: str, repeat: int, speed: float, **changes):
+    settings = {"fp16": False, "bf16": True, "batch_size": 32, "max_length": 128, "repeat": repeat}
+    # 6 x parameters = 0.989 GFLOP per token
+    model = {"name": "gpt2", "parameters": 989e6 / 6, "embedding_parameters": 1e7, "layers": 0, "hidden_size": 8}
+    record = {"exercise": "benchmark", "config": "zero0", "precision": "bf16", "gpu_names": ["NVIDIA H200"]}
+    names = ("median_tokens", "tokens", "logit_positions", "samples")
+    speeds = {f"train/{name}_per_second": speed for name in names}
+    make_run(name, record | {"settings": settings, "model": model} | changes, summary=speeds)
+
+
+def test_repeats_are_summarised_by_median_and_standard_deviation(make_run, fill):
+    for repeat, speed in enumerate((100_000.0, 400_000.0, 200_000.0), 1):
+        grid_run(make_run, f"r{repeat}", repeat, speed)
+    grid_run(make_run, "r4", 3, 210_000.0, start_time="2026-11-21T10:45:00+00:00")  # once more: the newest counts
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    # 0.989 GFLOP x 210,000 / 989 TFLOP/s
+    assert row == ["210,000", "151,767", "21.0"]
+
+
+def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0)
+    grid_run(make_run, "r2", 2, 100_000.0, state="failed", reason="NCCL error")
+    grid_run(make_run, "r3", 1, 0.0, state="oom", config="zero1")
+    first, second = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n| zs1_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert first == ["100,000", "one run only", "10.0"]
+    assert any("FAILED: NCCL error" in note for note in fill.notes)
+    assert set(second) == {"OOM"}
+
+
+def test_precision_that_fell_back_is_not_shown_as_the_one_asked_for(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0, precision="fp32")
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert set(row) == {"ran in fp32"}
+
+
+def test_mfu_of_an_unknown_gpu_is_left_out_and_said(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0, gpu_names=["Some GPU 9000"])
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert row[2] == "no peak of Some GPU 9000 in bf16"

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tools import tables
+from tools import export, tables
 from tools.errors import InputError
 from tools.metrics import METRICS
 from tools.repository import exercise_folder, no_runs
@@ -15,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
     parser.add_argument("--run", type=Path, metavar="RUN_FOLDER", help="use this run only")
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
+    parser.add_argument(
+        "--format", choices=("markdown", "csv", "json"), default="markdown", help="csv, json: unrounded"
+    )
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
     parser.add_argument("--explain", action="store_true", help="print the definition of every figure instead")
 
@@ -38,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
         raise no_runs(logs, exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
+    runs[0].evidence.save()
+    if arguments.format != "markdown":
+        print(export.EXPORTS[arguments.format](filled), end="")
+        return 0
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled))
     if not arguments.plain:
         _print_hints(filled, [run for run in runs if run.problem], arguments)

@@ -1,15 +1,16 @@
-"""Draw the loss of an exercise's runs per step and their GPU memory over time, or a column of a table as bars."""
+"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table; of the benchmark, its grid."""
 
 import argparse
 import os
 import sys
 from pathlib import Path
 
-from tools import nvidia_smi, tables
+from tools import grid_plot, nvidia_smi, tables
 from tools.errors import InputError
 from tools.repository import exercise_folder, no_runs
 from tools.runs import Run, default_logs, find_runs
 
+_GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
 
@@ -39,12 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
         what = draw_table(exercise / "README.md", arguments.table, arguments.column, runs, output)
         print(f"![{what}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
         return 0
-    if len(runs) > _MOST_RUNS:
-        print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
-    for line in draw(runs[-_MOST_RUNS:], title, output):
+    if title == _GRID:
+        shows, notes = "Throughput, memory and step time", grid_plot.draw(runs, title, output)
+    else:
+        if len(runs) > _MOST_RUNS:
+            print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
+        shows, notes = "Training loss and GPU memory", draw(runs[-_MOST_RUNS:], title, output)
+    for line in notes:
         print(line, file=sys.stderr)
     link = os.path.relpath(output, exercise)
-    print(f"![Training loss and GPU memory of {title}]({link})" if arguments.plain else f"wrote {output}")
+    print(f"![{shows} of {title}]({link})" if arguments.plain else f"wrote {output}")
     return 0
 
 

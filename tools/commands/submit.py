@@ -10,7 +10,7 @@ from tools import slurm, snapshot
 from tools.errors import InputError, NoRunsError
 from tools.local_runs import Interrupted, LocalRuns
 from tools.runs import default_logs, find_runs
-from tools.submissions import Submission, exercise_folders, read
+from tools.submissions import Submission, exercise_files, read
 from tools.submitted import STATES, History, runs_of
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -19,6 +19,7 @@ INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [EXERCISE ...] [options] [-- SBATCH_OPTION ...]"
     parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: every folder with a submit.txt")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="a list of runs, not the exercises' submit.txt")
     parser.add_argument("--only", default="", metavar="STATES", help=f"only runs in these states: {', '.join(STATES)}")
     parser.add_argument("--match", default="", metavar="TEXT", help="only lines that contain this text")
     parser.add_argument("--again", action="store_true", help="also what is already completed")
@@ -46,13 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
-    folders = exercise_folders(arguments.exercises)
-    if not folders:
+    if arguments.list and arguments.exercises:
+        raise InputError(f"--list {arguments.list}: names its exercises itself; expected no {arguments.exercises[0]!r}")
+    files = [arguments.list] if arguments.list else exercise_files(arguments.exercises)
+    if not files:
         raise NoRunsError("no exercise has a submit.txt yet")
-    lines = [line for folder in folders for line in read(folder, os.environ, arguments.after_dashes)]
+    lines = [line for file in files for line in read(file, os.environ, arguments.after_dashes)]
     lines = [line for line in lines if arguments.match in f"{line.exercise.name} {line.text}"]
     if not lines:
-        raise InputError(f"--match {arguments.match!r}: no line of {', '.join(folder.name for folder in folders)}")
+        raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
     if overrides := sorted({name for line in lines for name in line.overrides}):
         print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")
     return lines

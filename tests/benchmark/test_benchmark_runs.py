@@ -1,0 +1,98 @@
+"""A grid of real trainings: stopped in the middle and gone on with, and on two processes."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO, tiny_profile
+
+SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "GENERATE_SIZE": "0", "SAVE": "no"}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    tiny = {name: value for name, value in tiny_profile().items() if name not in ("FP16", "BF16", "BATCH_SIZE")}
+    return tiny | SMALL | {"MAX_LENGTH": "64", "OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path_factory.mktemp("logs"))}
+
+
+def submit(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    grid = [sys.executable, "benchmark/grid.py", "--stages", "0", "--precisions", "fp32,bf16", "--repeats", "1"]
+    path = Path(environment["LOG_DIR"]).parent / "grid.txt"
+    path.write_text(
+        subprocess.run([*grid, "--batch", "4"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    )
+    command = [sys.executable, "-m", "tools", "submit", "--local", "--list", str(path), *arguments]
+    return subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def states(environment: dict[str, str]) -> list[str]:
+    records = sorted(Path(environment["LOG_DIR"]).glob("benchmark/*/run.json"))
+    return [json.loads(path.read_text())["state"] for path in records]
+
+
+def steps(run: Path) -> list[dict[str, str]]:
+    with (run / "steps.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.timeout(300)
+def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:
+    runner = submit(environment)
+    end_s = time.monotonic() + 150
+    while len(states(environment)) < 2:  # the first has completed
+        assert time.monotonic() < end_s
+        time.sleep(0.2)
+    runner.send_signal(signal.SIGINT)
+    assert runner.wait(timeout=60) == 130
+    assert states(environment) == ["completed", "cancelled"]
+    runner = submit(environment)
+    assert runner.wait(timeout=150) == 0
+    assert "skipped: completed" in runner.stdout.read()
+    assert states(environment) == ["completed", "cancelled", "completed"]
+
+    readme = Path(environment["LOG_DIR"]).parent / "README.md"
+    text = (REPO / "benchmark/README.md").read_text()
+    for gpus in "14":
+        text = text.replace(f"gpus{gpus}_bs32_sl128", f"gpus{gpus}_bs4_sl64")
+    readme.write_text(text)
+    fill = [sys.executable, "-m", "tools", "fill", str(readme.parent), "--format", "json"]
+    answer = subprocess.run(fill, cwd=REPO, env=environment | {"PYTHONPATH": str(REPO)}, capture_output=True, text=True)
+    cells = json.loads(answer.stdout)["cells"]
+    values = {(cell["row"], cell["column"]): cell["value"] or cell["text"] for cell in cells}
+    for precision in ("fp32", "bf16"):
+        name = f"zs0_{precision}_gpus1_bs4_sl64"
+        assert values[name, "Tokens/s"] > 0
+        assert values[name, "Tokens/s, std"] == "one run only"
+        assert values[name, "MFU (%)"] == "no GPU"
+    assert values["zs1_bf16_gpus1_bs4_sl64", "Tokens/s"] == "not measured"
+
+
+@pytest.mark.timeout(200)
+def test_B3_two_ranks_report_twice_the_tokens_of_one(environment: dict[str, str]) -> None:
+    one = min(Path(environment["LOG_DIR"]).glob("benchmark/*"))
+    two_ranks = environment | {"GPUS_PER_NODE": "2", "EXPERIMENT_NAME": "two", "FP16": "false", "BF16": "false"}
+    command = ["bash", "benchmark/benchmark.slurm", "ds_configs/zero0.json"]
+    job = subprocess.run(command, cwd=REPO, env=two_ranks | {"BATCH_SIZE": "4"}, capture_output=True, text=True)
+    assert job.returncode == 0, job.stdout[-3000:]
+    (two,) = Path(environment["LOG_DIR"]).glob("two/*")
+    assert {row["tokens"] for row in steps(one)} == {str(4 * 2 * 64)}  # 4 rows, 2 micro-batches
+    assert {row["tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}
+    assert {row["real_tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}, "rows of text have no padding"
+    assert steps(two)[0]["loss"] != steps(one)[0]["loss"], "the second rank has rows of its own"
+
+
+def test_interval_of_the_gpu_log_is_the_settings(environment: dict[str, str], tmp_path: Path) -> None:
+    """nvidia-smi is told the benchmark's 200 ms; its stand-in writes down what it was told."""
+    stub = tmp_path / "nvidia-smi"
+    stub.write_text(f'#!/bin/sh\n[ "$1" = -L ] || echo "$@" > {tmp_path}/told\n')
+    stub.chmod(0o755)
+    settings = {"PATH": f"{tmp_path}:{environment['PATH']}", "LOG_DIR": str(tmp_path / "logs"), "BATCH_SIZE": "many"}
+    command = ["bash", "benchmark/benchmark.slurm", "ds_configs/zero0.json"]
+    subprocess.run(command, cwd=REPO, env=environment | settings, capture_output=True, timeout=120)
+    assert "-lms 200" in (tmp_path / "told").read_text()

@@ -1,0 +1,60 @@
+"""The grid is what the README says, and a job array runs the same cells."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.launching import REPO, tiny_profile
+
+
+def grid(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "benchmark/grid.py", *options], cwd=REPO, capture_output=True, text=True)
+
+
+def test_submit_txt_is_the_grid_that_its_head_says() -> None:
+    lines = (REPO / "benchmark/submit.txt").read_text().splitlines()
+    assert lines[1] == "# Made by: python benchmark/grid.py; python benchmark/grid.py --gpus 4 --precisions bf16"
+    made = grid().stdout + grid("--gpus", "4", "--precisions", "bf16").stdout
+    assert lines[2:] == made.splitlines()
+    assert len(set(lines[2:])) == 4 * 3 * 3 + 4 * 3
+
+
+def test_every_axis_multiplies_the_cells_and_repeats_come_last() -> None:
+    lines = grid("--stages", "0,2", "--precisions", "bf16", "--batch", "8,16", "--repeats", "2").stdout.splitlines()
+    assert len(lines) == 2 * 2 * 2
+    assert ["REPEAT=1" in line for line in lines] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--stages", "0,4", "'4': expected 0, 1, 2, 3"), ("--batch", "8,many", "'many': expected whole numbers")],
+)
+def test_a_value_that_no_axis_has_is_named(option: str, value: str, expected: str) -> None:
+    answer = grid(option, value)
+    assert answer.returncode == 2
+    assert expected in answer.stderr
+
+
+def test_task_of_a_job_array_runs_its_line_of_submit_txt(tmp_path) -> None:
+    """Task 6 is stage 1 in fp16; the shell's settings win, so it is the tiny model, and a wrong one ends it early."""
+    environment = tiny_profile() | {"LOG_DIR": str(tmp_path), "SLURM_ARRAY_TASK_ID": "6", "TRAIN_SIZE": "none"}
+    del environment["FP16"], environment["BF16"]
+    job = subprocess.run(
+        ["bash", "benchmark/benchmark.slurm"], cwd=REPO, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert "TRAIN_SIZE='none'" in job.stdout
+    (run,) = (tmp_path / "benchmark").iterdir()
+    assert '"config": "zero1"' in (run / "run.json").read_text()
+
+
+def test_launcher_without_configuration_says_what_it_needs(tmp_path) -> None:
+    job = subprocess.run(
+        ["bash", "benchmark/benchmark.slurm"],
+        cwd=REPO,
+        env=tiny_profile() | {"LOG_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert job.returncode == 1
+    assert "expected a configuration, or a job array" in job.stderr

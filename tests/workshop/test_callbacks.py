@@ -1,0 +1,77 @@
+"""Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from workshop import callbacks
+from workshop.callbacks import WARMUP_STEPS, StepRecorder, TrainSpeedCallback
+
+COUNTS = {"tokens": 4096, "real_tokens": 4096, "samples": 32, "logit_positions": 4096}
+
+
+class Clock:
+    now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(callbacks, "time", clock)
+    return clock
+
+
+def train(recorder: StepRecorder, clock: Clock, step_times_s: list[float], steps_per_epoch: int) -> None:
+    """The Trainer's callbacks for steps of these lengths, with a minute's evaluation after each epoch."""
+    recorder.attach(SimpleNamespace(take_token_counts=lambda: dict(COUNTS)))
+    for index, step_time_s in enumerate(step_times_s):
+        if index % steps_per_epoch == 0:
+            recorder.on_epoch_begin()
+        clock.now_s += step_time_s
+        state = SimpleNamespace(global_step=index + 1, epoch=index / steps_per_epoch, is_world_process_zero=True)
+        recorder.on_step_end(None, state, None)
+        recorder.on_log(None, state, None, {"loss": 1.0})
+        if (index + 1) % steps_per_epoch == 0:
+            clock.now_s += 60
+            recorder.on_evaluate()
+
+
+def older_timer(step_times_s: list[float]) -> list[float]:
+    """As in older material: the start is taken at every tenth step, the time read at every one."""
+    reported, now_s, start_s = [], 0.0, 0.0
+    for index, step_time_s in enumerate(step_times_s):
+        if index % 10 == 0:
+            start_s = now_s
+        now_s += step_time_s
+        reported.append(now_s - start_s)
+    return reported
+
+
+def test_B1_older_timer_reports_5_5_times_the_step_time_and_ours_does_not(tmp_path: Path, clock: Clock) -> None:
+    truth = [0.04] * 100
+    assert sum(older_timer(truth)) / sum(truth) == pytest.approx(5.5)
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    train(recorder, clock, truth, steps_per_epoch=25)
+    assert [step.step_time_s for step in recorder.steps] == pytest.approx(truth)
+    assert TrainSpeedCallback(recorder).summary()["train/tokens_per_second"] == pytest.approx(4096 / 0.04)
+
+
+def test_B2_warm_up_is_left_out_once_not_in_every_epoch(tmp_path: Path, clock: Clock) -> None:
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    train(recorder, clock, [9.0] * WARMUP_STEPS + [0.5] * 15, steps_per_epoch=4)
+    assert [step.step for step in recorder.steps] == list(range(1, WARMUP_STEPS + 16))
+    summary = TrainSpeedCallback(recorder).summary()
+    assert summary["warmup_steps"] == WARMUP_STEPS
+    assert summary["train/steps_per_second"] == pytest.approx(2.0)
+
+
+def test_one_slow_step_moves_the_mean_but_not_the_median(tmp_path: Path, clock: Clock) -> None:
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    train(recorder, clock, [0.5] * (WARMUP_STEPS + 9) + [5.5], steps_per_epoch=100)
+    summary = TrainSpeedCallback(recorder).summary()
+    assert summary["train/median_tokens_per_second"] == pytest.approx(8192)
+    assert summary["train/tokens_per_second"] == pytest.approx(4096)

@@ -1,0 +1,109 @@
+"""The benchmark's plot: throughput and memory of each stage and precision with spread; step time against sizes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.errors import InputError
+from tools.metrics import METRICS, UnavailableError
+from tools.runs import Run
+
+_PRECISIONS = ("fp32", "fp16", "bf16")
+Figures = dict[Any, list[float]]
+
+
+def _figure(run: Run, metric: str) -> float | None:
+    try:
+        return METRICS[metric].value(lambda _: run, {})
+    except UnavailableError:
+        return None
+
+
+def _grouped(runs: list[Run], metric: str, key: Callable[[dict[str, Any]], Any]) -> Figures:
+    """The repeats' figures of every group of runs."""
+    groups: Figures = defaultdict(list)
+    for run in runs:
+        if (value := _figure(run, metric)) is not None:
+            groups[key(run.facts)].append(value)
+    return groups
+
+
+def _spread(values: list[float]) -> tuple[float, list[list[float]]]:
+    """Median, and what an error bar wants to know: the distances down to the least and up to the largest."""
+    middle = median(values)
+    return middle, [[middle - min(values)], [max(values) - middle]]
+
+
+def draw(runs: list[Run], title: str, output: Path) -> list[str]:
+    """Write the figure: medians over the repeats, with bars from the least to the largest. Gives no notes.
+
+    Raises:
+        InputError: no run has completed.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")  # a login node has no display
+    from matplotlib import pyplot
+
+    done = [run for run in runs if run.state == "completed"]
+    if not done:
+        raise InputError(f"none of the {len(runs)} runs has completed: nothing to draw")
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    figure.suptitle(title)
+    memory, label = "peak_allocated", "peak allocated GPU memory (MiB)"
+    if not _grouped(done, memory, str):  # no GPU
+        memory, label = "peak_cpu", "peak CPU memory (MiB)"
+    _bars(axes[0, 0], done, "median_tokens_per_second", "tokens/s")
+    _bars(axes[0, 1], done, memory, label)
+    _curves(axes[1, 0], done, "batch_size", "max_length", "rows per GPU")
+    _curves(axes[1, 1], done, "max_length", "batch_size", "tokens per row")
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+    return []
+
+
+def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
+    """A bar for each configuration and precision of the size that most runs have."""
+    sizes = [(run.facts["world_size"], run.facts["batch_size"], run.facts["max_length"]) for run in runs]
+    size = max(sorted(set(sizes)), key=sizes.count)
+    runs = [run for run, own in zip(runs, sizes, strict=True) if own == size]
+    groups = _grouped(runs, metric, lambda facts: (facts["config"], facts["precision"]))
+    configs = sorted({config for config, _ in groups})
+    for shift, precision in enumerate(_PRECISIONS):
+        for place, config in enumerate(configs):
+            if values := groups.get((config, precision)):
+                middle, error = _spread(values)
+                x = place + (shift - 1) * 0.27
+                axes.bar(x, middle, 0.25, color=f"C{shift}", label="_" if place else precision, yerr=error, capsize=3)
+    axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
+    axes.set_title(f"{size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
+    axes.legend(fontsize="small")
+
+
+def _curves(axes: Any, runs: list[Run], along: str, other: str, label: str) -> None:
+    """Step time against one size; a line for each cell of the other axes."""
+    groups = _grouped(
+        runs,
+        "step_time",
+        lambda facts: (facts["config"], facts["precision"], facts["world_size"], facts[other], facts[along]),
+    )
+    lines: dict[tuple, list[tuple[int, list[float]]]] = defaultdict(list)
+    for (*line, size), values in sorted(groups.items()):
+        lines[tuple(line)].append((size, values))
+    for (config, precision, gpus, fixed), points in lines.items():
+        if len(points) > 1:
+            medians = [median(values) for _, values in points]
+            down = [median(values) - min(values) for _, values in points]
+            up = [max(values) - median(values) for _, values in points]
+            name = f"{config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
+            axes.errorbar([size for size, _ in points], medians, yerr=[down, up], marker="o", capsize=3, label=name)
+    axes.set(xlabel=label, ylabel="step time (ms)")
+    axes.grid(alpha=0.3)
+    if axes.has_data():
+        axes.legend(fontsize="small")
+    else:
+        axes.text(0.5, 0.5, "runs of one size only", ha="center", transform=axes.transAxes)
