@@ -59,6 +59,19 @@ def test_loss_and_gradients_are_the_librarys(shape: str, switches: dict[str, str
     assert gradient.abs().max() > 0.1, "gradients near zero would be equal whatever happened"
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels are made for a GPU")
+@pytest.mark.parametrize("shape", SIZES)
+@pytest.mark.parametrize("compiled", ["false", "true"])
+def test_on_a_gpu_flex_attention_and_the_fused_loss_are_the_librarys_too(shape: str, compiled: str) -> None:
+    model = bloom(shape)
+    fast = climbed(model, **TOP | {"ATTENTION": "flex", "PACKING": "true", "COMPILE": compiled}).cuda()
+    packed = {key: value.cuda() for key, value in batch(pack(EXAMPLES, LENGTH), find_targets=True).items()}
+    loss, gradient = trained(model, batch(EXAMPLES))
+    fast_loss, fast_gradient = trained(fast, packed)
+    torch.testing.assert_close(fast_loss.cpu(), loss, rtol=0, atol=1e-4)
+    torch.testing.assert_close(fast_gradient.cpu(), gradient, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "flex"])
 @torch.no_grad()
 def test_logits_of_packed_examples_are_those_of_each_alone(attention: str) -> None:
