@@ -116,7 +116,7 @@ torchrun_options() {
 warn_if_changed() {
     [ -n "${SLURM_JOB_ID:-}" ] && [ ! -f "$REPO/snapshot.json" ] || return 0
     local submitted changed
-    submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *SubmitTime=\([^ ]*\).*/\1/p')
+    submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *SubmitTime=\([^ ]*\).*/{s//\1/p;q}')
     submitted=$(date -d "${submitted:-unknown}" +%s 2>/dev/null) || return 0
     # One second later: SLURM cuts off the fraction.
     changed=$(find -L train.py env_vars.sh ${CONFIG:+"$CONFIG"} "$REPO/workshop" -type f ! -name '*.pyc' \
