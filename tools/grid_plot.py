@@ -13,6 +13,7 @@ from tools.metrics import METRICS, UnavailableError
 from tools.runs import Run
 
 _PRECISIONS = ("fp32", "fp16", "bf16")
+_CELL = ("config", "precision", "model", "world_size", "batch_size", "max_length", "repeat")
 Figures = dict[Any, list[float]]
 
 
@@ -38,20 +39,34 @@ def _spread(values: list[float]) -> tuple[float, list[list[float]]]:
     return middle, [[middle - min(values)], [max(values) - middle]]
 
 
+def _cells(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """The runs to draw, as Table 17 takes them: the newest of each cell and repeat; and a line for each left out."""
+    newest, notes = {}, []
+    for run in runs:
+        ran, asked = run.record.get("precision"), run.facts["precision"]
+        if run.state != "completed":
+            notes.append(f"{run.folder}: {run.state.upper()}")
+        elif ran != asked:  # without a GPU fp16 trains in fp32, and is no figure of fp16
+            notes.append(f"{run.folder}: ran in {ran}, not in {asked}")
+        else:
+            newest[tuple(run.facts[key] for key in _CELL)] = run
+    return list(newest.values()), notes
+
+
 def draw(runs: list[Run], title: str, output: Path) -> list[str]:
-    """Write the figure: medians over the repeats, with bars from the least to the largest. Gives no notes.
+    """Write the figure: medians over the repeats, with bars from the least to the largest; gives what is left out.
 
     Raises:
-        InputError: no run has completed.
+        InputError: no run has completed in the precision asked for.
     """
     import matplotlib
 
     matplotlib.use("Agg")  # a login node has no display
     from matplotlib import pyplot
 
-    done = [run for run in runs if run.state == "completed"]
+    done, notes = _cells(runs)
     if not done:
-        raise InputError(f"none of the {len(runs)} runs has completed: nothing to draw")
+        raise InputError(f"none of the {len(runs)} runs has completed in its precision; the first: {notes[0]}")
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
     memory, label = "peak_allocated", "peak allocated GPU memory (MiB)"
@@ -63,13 +78,13 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     _curves(axes[1, 1], done, "max_length", "batch_size", "tokens per row")
     figure.savefig(output, dpi=120)
     pyplot.close(figure)
-    return []
+    return notes
 
 
 def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
-    """A bar for each configuration and precision of the size that most runs have."""
-    sizes = [(run.facts["world_size"], run.facts["batch_size"], run.facts["max_length"]) for run in runs]
-    size = max(sorted(set(sizes)), key=sizes.count)
+    """A bar for each configuration and precision of the model and size that most runs have."""
+    sizes = [tuple(run.facts[key] for key in ("world_size", "batch_size", "max_length", "model")) for run in runs]
+    size = max(sorted(set(sizes), key=str), key=sizes.count)
     runs = [run for run, own in zip(runs, sizes, strict=True) if own == size]
     groups = _grouped(runs, metric, lambda facts: (facts["config"], facts["precision"]))
     configs = sorted({config for config, _ in groups})
@@ -80,7 +95,7 @@ def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
                 x = place + (shift - 1) * 0.27
                 axes.bar(x, middle, 0.25, color=f"C{shift}", label="_" if place else precision, yerr=error, capsize=3)
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
-    axes.set_title(f"{size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
+    axes.set_title(f"{size[3]}, {size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
     axes.legend(fontsize="small")
 
 
@@ -89,17 +104,17 @@ def _curves(axes: Any, runs: list[Run], along: str, other: str, label: str) -> N
     groups = _grouped(
         runs,
         "step_time",
-        lambda facts: (facts["config"], facts["precision"], facts["world_size"], facts[other], facts[along]),
+        lambda facts: tuple(facts[key] for key in ("model", "config", "precision", "world_size", other, along)),
     )
     lines: dict[tuple, list[tuple[int, list[float]]]] = defaultdict(list)
     for (*line, size), values in sorted(groups.items()):
         lines[tuple(line)].append((size, values))
-    for (config, precision, gpus, fixed), points in lines.items():
+    for (model, config, precision, gpus, fixed), points in lines.items():
         if len(points) > 1:
             medians = [median(values) for _, values in points]
             down = [median(values) - min(values) for _, values in points]
             up = [max(values) - median(values) for _, values in points]
-            name = f"{config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
+            name = f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
             axes.errorbar([size for size, _ in points], medians, yerr=[down, up], marker="o", capsize=3, label=name)
     axes.set(xlabel=label, ylabel="step time (ms)")
     axes.grid(alpha=0.3)

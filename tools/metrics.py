@@ -471,6 +471,7 @@ METRICS: dict[str, Metric] = {
         _on_gpu("peak_mem_reserved_mib"),
         "not recorded",
     ),
+    "real_tokens_per_second": _REAL_TOKENS,
     "tokens_per_second": _of_run(
         "tokens/s",
         0,
@@ -478,7 +479,6 @@ METRICS: dict[str, Metric] = {
         lambda run: _summary(run, "train/tokens_per_second"),
         "no step times",
     ),
-    "real_tokens_per_second": _REAL_TOKENS,
     "mfu": _of_run(
         "%",
         1,

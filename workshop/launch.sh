@@ -24,8 +24,8 @@ activate_python() {
         [ -f "$CONDA_SH_PATH" ] || die "CONDA_SH_PATH='$CONDA_SH_PATH': no such file; expected conda's etc/profile.d/conda.sh"
         source "$CONDA_SH_PATH"
         conda activate "${CONDA_ENV:?is empty although CONDA_SH_PATH is set}" || die "CONDA_ENV='$CONDA_ENV': cannot activate it"
-    elif [ -x "$REPO/.venv/bin/python" ]; then
-        PATH=$REPO/.venv/bin:$PATH
+    elif [ -x "${WORKSHOP_VENV:-$REPO/.venv}/bin/python" ]; then  # a container brings its own: the host's does not work there
+        PATH=${WORKSHOP_VENV:-$REPO/.venv}/bin:$PATH
     fi
     command -v python >/dev/null || die "no python on PATH; run \`make quickstart\` once, or set CONDA_SH_PATH and CONDA_ENV"
 }
@@ -116,7 +116,7 @@ torchrun_options() {
 warn_if_changed() {
     [ -n "${SLURM_JOB_ID:-}" ] && [ ! -f "$REPO/snapshot.json" ] || return 0
     local submitted changed
-    submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *SubmitTime=\([^ ]*\).*/\1/p')
+    submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *SubmitTime=\([^ ]*\).*/{s//\1/p;q}')
     submitted=$(date -d "${submitted:-unknown}" +%s 2>/dev/null) || return 0
     # One second later: SLURM cuts off the fraction.
     changed=$(find -L train.py env_vars.sh ${CONFIG:+"$CONFIG"} "$REPO/workshop" -type f ! -name '*.pyc' \

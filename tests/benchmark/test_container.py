@@ -1,7 +1,11 @@
 """The container recipes as far as they can be tried without an engine: both install the same, and what is there."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.launching import REPO
 
@@ -40,3 +44,26 @@ def test_commands_in_the_recipes_heads_are_those_of_the_readme() -> None:
     readme = (REPO / "benchmark/README.md").read_text()
     for command in re.findall(r"^#   (docker build .*|apptainer .*)$", DOCKERFILE + DEFINITION, re.MULTILINE):
         assert command in readme, command
+
+
+def test_launcher_in_a_container_uses_its_python_and_not_the_hosts_venv(tmp_path: Path) -> None:
+    """The repository is mounted, and with it the host's .venv, whose python the container does not have."""
+    variables = "PATH=/opt/venv/bin:$PATH WORKSHOP_VENV=/opt/venv"
+    assert ("ENV", variables) in instructions()
+    assert f"export {variables}\n" in DEFINITION
+    python = tmp_path / "opt/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (tmp_path / "repo/.venv/bin").mkdir(parents=True)
+    (tmp_path / "repo/.venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / "repo/benchmark").mkdir()
+    script = f"source {REPO}/workshop/launch.sh; activate_python; command -v python"
+    for environment, expected in (
+        ({"WORKSHOP_VENV": f"{tmp_path}/opt/venv"}, python),
+        ({}, tmp_path / "repo/.venv/bin/python"),
+    ):
+        environment |= {"PATH": os.environ["PATH"]}
+        bash = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path / "repo/benchmark", env=environment, capture_output=True, text=True
+        )
+        assert bash.stdout.strip() == str(expected), bash.stderr

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,19 +37,25 @@ def test_a_value_that_no_axis_has_is_named(option: str, value: str, expected: st
     assert expected in answer.stderr
 
 
-def test_task_of_a_job_array_runs_its_line_of_submit_txt(tmp_path) -> None:
-    """Task 6 is stage 1 in fp16; the shell's settings win, so it is the tiny model, and a wrong one ends it early."""
-    environment = tiny_profile() | {"LOG_DIR": str(tmp_path), "SLURM_ARRAY_TASK_ID": "6", "TRAIN_SIZE": "none"}
+def test_task_of_a_job_array_runs_its_line_and_looks_at_the_gpu_five_times_a_second(tmp_path: Path) -> None:
+    """Task 6 is stage 1 in fp16. The shell's settings win: the tiny model, and a mistake that ends the run early."""
+    stub = tmp_path / "bin" / "nvidia-smi"  # writes down what it is told
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\n[ "$1" = -L ] || echo "$@" > {tmp_path}/told\n')
+    stub.chmod(0o755)
+    environment = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs"), "SLURM_ARRAY_TASK_ID": "6", "TRAIN_SIZE": "none"}
+    environment["PATH"] = f"{stub.parent}:{environment['PATH']}"
     del environment["FP16"], environment["BF16"]
     job = subprocess.run(
         ["bash", "benchmark/benchmark.slurm"], cwd=REPO, env=environment, capture_output=True, text=True, timeout=120
     )
     assert "TRAIN_SIZE='none'" in job.stdout
-    (run,) = (tmp_path / "benchmark").iterdir()
+    (run,) = (tmp_path / "logs" / "benchmark").iterdir()
     assert '"config": "zero1"' in (run / "run.json").read_text()
+    assert "-lms 200 " in (tmp_path / "told").read_text()
 
 
-def test_launcher_without_configuration_says_what_it_needs(tmp_path) -> None:
+def test_launcher_without_configuration_says_what_it_needs(tmp_path: Path) -> None:
     job = subprocess.run(
         ["bash", "benchmark/benchmark.slurm"],
         cwd=REPO,

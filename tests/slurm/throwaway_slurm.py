@@ -195,16 +195,16 @@ class ThrowawaySlurm:
         out = self.run("sbatch", "--parsable", *options, str(script), *args, cwd=cwd, env=env)
         return int(out.strip().split(";")[0])
 
-    def show(self, job_id: int) -> dict[str, str]:
-        """The job's fields as `scontrol show job` prints them, such as JobState, Reason, ExitCode, Restarts, StdOut."""
+    def show(self, job_id: int | str) -> dict[str, str]:
+        """What `scontrol show job` says of a job, or of an array's task ("7_2"): JobState, Reason, StdOut, ..."""
         text = self.run("scontrol", "show", "job", str(job_id))
         return dict(re.findall(r"([\w:/]+)=(\S*)", text))
 
-    def state(self, job_id: int) -> str:
+    def state(self, job_id: int | str) -> str:
         """PENDING, RUNNING, COMPLETING, COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, ..."""
         return self.show(job_id)["JobState"]
 
-    def wait(self, job_id: int, timeout_s: float = 120) -> str:
+    def wait(self, job_id: int | str, timeout_s: float = 120) -> str:
         """The job's final state.
 
         Raises:
@@ -231,7 +231,7 @@ class ThrowawaySlurm:
         """`scancel OPTIONS job`; with `--signal=USR1 --batch` it only sends that signal."""
         self.run("scancel", *options, str(job_id))
 
-    def job_output(self, job_id: int) -> str:
+    def job_output(self, job_id: int | str) -> str:
         """What the job has printed so far: its standard output, then its standard error if that is another file."""
         job = self.show(job_id)
         files = dict.fromkeys(Path(job[key]) for key in ("StdOut", "StdErr") if key in job)

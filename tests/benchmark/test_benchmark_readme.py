@@ -1,0 +1,67 @@
+"""What the README says can be run, is named or computed is so."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.launching import REPO
+from tools.gpu_peaks import PEAK_TFLOPS
+from tools.mfu import flops_per_token
+from workshop.models import shape_config
+
+README = (REPO / "benchmark/README.md").read_text()
+GRIDS = re.findall(r"^    python (benchmark/grid\.py .*?) > (\w+\.txt)$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "file"), GRIDS, ids=[file for _, file in GRIDS])
+def test_grids_of_the_readme_are_lists_that_submit_takes(command: str, file: str, tmp_path: Path) -> None:
+    made = subprocess.run([sys.executable, *command.split()], cwd=REPO, capture_output=True, text=True, check=True)
+    (tmp_path / file).write_text(made.stdout)
+    submit = [sys.executable, "-m", "tools", "submit", "--dry-run", "--local", "--list", str(tmp_path / file)]
+    environment = {"PATH": os.environ["PATH"], "LOG_DIR": str(tmp_path)}
+    dry = subprocess.run(submit, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert dry.returncode == 0, dry.stderr
+    assert dry.stdout.count("would run here") == len(made.stdout.splitlines()) > 1
+
+
+def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(tmp_path: Path) -> None:
+    laptop = "\n".join(
+        re.search(r"^    (source tiny\.env .*)\n    (python -m tools submit .*)$", README, re.M).groups()
+    )
+    script = laptop.replace("--local", "--local --dry-run")
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LOG_DIR": str(tmp_path)}
+    dry = subprocess.run(["bash", "-c", script], cwd=REPO, env=environment, capture_output=True, text=True)
+    assert dry.returncode == 0, dry.stderr
+    assert dry.stdout.count("would run here") == len(set(dry.stdout.splitlines()[1:-1])) == 36
+    (overrides,) = re.findall(r"^from your shell.*", dry.stdout, re.M)
+    assert "MODEL_NAME=tiny" in overrides and not re.search("FP16|BATCH_SIZE|MAX_LENGTH|REPEAT", overrides)
+
+
+def test_every_test_that_teaches_an_erratum_exists() -> None:
+    named = set(re.findall(r"`(test_B\d\w+)`", README))
+    existing = {
+        name for file in (REPO / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", file.read_text())
+    }
+    assert named <= existing
+    assert {name[:7] for name in named} == {f"test_B{number}" for number in range(1, 6)}
+
+
+def test_flops_of_the_readme_are_those_of_the_shape() -> None:
+    config = shape_config("gpt2")
+    with torch.device("meta"):
+        parameters = AutoModelForCausalLM.from_config(config).num_parameters()
+    flops = flops_per_token(parameters, config.num_hidden_layers, config.hidden_size, 128)
+    assert f"{flops / 1e9:.3f} GFLOP per token" in README
+    assert f"{parameters / 1e6:.0f} M parameters" in README
+
+
+def test_peaks_of_the_readme_are_those_that_mfu_is_computed_with() -> None:
+    (peaks,) = {tuple(PEAK_TFLOPS[name].values()) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")}
+    half, _, full = peaks
+    assert f"H100 SXM and H200 {half} TFLOP/s in fp16 and bf16,\n{full} in fp32" in README
