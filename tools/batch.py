@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
 
     Columns = list[np.ndarray]
+
+
+def read_file(path: Path | str) -> bytes:
+    """The file's bytes: what Path.read_bytes gives, in two thirds of its time, which counts for 50,000 small files."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
 
 
 class Batch:
@@ -73,7 +80,7 @@ def numbers(lines: bytes | bytearray, names: list[str], wanted: list[str], not_a
     try:
         table = csv.read_csv(
             pa.BufferReader(lines),
-            read_options=csv.ReadOptions(column_names=names, use_threads=True),
+            read_options=csv.ReadOptions(column_names=names, use_threads=False),
             parse_options=csv.ParseOptions(quote_char=False),
             convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pa.float64()), include_columns=wanted, null_values=not_available

@@ -33,11 +33,11 @@ class Kind:
     """A kind of log. Attributes: figures: the dataclass of its figures; read: from paths to figures or errors."""
 
     figures: type
-    read: Callable[[list[Path]], list[Any]]
+    read: Callable[[list[str]], list[Any]]
 
 
-def _one_by_one(read: Callable[[Path], Any]) -> Callable[[list[Path]], list[Any]]:
-    return lambda paths: [read_or_error(read, path) for path in paths]
+def _one_by_one(read: Callable[[Path], Any]) -> Callable[[list[str]], list[Any]]:
+    return lambda paths: [read_or_error(read, Path(path)) for path in paths]
 
 
 KINDS = {
@@ -131,7 +131,7 @@ class Evidence:
             files = [(folder, name) for wanted_kind, folder, name in wanted if wanted_kind == kind]
             for start in range(0, len(files), _LOGS_AT_ONCE):
                 batch = files[start : start + _LOGS_AT_ONCE]
-                found = reader.read([Path(folder, name) for folder, name in batch])
+                found = reader.read([f"{folder}/{name}" for folder, name in batch])
                 for (folder, name), figures in zip(batch, found, strict=True):
                     self._entry(folder, name)[2][kind] = _to_json(figures)
                     self._new.setdefault(folder, {})[name] = self._entry(folder, name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import textcsv
+from tools import batch, textcsv
 from tools.errors import LogError, read_or_error
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _reported(samples: np.ndarray) -> np.ndarray:
 
 def merge(logs: Sequence[GpuFigures]) -> GpuFigures:
     """The figures of several nodes' logs as one: over all GPUs of the job."""
+    if len(logs) == 1:
+        return logs[0]
     return GpuFigures(
         sum(log.samples for log in logs),
         sum(log.sum_mib for log in logs),
@@ -93,17 +95,18 @@ def merge(logs: Sequence[GpuFigures]) -> GpuFigures:
     )
 
 
-def figures(paths: list[Path]) -> list[GpuFigures | LogError]:
+def figures(paths: list[str]) -> list[GpuFigures | LogError]:
     """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
-    parsed = textcsv.many_columns((path.read_bytes() for path in paths), _wanted)
+    parsed = textcsv.many_columns(map(batch.read_file, paths), _wanted)
     return [
-        read_or_error(_alone, path) if columns is None else _figures(*_both(columns))
+        read_or_error(_alone, Path(path)) if columns is None else _figures(*_both(columns))
         for path, columns in zip(paths, parsed, strict=True)
     ]
 
 
 def _alone(path: Path) -> GpuFigures:
-    return merge([read(path)])
+    log = read(path)
+    return _figures(log.memory_used_mib, log.utilization_percent)
 
 
 def _wanted(header: bytes) -> tuple[list[str], list[str]] | None:
