@@ -8,9 +8,9 @@ nothing with them; finding the files is not counted. The command measured is
 
     python -m tools runs --figures NAME,... --logs FOLDER
 
-as a user would start it: start of Python, finding the runs, every figure below of every run, the table on standard output.
-Reading and commands alternate, so both see the same machine; the page cache is warm, because the files were just
-written or read. Prints a Markdown table of medians over the repeats, with the smallest and the largest.
+as a user would start it: start of Python, finding the runs, every figure below of every run, the table on standard
+output. Reading and commands take turns, so both see the same machine; the page cache is warm, because the files were
+just written or read. Prints a Markdown table of medians over the repeats, with the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CHANGED_SHARE = 0.01
 
 
 def files_of(logs: Path) -> list[str]:
-    return [os.path.join(folder, name) for folder, _, names in os.walk(logs) for name in names if name[0] != "."]
+    return [f"{folder}/{name}" for folder, _, names in os.walk(logs) for name in names if name[0] != "."]
 
 
 def read_all(files: list[str]) -> None:
     for path in files:
-        with open(path, "rb") as file:  # noqa: PTH123: the yardstick must not pay for Path
+        with open(path, "rb") as file:  # noqa: PTH123  (the yardstick must not pay for Path)
             file.read()
 
 
@@ -124,7 +124,7 @@ def main() -> None:
             for _ in tqdm(write_runs(logs, options.runs), total=options.runs, unit="run", mininterval=5):
                 pass
         files = files_of(logs)
-        size_mb = sum(os.stat(path).st_size for path in files) / 1e6  # noqa: PTH116
+        size_mb = sum(Path(path).stat().st_size for path in files) / 1e6
         runs = sum(path.endswith("run.json") for path in files)
         load = os.getloadavg()[0]
         times_s = measure(logs, options.repeats)
@@ -133,7 +133,8 @@ def main() -> None:
     read_s = statistics.median(times_s["every file read once"])
     print(f"{runs:,} runs, {len(files):,} files, {size_mb:,.0f} MB; {options.repeats} repeats")
     print(
-        f"Python {platform.python_version()}, pyarrow {version('pyarrow')}, {os.cpu_count()} cores, load before {load:.1f}"
+        f"Python {platform.python_version()}, pyarrow {version('pyarrow')}, {os.cpu_count()} cores, "
+        f"load before {load:.1f}"
     )
     print("\n| | median (s) | range (s) | times reading |\n|---|---|---|---|")
     for what, seconds in times_s.items():

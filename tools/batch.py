@@ -1,10 +1,10 @@
 """Numbers from many small logs in one call of pyarrow.
 
-A run's log has some ten kilobytes, and a call of any CSV reader costs as much as parsing five of them. So logs of one
-shape are joined and parsed together, straight to numbers. That works for logs as the loggers write them; where something
-is unusual, the batch is halved until the unusual log is alone, and its parser reads that one with patience.
+A run's log has some ten kilobytes, and a call of a CSV reader costs more than parsing that much. So logs of one shape
+are joined and parsed together, straight to numbers. That works for logs as the loggers write them; where something is
+unusual, the batch is halved until the unusual log is alone, and its own parser reads that one with patience.
 
-Why pyarrow and not polars: benchmarks/README.md has the measurement.
+Why pyarrow and not polars: tools/README.md, "At the size of a course".
 """
 
 from __future__ import annotations

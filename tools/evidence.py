@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -98,18 +98,13 @@ class Evidence:
         answers: list[list[Any]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
         while waiting:
-            self._pending, asked = {}, waiting
-            waiting = []
-            for position in asked:
-                own = answers[position]
-                try:
-                    for question in questions[position][len(own) :]:
-                        own.append(question())  # noqa: PERF401: the answers so far are kept
-                except PendingError:
-                    waiting.append(position)
-            wanted, self._pending = list(self._pending), None
-            if wanted:
-                self._parse(wanted)
+            self._pending = {}
+            try:
+                waiting = [i for i in waiting if not _answered(questions[i], answers[i])]
+                wanted = list(self._pending)
+            finally:
+                self._pending = None
+            self._parse(wanted)
         return answers
 
     def _entry(self, folder: str, name: str) -> list:
@@ -118,7 +113,7 @@ class Evidence:
         if name in checked:
             return checked[name]
         # Before reading: what is written in between changes the file's state, and so is not missed the next time.
-        now = os.stat(f"{folder}/{name}")  # noqa: PTH116: a Path costs as much as the call, and there are 50,000
+        now = os.stat(f"{folder}/{name}")  # noqa: PTH116  (making a Path costs more than the call)
         files = self._known.setdefault(folder, {})
         entry = files.get(name)
         if entry is None or entry[0] != now.st_size or entry[1] != now.st_mtime_ns:
@@ -176,6 +171,16 @@ class Evidence:
         if head != b"%s %08x" % (_code_version(), zlib.crc32(content)):
             return {}
         return {self._prefix + name: files for name, files in json.loads(content).items()}
+
+
+def _answered(questions: list[Callable[[], Any]], answers: list[Any]) -> bool:
+    """Go on answering; whether all are answered now."""
+    try:
+        for question in questions[len(answers) :]:
+            answers.append(question())
+    except PendingError:
+        return False
+    return True
 
 
 def _to_json(found: Any) -> list:

@@ -24,9 +24,11 @@ _COLUMNS = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 @dataclass(frozen=True)
 class CpuFigures:
-    """What the tables need of one log. Attributes: peak_mib, mean_mib: largest and mean Real (MiB); None without samples.
+    """What the tables need of one log.
 
-    Real is RSS or PSS; psrecord's MB are 2^20 bytes.
+    Attributes:
+        peak_mib, mean_mib: largest and mean Real, which is RSS or PSS (MiB: psrecord's MB are 2^20 bytes); None
+            without samples.
     """
 
     peak_mib: float | None

@@ -68,7 +68,7 @@ class Run:
 
     @cached_property
     def _names(self) -> list[str]:
-        return sorted(os.listdir(self.folder))
+        return sorted(os.listdir(self.folder))  # noqa: PTH208  (names are all that is wanted)
 
     def _figures(self, kind: str, prefix: str, suffix: str) -> list[Any]:
         """The figures of the logs with names such as gpu_memory.csv, or gpu_memory-HOST.csv of several nodes."""
