@@ -34,11 +34,11 @@ class Batch:
         self._ends = [0]  # of the logs, in bytes
         self._lines: list[int] = []
 
-    def add(self, lines: bytes) -> None:
+    def add(self, lines: bytes | memoryview) -> None:
         """Args: lines: of one log, without header, each line ended."""
         self._joined += lines
+        self._lines.append(self._joined.count(b"\n", self._ends[-1]))
         self._ends.append(len(self._joined))
-        self._lines.append(lines.count(b"\n"))
 
     def columns(self, parse: Callable[[bytearray], Columns | None]) -> list[Columns | None]:
         """The columns of each log; None for one that has to be read alone.

@@ -65,8 +65,8 @@ def _alone(path: Path) -> CpuFigures:
     return _figures(read(path).real_mib)
 
 
-def _without_header(data: bytes) -> bytes:
-    return data[data.find(b"\n") + 1 :] if data.startswith(b"#") else data
+def _without_header(data: bytes) -> memoryview:
+    return memoryview(data)[data.find(b"\n") + 1 if data.startswith(b"#") else 0 :]
 
 
 def _real_column(lines: bytearray) -> list[np.ndarray] | None:
