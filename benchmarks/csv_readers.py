@@ -24,14 +24,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from synthetic_runs import write_runs
 
-from tools import batch, nvidia_smi, textcsv
+from tools import batch, textcsv
+from tools.gpu_columns import CONTRACT
 
 BLANKS = bytes.maketrans(b"MiB%", b"    ")
-MEMORY, BUSY = nvidia_smi.CONTRACT.index("memory.used"), nvidia_smi.CONTRACT.index("utilization.gpu")
+MEMORY, BUSY = CONTRACT.index("memory.used"), CONTRACT.index("utilization.gpu")
 
 
 def with_pyarrow(lines: bytes) -> None:
-    found = batch.numbers(lines.translate(BLANKS), nvidia_smi.CONTRACT, ["memory.used", "utilization.gpu"], [])
+    found = batch.numbers(lines.translate(BLANKS), CONTRACT, ["memory.used", "utilization.gpu"], [])
     assert found is not None
 
 

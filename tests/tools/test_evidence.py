@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.synthetic_runs import write_runs
-from tools import evidence
+from tools import evidence, figures_file
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.evidence import FILE_NAME, Kind
+from tools.evidence import Kind
+from tools.figures_file import FILE_NAME
 from tools.metrics import METRICS
 from tools.runs import ask_all, find_runs, read_run
 from tools.tables import figure_of
@@ -81,7 +82,7 @@ def test_change_of_the_parsers_makes_what_they_found_unknown(make_run, logs, par
     make_run("r1")
     figures(logs)
     parsed.clear()
-    monkeypatch.setattr(evidence, "_code_version", lambda: b"0123456789abcdef")
+    monkeypatch.setattr(figures_file, "code_version", lambda: b"0123456789abcdef")
     figures(logs)
     assert "r1/gpu_memory.csv" in parsed
 
