@@ -10,7 +10,8 @@ nothing with them; finding the files is not counted. The command measured is
 
 as a user would start it: start of Python, finding the runs, every figure below of every run, the table on standard
 output. Reading and commands take turns, so both see the same machine; the page cache is warm, because the files were
-just written or read. Prints a Markdown table of medians over the repeats, with the smallest and the largest.
+just written or read. Prints a Markdown table of medians over the repeats, with the smallest and the largest, and of
+the CPU time, which depends less on what else the machine does.
 """
 
 from __future__ import annotations
@@ -71,10 +72,12 @@ def peak_memory_mib(*words: str) -> float:
     return peak_bytes / 2**20
 
 
-def timed_s(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
+def timed_s(work: Callable[[], None]) -> tuple[float, float]:
+    """Wall time and CPU time, this process's and its children's (s)."""
+    start, before = time.perf_counter(), os.times()
     work()
-    return time.perf_counter() - start
+    after = os.times()
+    return time.perf_counter() - start, sum(after[:4]) - sum(before[:4])
 
 
 def change_some(logs: Path) -> None:
@@ -85,11 +88,11 @@ def change_some(logs: Path) -> None:
             file.write("2026/01/05 09:00:00.000, 0, NVIDIA H200, 100 MiB, 143771 MiB, 5 %\n")
 
 
-def measure(logs: Path, repeats: int) -> dict[str, list[float]]:
-    """Seconds by what was measured, one per repeat."""
+def measure(logs: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
+    """Wall and CPU time by what was measured, one pair per repeat."""
     files, cores = files_of(logs), os.sched_getaffinity(0)
     listing = ("runs", "--figures", FIGURES, "--logs", str(logs))
-    times_s: dict[str, list[float]] = {}
+    times_s: dict[str, list[tuple[float, float]]] = {}
 
     def note(what: str, work: Callable[[], None]) -> None:
         times_s.setdefault(what, []).append(timed_s(work))
@@ -130,16 +133,18 @@ def main() -> None:
         times_s = measure(logs, options.repeats)
         (logs / ".figures.json").unlink(missing_ok=True)
         peak_mib = peak_memory_mib("runs", "--figures", FIGURES, "--logs", str(logs))
-    read_s = statistics.median(times_s["every file read once"])
+    read_s = statistics.median(wall_s for wall_s, _ in times_s["every file read once"])
     print(f"{runs:,} runs, {len(files):,} files, {size_mb:,.0f} MB; {options.repeats} repeats")
     print(
         f"Python {platform.python_version()}, pyarrow {version('pyarrow')}, {os.cpu_count()} cores, "
         f"load before {load:.1f}"
     )
-    print("\n| | median (s) | range (s) | times reading |\n|---|---|---|---|")
-    for what, seconds in times_s.items():
-        median = statistics.median(seconds)
-        print(f"| {what} | {median:.2f} | {min(seconds):.2f} to {max(seconds):.2f} | {median / read_s:.2f} |")
+    print("\n| | median (s) | range (s) | times reading | CPU time, median (s) |\n|---|---|---|---|---|")
+    for what, pairs in times_s.items():
+        wall_s, cpu_s = zip(*pairs, strict=True)
+        median_s = statistics.median(wall_s)
+        figures = f"{median_s:.2f} | {min(wall_s):.2f} to {max(wall_s):.2f} | {median_s / read_s:.2f}"
+        print(f"| {what} | {figures} | {statistics.median(cpu_s):.2f} |")
     print(f"\nPeak memory while every run is parsed, all processes together: {peak_mib:,.0f} MiB")
 
 

@@ -14,7 +14,7 @@ def run(*words: str) -> str:
 def test_benchmark_prints_a_row_per_measurement_with_its_ratio_to_reading():
     printed = run("benchmarks/tools_at_scale.py", "--runs", "40", "--repeats", "1")
     assert printed.startswith("40 runs, ")
-    rows = re.findall(r"^\| (.+?) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) \|$", printed, re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) \| [\d.]+ \|$", printed, re.MULTILINE)
     assert rows[0] == ("every file read once", "1.00")
     assert len(rows) == 6
     assert re.search(r"all processes together: \d+ MiB", printed)
