@@ -1,6 +1,10 @@
 """What can go wrong for a user of the tools, so that the command line prints one line instead of a traceback."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class InputError(Exception):
@@ -25,3 +29,11 @@ class LogError(InputError):
         found = found if len(found) <= 120 else found[:117] + "..."
         super().__init__(f"{path}{'' if line is None else f':{line}'}: found {found!r}, expected {expected}")
         self.path, self.line, self.found, self.expected = path, line, found, expected
+
+
+def read_or_error(read: Callable[[Path], T], path: Path) -> T | LogError:
+    """What `read` gives, or the error it raises: where one damaged log must not hide the others."""
+    try:
+        return read(path)
+    except LogError as error:
+        return error

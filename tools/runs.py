@@ -9,20 +9,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tools import failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
+from tools.batch import read_file
 from tools.errors import InputError, LogError
+from tools.evidence import Evidence, Known
+from tools.processes import in_processes
+from tools.progress import progress
 
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
 _SEARCH_DEPTH = 3
+_RUNS_AT_ONCE = 256
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "exercise": str,
     "experiment": str,
@@ -53,11 +58,22 @@ class Run:
         folder: the run folder.
         record: run.json; {} if it cannot be read.
         problem: why run.json cannot be read, or None.
+        evidence: what is known of the logs' figures.
     """
 
     folder: Path
     record: dict[str, Any]
     problem: str | None = None
+    evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return sorted(os.listdir(self.folder))  # noqa: PTH208  (names are all that is wanted)
+
+    def _figures(self, kind: str, prefix: str, suffix: str) -> list[Any]:
+        """The figures of the logs with names such as gpu_memory.csv, or gpu_memory-HOST.csv of several nodes."""
+        names = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
+        return self.evidence.figures(kind, str(self.folder), names)
 
     @cached_property
     def state(self) -> str:
@@ -79,8 +95,7 @@ class Run:
             return self.problem or ""
         if reason := self.record.get("reason"):
             return reason
-        output = self.folder / "train.out"
-        found = failure.cause(output) if output.exists() else None
+        found: failure.Cause | None = next(iter(self._figures("cause", "train.out", "train.out")), None)
         return f"train.out:{found.line}: {found.text}" if found else ""
 
     @cached_property
@@ -124,38 +139,34 @@ class Run:
         return all(self.facts[key] == value for key, value in where.items())
 
     @cached_property
-    def training(self) -> trainer_log.Training | None:
-        """The last training in train.out: a requeued job appends to it."""
-        path = self.folder / "train.out"
-        trainings = trainer_log.read(path) if path.exists() else []
-        return trainings[-1] if trainings else None
+    def training(self) -> trainer_log.TrainingFigures | None:
+        """The last training in train.out."""
+        return next(iter(self._figures("training", "train.out", "train.out")), None)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
-        path = self.folder / "summary.json"
-        return _read_object(path) if path.exists() else None
+        return _read_object(self.folder / "summary.json") if "summary.json" in self._names else None
 
     @cached_property
-    def gpu_log(self) -> nvidia_smi.GpuLog | None:
+    def gpu_log(self) -> nvidia_smi.GpuFigures | None:
         """nvidia-smi's samples on all nodes."""
-        logs = [nvidia_smi.read(path) for path in sorted(self.folder.glob("gpu_memory*.csv"))]
+        logs = self._figures("gpu", "gpu_memory", ".csv")
         return nvidia_smi.merge(logs) if logs else None
 
     @cached_property
-    def rss_logs(self) -> list[psrecord.CpuLog]:
+    def rss_logs(self) -> list[psrecord.CpuFigures]:
         """psrecord's log of each node."""
-        return [psrecord.read(path) for path in sorted(self.folder.glob("cpu_memory*.txt"))]
+        return self._figures("cpu", "cpu_memory", ".txt")
 
     @cached_property
-    def pss_logs(self) -> list[psrecord.CpuLog]:
+    def pss_logs(self) -> list[psrecord.CpuFigures]:
         """memory_logger's log of each node."""
-        return [psrecord.read(path) for path in sorted(self.folder.glob("cpu_pss*.txt"))]
+        return self._figures("cpu", "cpu_pss", ".txt")
 
     @cached_property
-    def fabric(self) -> nccl_log.FabricLog | None:
+    def fabric(self) -> nccl_log.FabricFigures | None:
         """The check of the network before a multi-node training."""
-        path = self.folder / "nccl.log"
-        return nccl_log.read(path) if path.exists() else None
+        return next(iter(self._figures("fabric", "nccl.log", "nccl.log")), None)
 
     @cached_property
     def steps(self) -> steps.StepLog | None:
@@ -173,7 +184,7 @@ def _time(text: str | None) -> datetime | None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_file(path))
     except json.JSONDecodeError as error:
         raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
     except UnicodeDecodeError as error:
@@ -183,9 +194,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path, evidence: Evidence | None = None) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    path = folder / "run.json"
+    path, evidence = folder / "run.json", evidence or Evidence()
     try:
         record = _read_object(path)
         for key in _REQUIRED:
@@ -199,10 +210,28 @@ def read_run(folder: Path) -> Run:
         if _time(record["start_time"]) is None:
             raise LogError(path, None, f"start_time {record['start_time']!r}", "an ISO 8601 time")
     except LogError as error:
-        return Run(folder, {}, str(error))
+        return Run(folder, {}, str(error), evidence)
     except OSError as error:
-        return Run(folder, {}, f"{path}: {error.strerror}")
-    return Run(folder, record)
+        return Run(folder, {}, f"{path}: {error.strerror}", evidence)
+    return Run(folder, record, None, evidence)
+
+
+def ask_all(runs: list[Run], questions: Callable[[Run], list[Callable[[], Any]]]) -> Iterator[list[Any]]:
+    """The answers to each run's questions, in order; runs are those of one `find_runs`.
+
+    The logs that the answers need are read for many runs at once, and only their figures are kept.
+    """
+    if not runs:
+        return
+    evidence = runs[0].evidence
+
+    def ask(chunk: list[Run]) -> tuple[list[list[Any]], Known]:
+        return evidence.all_of([questions(run) for run in chunk]), evidence.pop_new()
+
+    chunks = [runs[start : start + _RUNS_AT_ONCE] for start in range(0, len(runs), _RUNS_AT_ONCE)]
+    for answers, new in in_processes(ask, chunks):
+        evidence.learn(new)
+        yield from answers
 
 
 def default_logs() -> Path:
@@ -224,7 +253,10 @@ def find_runs(logs: Path, experiment: str | None = None) -> list[Run]:
     """
     if not logs.is_dir():
         raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-    found = sorted((read_run(folder) for folder in _run_folders(logs, 0)), key=lambda run: (run.start, run.folder))
+    folders = list(_run_folders(logs, 0))
+    evidence = Evidence(logs, folders)
+    found = [read_run(folder, evidence) for folder in progress(folders, "reading run.json", len(folders))]
+    found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found
     # A run.json that cannot be read says neither, but its folder is named after the experiment.

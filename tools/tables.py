@@ -142,6 +142,24 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], metric: Metric, where
     return Cell(text or written(metric, value, unit_named), value, metric)
 
 
+def figure_of(run: Run, metric: Metric) -> str:
+    """One run's figure as printed, without its unit, or the words for why there is none."""
+
+    def select(conditions: Where) -> Run:
+        if conditions:
+            raise UnavailableError("compares runs")
+        if run.state != "completed":
+            raise UnavailableError(run.state.upper())
+        return run
+
+    try:
+        return written(metric, metric.value(select, {}), unit_named=True)
+    except UnavailableError as missing:
+        return str(missing)
+    except LogError:
+        return "unreadable log"
+
+
 def _note(filled: FilledTable, text: str) -> None:
     if text not in filled.notes:
         filled.notes.append(text)
@@ -160,7 +178,12 @@ def newest(runs: list[Run], where: Where) -> Run:
     Raises:
         UnavailableError: no run matches.
     """
-    matching = [run for run in runs if run.matches(where)]
-    if not matching:
+    newest_of_all = None
+    for run in reversed(runs):  # of thousands of runs, the newest few decide
+        if run.matches(where):
+            if run.state == "completed":
+                return run
+            newest_of_all = newest_of_all or run
+    if newest_of_all is None:
         raise UnavailableError(NOT_MEASURED)
-    return next((run for run in reversed(matching) if run.state == "completed"), matching[-1])
+    return newest_of_all

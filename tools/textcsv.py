@@ -6,9 +6,11 @@ together reach gigabytes; it is imported on use, so that commands which read no 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools import batch
 from tools.errors import LogError
 
 if TYPE_CHECKING:
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 # What nvidia-smi prints for a quantity the GPU does not report.
 _NOT_AVAILABLE = ["", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"]
 _UNIT_CHARACTERS = " \t\rMiB%W"
+# A number's unit becomes spaces, which pyarrow trims: that keeps `5 MiB` a number and `5M0` none.
+_UNITS_TO_SPACES = bytes(ord(" ") if character in b"MiB%W" else character for character in range(256))
+# As pyarrow meets them: it does not trim what is no number.
+_NOT_AVAILABLE_CELLS = [
+    blank + text.encode().translate(_UNITS_TO_SPACES).decode() for text in _NOT_AVAILABLE for blank in ("", " ")
+]
 
 
 def read_bytes(path: Path) -> bytes:
@@ -26,7 +34,11 @@ def read_bytes(path: Path) -> bytes:
     A killed logger leaves a last line without a line end. Its complete fields are true, but `8` may be the beginning
     of `82`; a field that ends in its unit is complete.
     """
-    data = path.read_bytes()
+    return without_cut_field(path.read_bytes())
+
+
+def without_cut_field(data: bytes) -> bytes:
+    """A log's bytes, changed as read_bytes says."""
     if data.endswith(b"\n"):
         return data
     if b"\n" not in data:
@@ -35,6 +47,41 @@ def read_bytes(path: Path) -> bytes:
     if comma < line_start or data.rstrip().endswith((b"MiB", b"%", b"W", b"]")):
         return data + b"\n"
     return data[: comma + 1] + b"\n"
+
+
+def many_columns(
+    logs: Iterable[bytes], columns_of: Callable[[bytes], tuple[list[str], list[str]] | None]
+) -> list[dict[str, np.ndarray] | None]:
+    """Columns of numbers of many logs at once; None for a log that read_columns has to read.
+
+    Args:
+        columns_of: from a log's header line to the names of all columns and the wanted ones; None if it is no header.
+    """
+    found: list[dict[str, np.ndarray] | None] = []
+    by_header: dict[bytes, tuple[list[int], batch.Batch]] = {}
+    for position, log in enumerate(logs):
+        header = log[: log.find(b"\n") + 1]
+        positions, joined = by_header.setdefault(header, ([], batch.Batch()))
+        positions.append(position)
+        joined.add(_body(log, header))
+        found.append(None)
+    for header, (positions, joined) in by_header.items():
+        if named := columns_of(header):
+            names, wanted = named
+            parsed = joined.columns(lambda lines, n=names, w=wanted: batch.numbers(lines, n, w, _NOT_AVAILABLE_CELLS))
+            for position, columns in zip(positions, parsed, strict=True):
+                found[position] = columns and dict(zip(wanted, columns, strict=True))
+    return found
+
+
+def _body(log: bytes, header: bytes) -> memoryview:
+    """The log without units, header lines and a last line that was cut off before its last field."""
+    plain = without_cut_field(log).translate(_UNITS_TO_SPACES)
+    # The header comes again where the logger was restarted.
+    plain = plain.replace(b"\n" + header.translate(_UNITS_TO_SPACES), b"\n")
+    last = plain.rfind(b"\n", 0, -1) + 1
+    complete = plain.count(b",", last) == header.count(b",")
+    return memoryview(plain)[len(header) : None if complete else last]
 
 
 def first_line(data: bytes) -> str:

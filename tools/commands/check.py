@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         filled = tables.fill(definition, runs)
         count += sum(cell is not None for row in filled.cells for cell in row)
         different += compare(copy, filled, arguments.tolerance / 100)
+    runs[0].evidence.save()
     blank = [cell for cell in different if not cell.found]
     wrong = [cell for cell in different if cell.found or arguments.complete]
     for cell in different:

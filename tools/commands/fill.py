@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
         raise no_runs(logs, exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
+    runs[0].evidence.save()
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled))
     if not arguments.plain:
         _print_hints(filled, [run for run in runs if run.problem], arguments)

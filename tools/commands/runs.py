@@ -1,20 +1,28 @@
-"""List runs: what ran, where, and how it ended."""
+"""List runs: what ran, where, how it ended and, with --figures, what it measured."""
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from tools import tables
 from tools.errors import InputError, NoRunsError
+from tools.metrics import METRICS
+from tools.progress import progress
 from tools.repository import no_runs
-from tools.runs import SHOWN_STATES, Run, default_logs, find_runs
+from tools.runs import SHOWN_STATES, Run, ask_all, default_logs, find_runs
 
-_HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime", "reason"]
+_HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime"]
 _REASON_WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", nargs="?", help="an exercise or EXPERIMENT_NAME; default: all")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+    parser.add_argument(
+        "--figures", default="", metavar="NAME,NAME", help="columns of figures; `fill --explain` lists the names"
+    )
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
 
 
@@ -23,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
+    metrics = _metrics(arguments.figures)
     found = find_runs(logs, arguments.experiment)
     if not found and arguments.experiment:
         raise no_runs(logs, arguments.experiment)
@@ -30,8 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise NoRunsError(f"no runs in {logs}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm).")
     shown = [run for run in found if not states or run.state in states]
     if shown:
-        print(_text_table([_HEADER, *(_row(run) for run in shown)]))
+        answers = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))
+        rows = ([*_row(run), *own] for run, own in zip(shown, answers, strict=True))
+        print(_text_table([[*_HEADER, *map(_title, metrics), "reason"], *rows]))
         print()
+        shown[0].evidence.save()
     counts = Counter(run.state for run in found)
     print(f"{len(found)} runs: {', '.join(f'{counts[state]} {state}' for state in SHOWN_STATES if counts[state])}")
     newest = next((run for run in reversed(shown) if run.state == "completed"), None)
@@ -42,13 +54,32 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _metrics(names: str) -> list[str]:
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in METRICS]:
+        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(METRICS)}")
+    return wanted
+
+
+def _title(metric: str) -> str:
+    return f"{metric} ({METRICS[metric].unit})" if METRICS[metric].unit else metric
+
+
+def _questions(run: Run, metrics: list[str]) -> list[Callable[[], str]]:
+    """What is in the run's logs: one for each cell."""
+    return [*(partial(tables.figure_of, run, METRICS[name]) for name in metrics), partial(_reason, run)]
+
+
 def _row(run: Run) -> list[str]:
-    facts = run.facts
-    runtime = run.runtime_s
-    reason = run.reason if len(run.reason) <= _REASON_WIDTH else run.reason[: _REASON_WIDTH - 3] + "..."
+    """What is in run.json."""
+    facts, runtime = run.facts, run.runtime_s
     gpus = "none" if run.record.get("device") == "cpu" else facts["world_size"]
     cells = ["-" if value is None else str(value) for value in (facts["config"], facts["model"], gpus, facts["nodes"])]
-    return [str(run.folder), *cells, run.state, "-" if runtime is None else _duration(runtime), reason]
+    return [str(run.folder), *cells, run.state, "-" if runtime is None else _duration(runtime)]
+
+
+def _reason(run: Run) -> str:
+    return run.reason if len(run.reason) <= _REASON_WIDTH else run.reason[: _REASON_WIDTH - 3] + "..."
 
 
 def _duration(seconds: float) -> str:
