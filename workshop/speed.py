@@ -74,16 +74,22 @@ def climb(settings: Settings, model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _compiled_for_training(block: torch.nn.Module) -> Any:
-    """The block's forward, compiled; evaluation goes on uncompiled, or each of its shapes would be compiled too.
+    """The block's forward, compiled for the shape it is first trained with.
 
-    Its forward, not the block: hooks around it (FSDP's, which gather its parameters) stay outside. All blocks have the
-    same code and shapes, so it is compiled once.
+    Others run uncompiled, an epoch's last batch with fewer rows and the evaluation's: to compile them takes longer than
+    it saves. Its forward, not the block: hooks around it (FSDP's, which gather its parameters) stay outside. All blocks
+    have the same code and shapes, so this compiles once.
     """
     plain = block.forward
     compiled = torch.compile(plain, dynamic=False)
+    trained_shape = None
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return (compiled if block.training else plain)(*args, **kwargs)
+    def forward(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        nonlocal trained_shape
+        if block.training and trained_shape is None:
+            trained_shape = hidden.shape
+        fits = block.training and hidden.shape == trained_shape
+        return (compiled if fits else plain)(hidden, *args, **kwargs)
 
     return forward
 
@@ -127,7 +133,8 @@ class BloomForCausalLM(modeling_bloom.BloomForCausalLM):
         hidden = self._hidden(input_ids, document_ids).flatten(0, 1)
         targets = functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
         if target_positions is not None:
-            hidden, targets = hidden[target_positions], targets[target_positions]
+            # Not hidden[target_positions], whose backward pass sorts the positions first.
+            hidden, targets = (of_all.index_select(0, target_positions) for of_all in (hidden, targets))
         items = (targets != IGNORE).sum() if num_items_in_batch is None else num_items_in_batch
         return CausalLMOutputWithCrossAttentions(loss=self.lm_head(hidden, targets) / items)
 

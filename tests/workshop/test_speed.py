@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AutoModelForCausalLM
 
 from custom_model.settings import CustomSettings
@@ -56,6 +57,19 @@ def test_loss_and_gradients_are_the_librarys(shape: str, switches: dict[str, str
     torch.testing.assert_close(fast_loss, loss, rtol=0, atol=1e-5)
     torch.testing.assert_close(fast_gradient, gradient, rtol=1e-5, atol=1e-5)
     assert gradient.abs().max() > 0.1, "gradients near zero would be equal whatever happened"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels are made for a GPU")
+@pytest.mark.parametrize("shape", SIZES)
+@pytest.mark.parametrize("compiled", ["false", "true"])
+def test_on_a_gpu_flex_attention_and_the_fused_loss_are_the_librarys_too(shape: str, compiled: str) -> None:
+    model = bloom(shape)
+    fast = climbed(model, **TOP | {"ATTENTION": "flex", "PACKING": "true", "COMPILE": compiled}).cuda()
+    packed = {key: value.cuda() for key, value in batch(pack(EXAMPLES, LENGTH), find_targets=True).items()}
+    loss, gradient = trained(model, batch(EXAMPLES))
+    fast_loss, fast_gradient = trained(fast, packed)
+    torch.testing.assert_close(fast_loss.cpu(), loss, rtol=0, atol=1e-4)
+    torch.testing.assert_close(fast_gradient.cpu(), gradient, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "flex"])
@@ -113,15 +127,21 @@ def test_curve_of_the_top_rung_is_the_textbooks_over_200_steps(one_thread: None)
     assert top == pytest.approx(textbook, rel=1e-3, abs=1e-4)
 
 
-def test_compiled_blocks_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_blocks_compute_the_same_and_compile_one_shape_only(monkeypatch: pytest.MonkeyPatch) -> None:
     # Traced and differentiated as on a GPU, but not translated to C++, which takes half a minute here.
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
+    traced = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
     model = bloom()
     fast = climbed(model, COMPILE="true", PACKING="true", **TOP)
     loss, gradient = trained(model, batch(EXAMPLES))
-    fast_loss, fast_gradient = trained(fast, batch(pack(EXAMPLES, LENGTH), find_targets=True))
+    rows = pack(EXAMPLES, LENGTH)
+    fast_loss, fast_gradient = trained(fast, batch(rows, find_targets=True))
     torch.testing.assert_close(fast_loss, loss, rtol=0, atol=1e-5)
     torch.testing.assert_close(fast_gradient, gradient, rtol=1e-5, atol=1e-5)
+    fast(**batch(rows[::-1], find_targets=True))  # other documents, another mask
+    fast(**batch(rows[:-1], find_targets=True))
+    fast.eval()(**batch(EXAMPLES, find_targets=True))
+    assert traced.frame_count == 1
 
 
 def test_generation_and_saved_model_are_the_librarys(tmp_path) -> None:

@@ -105,6 +105,18 @@ def test_a_run_started_by_hand_counts_if_its_settings_are_the_same(
     assert len(records(logs)) == (1 if skipped else 2)
 
 
+@pytest.mark.parametrize(("train_size", "skipped"), [(99, True), (500, False)], ids=["the_rungs", "the_exercises"])
+def test_settings_of_a_rung_come_before_the_exercises(
+    tmp_path: Path, make_run, logs: Path, train_size: int, skipped: bool
+) -> None:
+    exercise = make_exercise(tmp_path, "RUNG=1_fewer run.slurm\n")
+    (tmp_path / "speed-ladder" / "rungs").mkdir(parents=True)
+    (tmp_path / "speed-ladder/rungs/1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
+    make_run("r1", {"exercise": "ex", "settings": {"rung": "1_fewer", "train_size": train_size}})
+    submit(exercise, logs)
+    assert len(records(logs)) == (1 if skipped else 2)
+
+
 def test_an_edit_of_env_vars_makes_a_new_run(tmp_path: Path, make_run, logs: Path) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\n")
     make_run("r1", {"exercise": "ex", "submission": "run.slurm", "settings": {"train_size": 500}})
