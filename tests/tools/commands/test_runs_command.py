@@ -1,6 +1,9 @@
 import re
 
 from tools.__main__ import main
+from tools.metrics import METRICS
+from tools.runs import find_runs
+from tools.tables import figure_of
 
 
 def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, logs, capsys):
@@ -60,3 +63,12 @@ def test_misspelt_figure_is_an_error_that_lists_the_figures(make_run, logs, caps
     assert main(["runs", "--figures", "peak_cpu,peak_tpu", "--logs", str(logs)]) == 2
     error = capsys.readouterr().err
     assert "--figures peak_tpu: unknown; known are train_loss" in error
+
+
+def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run, logs):
+    make_run("r1", summary={"train/samples_per_second": 2.0, "train/real_tokens_per_second": 100.0})
+    (run,) = find_runs(logs)
+    written = {name: figure_of(run, metric) for name, metric in METRICS.items()}
+    comparing = {name for name, text in written.items() if text == "compares runs"}
+    assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings"} <= comparing
+    assert written["real_tokens_per_second"] == "100"
