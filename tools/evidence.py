@@ -1,28 +1,22 @@
 """Figures of log files, each file parsed once: many in one go, and none again that has not changed since.
 
 A table needs a few figures of a log (peak, mean, ...), not its samples, so only figures are kept: in memory, and after
-the command in a hidden file in the logs folder. There they are valid for a file of the same size and modification time,
-read by the same code; anything else is parsed again, so deleting the file costs time and nothing else.
+the command in a hidden file in the logs folder (tools/figures_file.py). There they are valid for a log of the same
+size and modification time; any other is parsed again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
-import secrets
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tools import failure, nccl_log, nvidia_smi, psrecord, trainer_log
+from tools import failure, figures_file, nccl_log, nvidia_smi, psrecord, trainer_log
 from tools.errors import LogError, read_or_error
+from tools.figures_file import Known
 
-FILE_NAME = ".figures.json"
 # Enough logs to make a call of the reader worth it, few enough to be a few megabytes.
 _LOGS_AT_ONCE = 64
 _REFERENCE = Path(__file__).resolve().parents[1] / "logs" / "reference"
@@ -33,11 +27,11 @@ class Kind:
     """A kind of log. Attributes: figures: the dataclass of its figures; read: from paths to figures or errors."""
 
     figures: type
-    read: Callable[[list[Path]], list[Any]]
+    read: Callable[[list[str]], list[Any]]
 
 
-def _one_by_one(read: Callable[[Path], Any]) -> Callable[[list[Path]], list[Any]]:
-    return lambda paths: [read_or_error(read, path) for path in paths]
+def _one_by_one(read: Callable[[Path], Any]) -> Callable[[list[str]], list[Any]]:
+    return lambda paths: [read_or_error(read, Path(path)) for path in paths]
 
 
 KINDS = {
@@ -47,8 +41,6 @@ KINDS = {
     "fabric": Kind(nccl_log.FabricFigures, _one_by_one(nccl_log.figures)),
     "cause": Kind(failure.Cause, _one_by_one(failure.cause)),
 }
-# Folder -> file -> [size, modification time (ns), {kind: what was found}], as in the JSON file.
-Known = dict[str, dict[str, list]]
 Wanted = tuple[str, str, str]  # kind, folder and name of a file
 
 
@@ -69,7 +61,9 @@ class Evidence:
         self._root = root
         # What the names of the run folders begin with; Path("logs") / "x" is logs/x, but Path(".") / "x" is x.
         self._prefix = str(root / "x")[:-1] if root else ""
-        self._known: Known = self._load() if root else {}
+        self._known: Known = (
+            {self._prefix + name: files for name, files in figures_file.read(root).items()} if root else {}
+        )
         self._checked: Known = {}  # those whose file is still the same
         self._new: Known = {}  # those not written down yet
         self._pending: dict[Wanted, None] | None = None
@@ -98,18 +92,13 @@ class Evidence:
         answers: list[list[Any]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
         while waiting:
-            self._pending, asked = {}, waiting
-            waiting = []
-            for position in asked:
-                own = answers[position]
-                try:
-                    for question in questions[position][len(own) :]:
-                        own.append(question())  # noqa: PERF401: the answers so far are kept
-                except PendingError:
-                    waiting.append(position)
-            wanted, self._pending = list(self._pending), None
-            if wanted:
-                self._parse(wanted)
+            self._pending = {}
+            try:
+                waiting = [i for i in waiting if not _answered(questions[i], answers[i])]
+                wanted = list(self._pending)
+            finally:
+                self._pending = None
+            self._parse(wanted)
         return answers
 
     def _entry(self, folder: str, name: str) -> list:
@@ -118,7 +107,7 @@ class Evidence:
         if name in checked:
             return checked[name]
         # Before reading: what is written in between changes the file's state, and so is not missed the next time.
-        now = os.stat(f"{folder}/{name}")  # noqa: PTH116: a Path costs as much as the call, and there are 50,000
+        now = os.stat(f"{folder}/{name}")  # noqa: PTH116  (making a Path costs more than the call)
         files = self._known.setdefault(folder, {})
         entry = files.get(name)
         if entry is None or entry[0] != now.st_size or entry[1] != now.st_mtime_ns:
@@ -131,7 +120,7 @@ class Evidence:
             files = [(folder, name) for wanted_kind, folder, name in wanted if wanted_kind == kind]
             for start in range(0, len(files), _LOGS_AT_ONCE):
                 batch = files[start : start + _LOGS_AT_ONCE]
-                found = reader.read([Path(folder, name) for folder, name in batch])
+                found = reader.read([f"{folder}/{name}" for folder, name in batch])
                 for (folder, name), figures in zip(batch, found, strict=True):
                     self._entry(folder, name)[2][kind] = _to_json(figures)
                     self._new.setdefault(folder, {})[name] = self._entry(folder, name)
@@ -148,34 +137,23 @@ class Evidence:
                 known.setdefault(folder, {}).update(files)
 
     def save(self) -> None:
-        """Write the known figures down, if there are new ones; a folder that cannot be written to is left as it is.
-
-        The file is replaced as a whole, so of two commands at once the later one's counts and none is damaged.
-        The committed reference logs stay as they were committed.
-        """
+        """Write the known figures down, if there are new ones; the committed reference logs stay as they are."""
         if not (self._new and self._root) or self._root.resolve().is_relative_to(_REFERENCE):
             return
         names = [name for name in map(str, self._folders) if name in self._known and name.startswith(self._prefix)]
-        if not names:
-            return
-        content = json.dumps({name.removeprefix(self._prefix): self._known[name] for name in names}).encode()
-        temporary = self._root / f"{FILE_NAME}.{secrets.token_hex(4)}"
-        with contextlib.suppress(OSError):
-            temporary.write_bytes(b"%s %08x\n%s" % (_code_version(), zlib.crc32(content), content))
-            temporary.replace(self._root / FILE_NAME)
+        if names:
+            figures_file.write(self._root, {name.removeprefix(self._prefix): self._known[name] for name in names})
             self._new = {}
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
-    def _load(self) -> Known:
-        """What `save` wrote; {} if there is no such file, it is damaged, or other code wrote it."""
-        try:
-            head, _, content = (self._root / FILE_NAME).read_bytes().partition(b"\n")
-        except OSError:
-            return {}
-        if head != b"%s %08x" % (_code_version(), zlib.crc32(content)):
-            return {}
-        return {self._prefix + name: files for name, files in json.loads(content).items()}
+
+def _answered(questions: list[Callable[[], Any]], answers: list[Any]) -> bool:
+    """Go on answering; whether all are answered now."""
+    try:
+        for question in questions[len(answers) :]:
+            answers.append(question())
+    except PendingError:
+        return False
+    return True
 
 
 def _to_json(found: Any) -> list:
@@ -188,12 +166,3 @@ def _from_json(kind: str, folder: str, name: str, entry: list) -> Any:
     if entry[0] == "damaged":
         raise LogError(Path(folder, name), *entry[1:])
     return None if entry[1] is None else KINDS[kind].figures(**entry[1])
-
-
-@cache
-def _code_version() -> bytes:
-    """A digest of the code that reads logs: a change of it makes all known figures unknown."""
-    code = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        code.update(path.read_bytes())
-    return code.hexdigest().encode()

@@ -192,12 +192,19 @@ def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]
     return value
 
 
+def _condition(where: Where, key: str) -> Any:
+    """What a cell asks for. One run's figures have no cell, and none that compares runs."""
+    if key not in where:
+        raise UnavailableError("compares runs")
+    return where[key]
+
+
 def _gain(reference: Callable[[str], str]) -> Callable[[Select, Where], float]:
     """Real tokens per second of the cell's rung over those of the rung that `reference` gives."""
 
     def value(select: Select, where: Where) -> float:
         here = _REAL_TOKENS.value(select, where)
-        there = _REAL_TOKENS.value(select, where | {"rung": reference(where["rung"])})
+        there = _REAL_TOKENS.value(select, where | {"rung": reference(_condition(where, "rung"))})
         if not there:
             raise UnavailableError("no gain defined from 0")
         return here / there
@@ -208,11 +215,11 @@ def _gain(reference: Callable[[str], str]) -> Callable[[Select, Where], float]:
 def _share_of_one_gpu(select: Select, where: Where) -> float:
     """Samples per second of this many GPUs over as many times those of one GPU alone, without any method."""
     here = _SAMPLES_PER_SECOND.value(select, where)
-    same = {key: where[key] for key in ("model", "rung")}
+    same = {key: _condition(where, key) for key in ("model", "rung")}
     alone = _SAMPLES_PER_SECOND.value(select, same | {"exercise": "speed-ladder", "world_size": 1})
     if not alone:
         raise UnavailableError("no share defined of 0")
-    return here / (alone * where["world_size"]) * 100
+    return here / (alone * _condition(where, "world_size")) * 100
 
 
 def _mfu(head_only_where_needed: bool) -> Callable[[Run], float]:

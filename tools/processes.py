@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ def in_processes(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 def _remember(function: Callable[[int], Any]) -> None:
     global _function
     _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process ends the others
 
 
 def _call(position: int) -> Any:

@@ -9,6 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 # Fewer are done before a bar could appear, and importing tqdm alone takes a tenth of a second.
 _FEW = 200
+_DELAY_S = 1.0
 
 
 def progress(items: Iterable[T], what: str, total: int) -> Iterable[T]:
@@ -20,4 +21,4 @@ def _with_bar(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     from tqdm import tqdm
 
     every_s = 0.2 if sys.stderr.isatty() else 30
-    yield from tqdm(items, what, total, unit="run", delay=1, mininterval=every_s, dynamic_ncols=True)
+    yield from tqdm(items, what, total, unit="run", delay=_DELAY_S, mininterval=every_s)

@@ -24,9 +24,11 @@ _COLUMNS = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 @dataclass(frozen=True)
 class CpuFigures:
-    """What the tables need of one log. Attributes: peak_mib, mean_mib: largest and mean Real (MiB); None without samples.
+    """What the tables need of one log.
 
-    Real is RSS or PSS; psrecord's MB are 2^20 bytes.
+    Attributes:
+        peak_mib, mean_mib: largest and mean Real, which is RSS or PSS (MiB: psrecord's MB are 2^20 bytes); None
+            without samples.
     """
 
     peak_mib: float | None
@@ -45,24 +47,26 @@ def _figures(real_mib: np.ndarray) -> CpuFigures:
     return CpuFigures(float(real_mib.max()), float(real_mib.mean())) if real_mib.size else CpuFigures(None, None)
 
 
-def figures(paths: list[Path]) -> list[CpuFigures | LogError]:
+def figures(paths: list[str]) -> list[CpuFigures | LogError]:
     """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
     regular, joined = [], batch.Batch()
     for path in paths:
-        lines = _without_header(path.read_bytes())
+        lines = _without_header(batch.read_file(path))
         if lines and len(lines) % _LINE_BYTES == 0:
             regular.append(path)
             joined.add(lines)
     found = dict(zip(regular, joined.columns(_real_column), strict=True))
-    return [_figures(columns[0]) if (columns := found.get(path)) else read_or_error(_alone, path) for path in paths]
+    return [
+        _figures(columns[0]) if (columns := found.get(path)) else read_or_error(_alone, Path(path)) for path in paths
+    ]
 
 
 def _alone(path: Path) -> CpuFigures:
     return _figures(read(path).real_mib)
 
 
-def _without_header(data: bytes) -> bytes:
-    return data[data.find(b"\n") + 1 :] if data.startswith(b"#") else data
+def _without_header(data: bytes) -> memoryview:
+    return memoryview(data)[data.find(b"\n") + 1 if data.startswith(b"#") else 0 :]
 
 
 def _real_column(lines: bytearray) -> list[np.ndarray] | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
+from tools.batch import read_file
 from tools.errors import InputError, LogError
 from tools.evidence import Evidence, Known
 from tools.processes import in_processes
@@ -26,7 +27,7 @@ STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "f
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
 _SEARCH_DEPTH = 3
-_RUNS_AT_ONCE = 512
+_RUNS_AT_ONCE = 256
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "exercise": str,
     "experiment": str,
@@ -67,7 +68,7 @@ class Run:
 
     @cached_property
     def _names(self) -> list[str]:
-        return sorted(os.listdir(self.folder))
+        return sorted(os.listdir(self.folder))  # noqa: PTH208  (names are all that is wanted)
 
     def _figures(self, kind: str, prefix: str, suffix: str) -> list[Any]:
         """The figures of the logs with names such as gpu_memory.csv, or gpu_memory-HOST.csv of several nodes."""
@@ -189,7 +190,7 @@ def _time(text: str | None) -> datetime | None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_file(path))
     except json.JSONDecodeError as error:
         raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
     except UnicodeDecodeError as error:

@@ -74,14 +74,14 @@ def many_columns(
     return found
 
 
-def _body(log: bytes, header: bytes) -> bytes:
+def _body(log: bytes, header: bytes) -> memoryview:
     """The log without units, header lines and a last line that was cut off before its last field."""
-    body = without_cut_field(log)[len(header) :]
-    last = body.rfind(b"\n", 0, -1) + 1
-    if body.count(b",", last) != header.count(b","):
-        body = body[:last]
+    plain = without_cut_field(log).translate(_UNITS_TO_SPACES)
     # The header comes again where the logger was restarted.
-    return body.replace(b"\n" + header, b"\n").translate(_UNITS_TO_SPACES)
+    plain = plain.replace(b"\n" + header.translate(_UNITS_TO_SPACES), b"\n")
+    last = plain.rfind(b"\n", 0, -1) + 1
+    complete = plain.count(b",", last) == header.count(b",")
+    return memoryview(plain)[len(header) : None if complete else last]
 
 
 def first_line(data: bytes) -> str:

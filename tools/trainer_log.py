@@ -61,8 +61,7 @@ def read(path: Path) -> list[Training]:
     text = path.read_bytes().decode("utf-8", "replace")
     trainings: list[Training] = []
     seen: set[tuple] = set()
-    for match in _DICT.finditer(text):
-        event = _numbers(path, text, match)
+    for event in _events(path, text):
         epoch = event.get("epoch", 0.0)
         key = _identity(event)
         # What another rank printed again. Runtimes differ between ranks, so they are not part of the key.
@@ -93,12 +92,18 @@ def _identity(event: Event) -> tuple:
     return tuple(sorted(item for item in event.items() if not item[0].endswith(("_runtime", "_per_second"))))
 
 
-def _numbers(path: Path, text: str, match: re.Match) -> Event:
+def _events(path: Path, text: str) -> list[Event]:
+    found = list(_DICT.finditer(text))
     try:
-        # A dict of numbers and short names is nearly JSON, and this is ten times as fast as what follows.
-        return {name: float(value) for name, value in json.loads(match[0].replace("'", '"')).items()}
+        # Dicts of numbers and short names are nearly JSON, whose parser takes a fraction of the time of _numbers.
+        events = json.loads("[" + ",".join(match[0] for match in found).replace("'", '"') + "]")
+        return [{name: float(value) for name, value in event.items()} for event in events]
     except (ValueError, TypeError):
-        event = {}
+        return [_numbers(path, text, match) for match in found]
+
+
+def _numbers(path: Path, text: str, match: re.Match) -> Event:
+    event = {}
     for name, quoted, bare in _PAIR.findall(match[0]):
         value = quoted or bare.strip()
         try:

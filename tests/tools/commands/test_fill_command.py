@@ -1,3 +1,6 @@
+import csv
+import io
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +52,18 @@ def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
     _, printed, _ = fill("--plain")
     assert "next:" not in printed and "Notes" not in printed
     assert printed.splitlines()[-1].startswith("From `")
+
+
+def test_csv_and_json_hold_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
+    folder = make_run("r1", **{"gpu_memory.csv": None})
+    code, printed, _ = fill("--format", "csv")
+    figure, missing = csv.DictReader(io.StringIO(printed))
+    assert code == 0
+    assert (figure["table"], figure["row"], figure["value"], figure["unit"]) == ("1", "F1 (%)", "55.125", "%")
+    assert (missing["row"], missing["value"], missing["text"]) == ("Peak GPU Memory Usage (MiB)", "", "no GPU log")
+    exported = json.loads(fill("--format", "json")[1])
+    assert [cell["value"] for cell in exported["cells"]] == [55.125, None]
+    assert exported["runs"] == [str(folder)]
 
 
 def test_only_selects_tables(fill, make_run):

@@ -1,4 +1,9 @@
+import re
+
 from tools.__main__ import main
+from tools.metrics import METRICS
+from tools.runs import find_runs
+from tools.tables import figure_of
 
 
 def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, logs, capsys):
@@ -33,3 +38,37 @@ def test_misspelt_state_is_an_error_that_lists_the_states(make_run, logs, capsys
 def test_no_runs_says_how_to_start_one(logs, capsys):
     assert main(["runs", "baseline", "--logs", str(logs)]) == 3
     assert "sbatch baseline/" in capsys.readouterr().err
+
+
+def test_figures_are_columns_with_their_units_and_a_failed_run_has_none(make_run, logs, capsys):
+    make_run("r1", **{"gpu_memory.csv": None})
+    make_run("r2", {"state": "oom", "reason": "CUDA out of memory", "start_time": "2026-11-21T10:00:00+00:00"})
+    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00"}, **{"cpu_memory.txt": "no log\n"})
+    assert main(["runs", "--figures", "peak_gpu, peak_cpu", "--logs", str(logs)]) == 0
+    rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:4]]
+    assert rows[0][-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
+    assert rows[1][-2:] == ["no GPU log", "8,000"]
+    assert rows[2][-3:] == ["OOM", "OOM", "CUDA out of memory"]
+    assert rows[3][-2:] == ["21,658", "unreadable log"]
+
+
+def test_figure_that_compares_runs_is_none_of_a_single_run(make_run, logs, capsys):
+    make_run("r1")
+    assert main(["runs", "--figures", "memory_savings", "--logs", str(logs)]) == 0
+    assert "compares runs" in capsys.readouterr().out
+
+
+def test_misspelt_figure_is_an_error_that_lists_the_figures(make_run, logs, capsys):
+    make_run("r1")
+    assert main(["runs", "--figures", "peak_cpu,peak_tpu", "--logs", str(logs)]) == 2
+    error = capsys.readouterr().err
+    assert "--figures peak_tpu: unknown; known are train_loss" in error
+
+
+def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run, logs):
+    make_run("r1", summary={"train/samples_per_second": 2.0, "train/real_tokens_per_second": 100.0})
+    (run,) = find_runs(logs)
+    written = {name: figure_of(run, metric) for name, metric in METRICS.items()}
+    comparing = {name for name, text in written.items() if text == "compares runs"}
+    assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings"} <= comparing
+    assert written["real_tokens_per_second"] == "100"
