@@ -41,10 +41,9 @@ def steps(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.timeout(300)
 def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:
     runner = submit(environment)
-    end_s = time.monotonic() + 150
+    end_s = time.monotonic() + 300  # the first run may have to compile DeepSpeed's optimizer
     while len(states(environment)) < 2:  # the first has completed
         assert time.monotonic() < end_s
         time.sleep(0.2)
@@ -52,7 +51,7 @@ def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environme
     assert runner.wait(timeout=60) == 130
     assert states(environment) == ["completed", "cancelled"]
     runner = submit(environment)
-    assert runner.wait(timeout=150) == 0
+    assert runner.wait(timeout=240) == 0
     assert "skipped: completed" in runner.stdout.read()
     assert states(environment) == ["completed", "cancelled", "completed"]
 
@@ -85,7 +84,6 @@ def train(environment: dict[str, str], experiment: str, gpus: int) -> Path:
     return min(folder.iterdir())
 
 
-@pytest.mark.timeout(200)
 def test_B3_two_ranks_report_twice_the_tokens_of_one(environment: dict[str, str]) -> None:
     one, two = train(environment, "benchmark", gpus=1), train(environment, "two", gpus=2)
     assert {row["tokens"] for row in steps(one)} == {str(4 * 2 * 64)}  # 4 rows, 2 micro-batches
