@@ -31,6 +31,10 @@ class LogError(InputError):
         self.path, self.line, self.found, self.expected = path, line, found, expected
 
 
+class UnavailableError(Exception):
+    """There is no figure; the text (OOM, not measured, no GPU log, ...) is what the cell shows."""
+
+
 def read_or_error(read: Callable[[Path], T], path: Path) -> T | LogError:
     """What `read` gives, or the error it raises: where one damaged log must not hide the others."""
     try:

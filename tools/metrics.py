@@ -9,17 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tools.errors import LogError
+from tools.errors import LogError, UnavailableError
 from tools.ladder import TEXTBOOK, below
-from tools.mfu import UnknownError, utilisation
+from tools.mfu import utilisation
 from tools.runs import Run
 
 Where = dict[str, Any]
 Select = Callable[[Where], Run]
-
-
-class UnavailableError(Exception):
-    """There is no figure; the text (OOM, not measured, no GPU log, ...) is what the cell shows."""
 
 
 @dataclass(frozen=True)
@@ -220,16 +216,6 @@ def _share_of_one_gpu(select: Select, where: Where) -> float:
     if not alone:
         raise UnavailableError("no share defined of 0")
     return here / (alone * _condition(where, "world_size")) * 100
-
-
-def _mfu(head_only_where_needed: bool) -> Callable[[Run], float]:
-    def read(run: Run) -> float:
-        try:
-            return utilisation(run, head_only_where_needed) * 100
-        except UnknownError as missing:
-            raise UnavailableError(str(missing)) from None
-
-    return read
 
 
 def _examples_per_step(run: Run) -> float | None:
@@ -491,14 +477,14 @@ METRICS: dict[str, Metric] = {
         1,
         "model FLOPs utilisation: (6 x parameters + 12 x layers x hidden size x row length) x tokens/s with padding "
         "over the GPUs' data sheet peak (run.json, summary.json, tools/gpu_peaks.py)",
-        _mfu(False),
+        lambda run: utilisation(run, head_only_where_needed=False) * 100,
         "no step times",
     ),
     "mfu_done": _of_run(
         "%",
         1,
         "the same, the head's operations counted only where logits were computed",
-        _mfu(True),
+        lambda run: utilisation(run, head_only_where_needed=True) * 100,
         "no step times",
     ),
     "examples_per_step": _of_run(

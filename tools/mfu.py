@@ -7,12 +7,9 @@ head; causal attention counts in full although half of it is masked; recomputed 
 
 from __future__ import annotations
 
+from tools.errors import UnavailableError
 from tools.gpu_peaks import PEAK_TFLOPS
 from tools.runs import Run
-
-
-class UnknownError(Exception):
-    """There is no figure; the text says what is missing."""
 
 
 def flops_per_token(parameters: int, layers: int, hidden_size: int, row_length: float) -> float:
@@ -27,20 +24,20 @@ def utilisation(run: Run, head_only_where_needed: bool) -> float:
     what the GPU really did. Without, the head counts everywhere: what the usual way would have had to do in this time.
 
     Raises:
-        UnknownError: something it depends on is not recorded.
+        UnavailableError: something it depends on is not recorded.
     """
     names = set(run.record.get("gpu_names") or [])
     if not names:
-        raise UnknownError("no GPU")
+        raise UnavailableError("no GPU")
     precision = run.record.get("precision")
     peaks = {PEAK_TFLOPS.get(name, {}).get(precision) for name in names}
     if None in peaks:
-        raise UnknownError(f"no peak of {', '.join(sorted(names))} in {precision}")
+        raise UnavailableError(f"no peak of {', '.join(sorted(names))} in {precision}")
     model, summary, settings = run.record.get("model") or {}, run.summary or {}, run.record.get("settings") or {}
     rates = [summary.get(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")]
     shape = [model.get(key) for key in ("parameters", "embedding_parameters", "layers", "hidden_size")]
     if None in (*rates, *shape):
-        raise UnknownError("no shapes" if None in shape else "no step times")
+        raise UnavailableError("no shapes" if None in shape else "no step times")
     tokens, samples, logit_positions = rates
     parameters, head, layers, hidden_size = shape
     row_length = settings["max_length"] if settings.get("packing") else tokens / samples

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os.path import commonpath
 from pathlib import Path
 from statistics import median, stdev
 
 from tools import markdown
-from tools.errors import InputError, LogError
+from tools.errors import InputError, LogError, UnavailableError
 from tools.markdown import Table
-from tools.metrics import METRICS, Metric, Select, UnavailableError, Where
+from tools.metrics import METRICS, Metric, Select, Where
 from tools.registry import TABLES, TableDefaults, meaning, run_conditions
 from tools.runs import Run
 
@@ -69,6 +70,11 @@ def defaults_of(table: Table) -> TableDefaults:
         known = ", ".join(TABLES)
         raise InputError(f"{table.path}:{table.header_line}: Table {table.number} is unknown; known: {known}")
     return TABLES[table.number]
+
+
+def exercises_of(tables: Iterable[Table]) -> list[str]:
+    """The exercises whose runs fill the tables, each once."""
+    return list(dict.fromkeys(name for table in tables for name in defaults_of(table).exercises))
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,7 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
     elif cell.std and values:
         value = stdev(values)
     elif values:
-        value = median(values) if len(values) > 1 else values[0]
+        value = median(values)
     return Cell(text if value is None else written(cell.metric, value, cell.unit_named), value, cell.metric)
 
 

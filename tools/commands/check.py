@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     known = table_definitions()
     pairs = [(copy, _definition(copy, known)) for copy in copies]
     runs = find_runs(logs)
-    exercises = list(dict.fromkeys(name for _, table in pairs for name in tables.defaults_of(table).exercises))
+    exercises = tables.exercises_of(table for _, table in pairs)
     if not any(run.record.get("exercise") in exercises for run in runs):
         raise no_runs(logs, exercises[0])
     different, count = [], 0

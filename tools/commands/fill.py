@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs = arguments.logs or default_logs()
     wanted = _wanted(readme, arguments.only)
     runs = [_single_run(arguments.run)] if arguments.run else find_runs(logs)
-    exercises = list(dict.fromkeys(name for table in wanted for name in tables.defaults_of(table).exercises))
+    exercises = tables.exercises_of(wanted)
     if not any(run.record.get("exercise") in exercises for run in runs):
         if arguments.run:
             found, about = runs[0].record["exercise"], ", ".join(exercises)
