@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.errors import InputError
-from tools.metrics import METRICS, UnavailableError
+from tools import drawing
+from tools.errors import InputError, UnavailableError
+from tools.metrics import METRICS
 from tools.runs import Run
 
 _PRECISIONS = ("fp32", "fp16", "bf16")
@@ -33,10 +34,10 @@ def _grouped(runs: list[Run], metric: str, key: Callable[[dict[str, Any]], Any])
     return groups
 
 
-def _spread(values: list[float]) -> tuple[float, list[list[float]]]:
+def _spread(values: list[float]) -> tuple[float, float, float]:
     """Median, and what an error bar wants to know: the distances down to the least and up to the largest."""
     middle = median(values)
-    return middle, [[middle - min(values)], [max(values) - middle]]
+    return middle, middle - min(values), max(values) - middle
 
 
 def _cells(runs: list[Run]) -> tuple[list[Run], list[str]]:
@@ -59,25 +60,18 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     Raises:
         InputError: no run has completed in the precision asked for.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")  # a login node has no display
-    from matplotlib import pyplot
-
     done, notes = _cells(runs)
     if not done:
         raise InputError(f"none of the {len(runs)} runs has completed in its precision; the first: {notes[0]}")
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
-    figure.suptitle(title)
     memory, label = "peak_allocated", "peak allocated GPU memory (MiB)"
     if not _grouped(done, memory, str):  # no GPU
         memory, label = "peak_cpu", "peak CPU memory (MiB)"
-    _bars(axes[0, 0], done, "median_tokens_per_second", "tokens/s")
-    _bars(axes[0, 1], done, memory, label)
-    _curves(axes[1, 0], done, "batch_size", "max_length", "rows per GPU")
-    _curves(axes[1, 1], done, "max_length", "batch_size", "tokens per row")
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
+    with drawing.figure(output, 2, 2, (11, 8)) as (figure, axes):
+        figure.suptitle(title)
+        _bars(axes[0, 0], done, "median_tokens_per_second", "tokens/s")
+        _bars(axes[0, 1], done, memory, label)
+        _curves(axes[1, 0], done, "batch_size", "max_length", "rows per GPU")
+        _curves(axes[1, 1], done, "max_length", "batch_size", "tokens per row")
     return notes
 
 
@@ -91,7 +85,8 @@ def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
     for shift, precision in enumerate(_PRECISIONS):
         for place, config in enumerate(configs):
             if values := groups.get((config, precision)):
-                middle, error = _spread(values)
+                middle, down, up = _spread(values)
+                error = [[down], [up]]
                 x = place + (shift - 1) * 0.27
                 axes.bar(x, middle, 0.25, color=f"C{shift}", label="_" if place else precision, yerr=error, capsize=3)
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
@@ -111,14 +106,9 @@ def _curves(axes: Any, runs: list[Run], along: str, other: str, label: str) -> N
         lines[tuple(line)].append((size, values))
     for (model, config, precision, gpus, fixed), points in lines.items():
         if len(points) > 1:
-            medians = [median(values) for _, values in points]
-            down = [median(values) - min(values) for _, values in points]
-            up = [max(values) - median(values) for _, values in points]
+            spreads = [_spread(values) for _, values in points]
             name = f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
-            axes.errorbar([size for size, _ in points], medians, yerr=[down, up], marker="o", capsize=3, label=name)
-    axes.set(xlabel=label, ylabel="step time (ms)")
-    axes.grid(alpha=0.3)
-    if axes.has_data():
-        axes.legend(fontsize="small")
-    else:
-        axes.text(0.5, 0.5, "runs of one size only", ha="center", transform=axes.transAxes)
+            sizes, middles = [size for size, _ in points], [middle for middle, _, _ in spreads]
+            error = [[down for _, down, _ in spreads], [up for _, _, up in spreads]]
+            axes.errorbar(sizes, middles, yerr=error, marker="o", capsize=3, label=name)
+    drawing.label(axes, label, "step time (ms)", "runs of one size only")

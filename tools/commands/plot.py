@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tools import grid_plot, nvidia_smi, tables
+from tools import drawing, grid_plot, nvidia_smi, tables
 from tools.errors import InputError
 from tools.repository import exercise_folder, no_runs
 from tools.runs import Run, default_logs, find_runs
@@ -59,38 +59,23 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     Raises:
         InputError: no run has steps or GPU samples.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")  # a login node has no display
-    from matplotlib import pyplot
-
-    figure, (loss_axes, memory_axes) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    figure.suptitle(title)
     without = []
-    for run in runs:
-        label = f"{run.record.get('config') or run.folder.parent.name} {run.folder.name}"
-        gpu_logs = [nvidia_smi.read(path, with_time=True) for path in sorted(run.folder.glob("gpu_memory*.csv"))]
-        steps = run.steps
-        if steps is not None and steps.step.size:
-            loss_axes.plot(steps.step, steps.loss, label=label)
-        if gpu_logs:
-            _draw_memory(memory_axes, gpu_logs, label)
-        if (steps is None or not steps.step.size) and not any(log.memory_used_mib.size for log in gpu_logs):
-            without.append(f"{run.folder}: no steps.csv and no GPU log ({run.state})")
-    if len(without) == len(runs):
-        raise InputError(f"none of the {len(runs)} runs has steps.csv or a GPU log")
-    for axes, x_label, y_label in (
-        (loss_axes, "step", "training loss"),
-        (memory_axes, "time since the log's start (s)", "GPU memory in use (MiB)"),
-    ):
-        axes.set(xlabel=x_label, ylabel=y_label)
-        axes.grid(alpha=0.3)
-        if axes.has_data():
-            axes.legend(fontsize="small")
-        else:
-            axes.text(0.5, 0.5, "no log", ha="center", transform=axes.transAxes)
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
+    with drawing.figure(output, 1, 2, (11, 4)) as (figure, (loss_axes, memory_axes)):
+        figure.suptitle(title)
+        for run in runs:
+            label = f"{run.record.get('config') or run.folder.parent.name} {run.folder.name}"
+            gpu_logs = [nvidia_smi.read(path, with_time=True) for path in sorted(run.folder.glob("gpu_memory*.csv"))]
+            steps = run.steps
+            if steps is not None and steps.step.size:
+                loss_axes.plot(steps.step, steps.loss, label=label)
+            if gpu_logs:
+                _draw_memory(memory_axes, gpu_logs, label)
+            if (steps is None or not steps.step.size) and not any(log.memory_used_mib.size for log in gpu_logs):
+                without.append(f"{run.folder}: no steps.csv and no GPU log ({run.state})")
+        if len(without) == len(runs):
+            raise InputError(f"none of the {len(runs)} runs has steps.csv or a GPU log")
+        drawing.label(loss_axes, "step", "training loss", "no log")
+        drawing.label(memory_axes, "time since the log's start (s)", "GPU memory in use (MiB)", "no log")
     return without
 
 
@@ -108,19 +93,12 @@ def draw_table(readme: Path, number: str, column: str, runs: list[Run], output: 
     cells = [row[place] for row in tables.fill(table, runs).cells]
     if not any(cell and cell.value is not None for cell in cells):
         raise InputError(f"Table {number}: not one figure in the column {column!r}")
-    import matplotlib
-
-    matplotlib.use("Agg")  # a login node has no display
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(cells) + 1), layout="constrained")
-    bars = axes.barh([row[0] for row in table.rows], [cell.value or 0 for cell in cells])
-    axes.bar_label(bars, [cell.text for cell in cells], padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.set_xlabel(column)
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
+    with drawing.figure(output, 1, 1, (9, 0.4 * len(cells) + 1)) as (_, axes):
+        bars = axes.barh([row[0] for row in table.rows], [cell.value or 0 for cell in cells])
+        axes.bar_label(bars, [cell.text for cell in cells], padding=3)
+        axes.invert_yaxis()
+        axes.margins(x=0.15)
+        axes.set_xlabel(column)
     return f"Table {number}: {column}"
 
 
