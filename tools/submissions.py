@@ -11,10 +11,10 @@ written with its exercise, as in fsdp/multi_gpu.slurm.
 import ast
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -152,22 +152,28 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
     found = []
+    known_of = cache(known_settings)  # parses source files: once per exercise, not per line
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
             raise LogError(path, number, line, f"a shell line ({error})") from error
         if words:
-            found.append(_submission(path, number, words, shell, extra_options))
+            found.append(_submission(path, number, words, known_of, shell, extra_options))
     return found
 
 
 def _submission(
-    path: Path, line: int, words: list[str], shell: Mapping[str, str], extra_options: Sequence[str]
+    path: Path,
+    line: int,
+    words: list[str],
+    known_of: Callable[[Path], Known],
+    shell: Mapping[str, str],
+    extra_options: Sequence[str],
 ) -> Submission:
     launcher = next((word for word in words if word.endswith(".slurm")), "")
     folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
-    known = known_settings(folder)
+    known = known_of(folder)
     settings, options = {}, []
     rest = list(words)
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
