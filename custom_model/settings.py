@@ -40,8 +40,9 @@ class CustomSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.switches:
-            found = " ".join(f"{name}={value}" for name, value in self.switches.items())
-            raise WorkshopError(f"{found}: written for BLOOM, not for this chapter's model; expected to be left out")
+            raise WorkshopError(
+                f"{self.switches}: written for BLOOM, not for this chapter's model; expected to be left out"
+            )
         if self.hidden_size % self.num_heads:
             raise WorkshopError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"

@@ -151,6 +151,11 @@ def _opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
 
 
+def next_targets(labels: torch.Tensor) -> torch.Tensor:
+    """What each position is to foretell, flat: the label of the next one of its row; IGNORE at the row's end."""
+    return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
+
+
 @dataclass(frozen=True)
 class PaddingCollator:
     """Makes a batch of equally long rows: `pad_to` tokens, or as many as the longest row if `pad_to` is None.
@@ -174,8 +179,7 @@ class PaddingCollator:
         fill = {"input_ids": self.pad_token_id, "attention_mask": 0, "labels": IGNORE, "document_ids": 0}
         batch = {key: torch.tensor([self._pad(row[key], length, fill[key]) for row in rows]) for key in rows[0]}
         if self.find_targets:  # here: found on the GPU, their number would be something the CPU has to wait for
-            has_target = torch.nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORE) != IGNORE
-            batch["target_positions"] = has_target.flatten().nonzero().squeeze(1)
+            batch["target_positions"] = (next_targets(batch["labels"]) != IGNORE).nonzero().squeeze(1)
         return batch
 
     def _pad(self, values: list[int], length: int, fill: int) -> list[int]:

@@ -62,9 +62,9 @@ def fsdp_arguments(settings: Settings) -> dict[str, Any]:
     if not config.pop("fsdp", True):
         return {}
     if settings.switches and config.get("version") == 1:
-        found = " ".join(f"{name}={value}" for name, value in settings.switches.items())
         raise WorkshopError(
-            f"{found}: {path} is FSDP1, which rebuilds the modules that these change; expected version 2, or none"
+            f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "
+            "expected version 2, or none"
         )
     if settings.gradient_checkpointing:
         raise WorkshopError(

@@ -209,12 +209,12 @@ class Settings:
         return f"expected `export {name}=…` in {env_file}"
 
     @property
-    def switches(self) -> dict[str, str]:
-        """Those of the speed ladder's that are on and change the model, as in env_vars.sh: {"ATTENTION": "flex", …}."""
-        usual = {"attention": "eager", "packing": False, "loss": "full", "logits": "all", "stream": "fp32"}
-        usual |= {"compile": False}
-        chosen = {name: getattr(self, name) for name in usual}
-        return {name.upper(): str(chosen[name]).lower() for name in usual if chosen[name] != usual[name]}
+    def switches(self) -> str:
+        """Those of the speed ladder's that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
+        usual = {item.name: item.default for item in fields(self)}
+        names = ("attention", "packing", "loss", "logits", "stream", "compile")
+        on = [name for name in names if getattr(self, name) != usual[name]]
+        return " ".join(f"{name.upper()}={str(getattr(self, name)).lower()}" for name in on)
 
     @property
     def output_path(self) -> Path:

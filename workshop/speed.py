@@ -14,13 +14,12 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
 from workshop import bloom_attention
-from workshop.encoding import IGNORE
+from workshop.encoding import IGNORE, next_targets
 from workshop.errors import WorkshopError
 from workshop.linear_cross_entropy import loss_sum
 from workshop.settings import Settings
@@ -40,10 +39,9 @@ def check_machine(settings: Settings) -> None:
 
 def check_model(settings: Settings, config: PretrainedConfig) -> None:
     """Raises WorkshopError where a switch is on that this kind of model does not have."""
-    on = [f"{name}={value}" for name, value in settings.switches.items()]
-    if on and config.model_type != "bloom":
+    if settings.switches and config.model_type != "bloom":
         raise WorkshopError(
-            f"{' '.join(on)}: written for BLOOM, but MODEL_NAME='{settings.model_name}' is a {config.model_type}; "
+            f"{settings.switches}: written for BLOOM, but MODEL_NAME='{settings.model_name}' is a {config.model_type}; "
             "expected a BLOOM, or these switches left out"
         )
     if settings.attention != "eager" and config.attention_dropout:
@@ -131,7 +129,7 @@ class BloomForCausalLM(modeling_bloom.BloomForCausalLM):
         if labels is None:
             return super().forward(input_ids, attention_mask=attention_mask, **options)
         hidden = self._hidden(input_ids, document_ids).flatten(0, 1)
-        targets = functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
+        targets = next_targets(labels)
         if target_positions is not None:
             # Not hidden[target_positions], whose backward pass sorts the positions first.
             hidden, targets = (of_all.index_select(0, target_positions) for of_all in (hidden, targets))

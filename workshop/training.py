@@ -148,8 +148,7 @@ class RunRecorder(TrainerCallback):
             facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
         update_run_record(settings.run_dir, **facts)
         if settings.rung:
-            on = " ".join(f"{name}={value}" for name, value in settings.switches.items())
-            print(f"rung {settings.rung}, repeat {settings.repeat}: {on or 'the library as it is'}")
+            print(f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}")
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
             f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "
