@@ -22,27 +22,23 @@ PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf1
 
 
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:
-    """Elements that this rank holds of the given tensors."""
-    return sum(tensor.to_local().numel() if isinstance(tensor, DTensor) else tensor.numel() for tensor in tensors)
+    """Elements that this rank holds of the given tensors.
+
+    DeepSpeed's stage 3 leaves it a part (`ds_tensor`) of a parameter, and all of one too small to be worth sharing.
+    """
+
+    def held(tensor: torch.Tensor) -> int:
+        if isinstance(tensor, DTensor):
+            return tensor.to_local().numel()
+        return max(tensor.numel(), tensor.ds_tensor.numel()) if hasattr(tensor, "ds_tensor") else tensor.numel()
+
+    return sum(map(held, tensors))
 
 
 def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     """How many of the blocks are an FSDP unit of their own, with or without activation checkpointing around."""
     layers = ((block, getattr(block, "_checkpoint_wrapped_module", block)) for block in blocks)
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
-
-
-def _parameters(blocks: torch.nn.Module) -> int:
-    return local_numel(blocks.parameters())
-
-
-def zero_parameters(blocks: torch.nn.Module) -> int:
-    """Elements of the blocks' parameters on this rank under DeepSpeed: stage 3 leaves it a part (`ds_tensor`) of each,
-    and all of those too small to be worth sharing."""
-    return sum(
-        max(parameter.numel(), parameter.ds_tensor.numel()) if hasattr(parameter, "ds_tensor") else parameter.numel()
-        for parameter in blocks.parameters()
-    )
 
 
 def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
@@ -101,8 +97,7 @@ class ShardingRecorder(TrainerCallback):
     def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
         if model.training:
-            count = zero_parameters if self.method.startswith("zero") else _parameters
-            self.held.setdefault("parameters", count(self.blocks))
+            self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
 
     def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
         self.precision = PRECISIONS.get(output.dtype, str(output.dtype))
@@ -118,8 +113,10 @@ class ShardingRecorder(TrainerCallback):
             self.held["gradients"] = local_numel(gradient for gradient in gradients if gradient is not None)
 
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
+        if not self._hooks:
+            return
         moments = self._moments(args, optimizer)
-        if not self._hooks or not moments:  # fp16 skips its first steps: no moments yet
+        if not moments:  # fp16 skips its first steps: no moments yet
             return
         for hook in self._hooks:
             hook.remove()
