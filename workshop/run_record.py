@@ -73,7 +73,9 @@ def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
         kills = cgroup_oom_kills()
         if kills or slurm_state() == "oom":
             return "oom", f"the kernel killed {kills or 'some'} process(es) of the job for its memory limit"
-        return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
+        # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
+        if not (found and found.task_failed):
+            return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
     return (
         (found.state, found.text)
         if found

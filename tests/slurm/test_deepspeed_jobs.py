@@ -16,13 +16,18 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def run_job(
-    slurm: ThrowawaySlurm, environment: dict[str, str], script: str, *arguments: str, options: list[str]
+    slurm: ThrowawaySlurm,
+    environment: dict[str, str],
+    script: str,
+    *arguments: str,
+    options: list[str],
+    state: str = "COMPLETED",
 ) -> Path:
-    """Submit, wait for COMPLETED, return the run folder."""
+    """Submit, wait for `state`, return the run folder."""
     output = Path(environment["LOG_DIR"]).parent / "job.out"
     options = [f"--output={output}", "--mem=4G", "--cpus-per-task=2", *options]
     job = slurm.submit(script, *arguments, cwd=REPO, options=options, env=environment)
-    assert slurm.wait(job, timeout_s=400) == "COMPLETED", output.read_text()
+    assert slurm.wait(job, timeout_s=400) == state, output.read_text()
     (run,) = Path(environment["LOG_DIR"]).glob("*/*")
     return run
 
@@ -36,6 +41,18 @@ def test_two_nodes_train_as_one_world_and_log_from_both(slurm: ThrowawaySlurm, e
     for node in ("node1", "node2"):
         assert len((run / f"cpu_memory-{node}.txt").read_text().splitlines()) > 2, node
         assert len((run / f"cpu_pss-{node}.txt").read_text().splitlines()) > 1, node
+
+
+@pytest.mark.timeout(500)
+def test_error_of_all_ranks_is_the_reason_not_the_step_that_srun_then_ends(
+    slurm: ThrowawaySlurm, environment: dict[str, str]
+) -> None:
+    script, options = "deepspeed-multi-gpu/deepspeed.slurm", ["--nodes=2", "--gpus-per-node=1"]
+    environment |= {"TRAIN_SIZE": "20000"}
+    run = run_job(slurm, environment, script, "ds_configs/zero2.json", options=options, state="FAILED")
+    record = json.loads((run / "run.json").read_text())
+    assert record["state"] == "failed"
+    assert "TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many" in record["reason"]
 
 
 @pytest.mark.timeout(500)

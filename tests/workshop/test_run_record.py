@@ -49,6 +49,23 @@ def test_task_that_srun_says_ran_out_of_memory_is_oom(tmp_path: Path) -> None:
     assert outcome(137, "", output(tmp_path, "srun: error: node2: task 1: Out Of Memory\n"))[0] == "oom"
 
 
+def test_task_that_srun_kills_after_another_failed_does_not_hide_its_error(tmp_path: Path) -> None:
+    error = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
+    srun = "srun: error: node4: task 1: Exited with exit code 1\nsrun: error: node3: task 0: Killed\n"
+    assert outcome(137, "", output(tmp_path, f"{error}\n{srun}")) == ("failed", error)
+
+
+def test_cancelled_step_whose_tasks_are_killed_is_cancelled(tmp_path: Path) -> None:
+    step = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
+    text = f"{step}\nsrun: error: node3: task 0: Killed\n"
+    assert outcome(137, "", output(tmp_path, text)) == ("cancelled", step)
+
+
+def test_killed_training_is_not_blamed_on_an_error_it_survived(tmp_path: Path) -> None:
+    state, reason = outcome(137, "", output(tmp_path, "CommError: no network\n{'loss': 0.5}\n"))
+    assert (state, "killed (SIGKILL)" in reason) == ("failed", True)
+
+
 def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
     update_run_record(tmp_path, state="running", exercise="baseline")
     update_run_record(tmp_path, state="completed")
