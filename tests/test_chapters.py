@@ -14,6 +14,8 @@ REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
 LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
 
+ANSWERED = [readme for readme in REPO.glob("*/README.md") if "<summary>Answers" in readme.read_text()]
+
 
 def code_lines(path: Path) -> list[str]:
     """The script without docstring and comments."""
@@ -51,7 +53,7 @@ def test_cost_of_the_loggers_in_the_readme_is_the_measured_one() -> None:
 
 def test_steps_that_fp16_skips_in_the_fsdp_readme_are_those_of_the_logs() -> None:
     skipped = {}
-    for run in (REPO / "logs/reference/h200x4/fsdp").iterdir():
+    for run in (REPO / "logs/reference/h200x4-host-a/fsdp").iterdir():
         record = json.loads((run / "run.json").read_text())
         first = re.match(
             r"(?:nan )*", " ".join(re.findall(r"'grad_norm': '?([\w.]+)", (run / "train.out").read_text()))
@@ -60,6 +62,25 @@ def test_steps_that_fp16_skips_in_the_fsdp_readme_are_those_of_the_logs() -> Non
     assert [skipped["full_shard", gpus] for gpus in (1, 2, 4)] == [1, 2, 3]
     assert skipped["ddp", 4] == 0
     assert "1, 2 and 3 steps on 1, 2 and 4 GPUs, DDP none" in (REPO / "fsdp/README.md").read_text()
+
+
+def test_shares_of_the_profile_in_the_fsdp_readme_are_the_measured_ones() -> None:
+    shares = {}
+    for path in (REPO / "logs/reference/h200x4-gap/fsdp").glob("*/profile.txt"):
+        config = json.loads((path.parent / "run.json").read_text())["config"]
+        computing, _, alone, idle = re.findall(r"(\d+\.\d%)\n", path.read_text())[:4]
+        shares[config] = computing, alone, idle
+    rows = re.findall(r"\| .* \| (\d+\.\d%) \| (\d+\.\d%) \|", (REPO / "fsdp/README.md").read_text())
+    assert rows == list(zip(shares["ddp"], shares["full_shard"], strict=True))
+
+
+@pytest.mark.parametrize("readme", ANSWERED, ids=lambda readme: readme.parent.name)
+def test_figures_of_the_answers_are_those_of_the_tables(readme: Path) -> None:
+    text, answers = re.fullmatch(r"(.*)<details>(.*?)</details>.*", readme.read_text(), re.DOTALL).groups()
+    figures = re.findall(r"\*\*([\d.,]+)\*\*", answers)
+    assert figures
+    cells = {cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")}
+    assert [figure for figure in figures if figure not in cells] == []
 
 
 def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:

@@ -170,9 +170,12 @@ def _allreduce(run: Run) -> float | None:
 
 
 def _efficiency(select: Select, where: Where) -> float:
-    """Runtime of the same rule on two GPUs, the smallest size, over the runtime here."""
-    runtime = _TRAIN_RUNTIME.value(select, where)
-    return _TRAIN_RUNTIME.value(select, where | {"world_size": 2}) / runtime * 100
+    """Step time of the same rule on two GPUs, the smallest size, over the step time here.
+
+    Not the runtime's: the first step alone, which loads kernels, can take as long as fifty others.
+    """
+    step_time = _STEP_TIME.value(select, where)
+    return _STEP_TIME.value(select, where | {"world_size": 2}) / step_time * 100
 
 
 def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]:
@@ -186,6 +189,22 @@ def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]
         return (here / alone) ** sign
 
     return value
+
+
+def _runtime_scale_factor(select: Select, where: Where) -> float:
+    """As above, of the runtimes, which are no factor if the runs trained on other amounts of data: MAX_STEPS=25 on four
+    GPUs is four times the work of MAX_STEPS=25 on one.
+    """
+    alone = where | {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
+    tokens = [run.steps.tokens.sum() for run in (select(where), select(alone)) if run.steps is not None]
+    if len(tokens) == 2 and not 1 / 1.1 < tokens[0] / tokens[1] < 1.1:  # the last step of an epoch is filled up
+        raise UnavailableError("unequal work")
+    return _scale_factor(_TRAIN_RUNTIME, -1)(select, where)
+
+
+def _share_of_ddp(select: Select, where: Where) -> float:
+    here, ddp = (_SAMPLES_PER_SECOND.value(select, where | config) for config in ({}, {"config": "ddp"}))
+    return here / ddp * 100
 
 
 def _condition(where: Where, key: str) -> Any:
@@ -277,6 +296,14 @@ _REAL_TOKENS = _of_run(
     "tokens that are not padding per second over all GPUs, warm-up, evaluation and saving not in it (summary.json, "
     "train/real_tokens_per_second)",
     lambda run: _summary(run, "train/real_tokens_per_second"),
+    "no step times",
+)
+
+_STEP_TIME = _of_run(
+    "ms",
+    1,
+    "1000 / optimizer steps per second (summary.json, train/steps_per_second)",
+    _step_time_ms,
     "no step times",
 )
 
@@ -413,9 +440,7 @@ METRICS: dict[str, Metric] = {
         _recorded("flops_per_gpu_per_step", scale=1e12),
         "no FLOPs",
     ),
-    "efficiency": Metric(
-        "%", 1, "train runtime on 2 GPUs / train runtime on this many x 100, at the same rule", _efficiency
-    ),
+    "efficiency": Metric("%", 1, "step time on 2 GPUs / step time on this many x 100, at the same rule", _efficiency),
     "allreduce_bandwidth": _of_run(
         "GB/s",
         2,
@@ -423,13 +448,7 @@ METRICS: dict[str, Metric] = {
         _allreduce,
         "no fabric check",
     ),
-    "step_time": _of_run(
-        "ms",
-        1,
-        "1000 / optimizer steps per second (summary.json, train/steps_per_second)",
-        _step_time_ms,
-        "no step times",
-    ),
+    "step_time": _STEP_TIME,
     "memory_allocated_gb": _of_run(
         "GB",
         2,
@@ -441,8 +460,12 @@ METRICS: dict[str, Metric] = {
         "", 2, "samples/s over samples/s of the same configuration on one GPU", _scale_factor(_SAMPLES_PER_SECOND, 1)
     ),
     "runtime_scale_factor": Metric(
-        "", 2, "train runtime of the same configuration on one GPU over the one here", _scale_factor(_TRAIN_RUNTIME, -1)
+        "",
+        2,
+        "train runtime of the same configuration on one GPU over the one here, of equal work",
+        _runtime_scale_factor,
     ),
+    "share_of_ddp": Metric("%", 1, "samples/s over those of plain data parallelism, all else equal", _share_of_ddp),
     "median_tokens_per_second": _of_run(
         "tokens/s",
         0,

@@ -51,9 +51,10 @@ TABLES: dict[str, TableDefaults] = {
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults(("deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp")),
-    "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4}),
-    "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1}),
-    "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1}),
+    "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "batch_size": 1}),
+    "10b": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "precision": "fp16"}),
+    "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1, "batch_size": 1}),
+    "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1, "batch_size": 1}),
     "13": TableDefaults("custom_model", {"config": None, "world_size": 1, "use_fsdp": False}),
     "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
@@ -180,6 +181,11 @@ def _stage(match: re.Match) -> Meaning:
     return Meaning(where={"stage": int(match[1])} | ({"offload": True} if match[2] else {}))
 
 
+def _of_batch(metric: str) -> Callable[[re.Match], Meaning]:
+    """A figure of one micro-batch and accumulation: "Samples/s, 4 x 4"."""
+    return lambda match: Meaning(metric, {"batch_size": int(match[1]), "grad_acc": int(match[2])})
+
+
 def _model(match: re.Match) -> Meaning:
     data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
     return Meaning(where={"model": f"bloom-{match[1]}"} | data)
@@ -189,6 +195,9 @@ _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
     (re.compile(r"zs([0-3])_(fp32|fp16|bf16)_gpus(\d+)_bs(\d+)_sl(\d+)"), _grid_cell),
     (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
+    (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
+    (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),
+    (re.compile(r"peak allocated, (\d+) x (\d+) \(mib\)"), _of_batch("peak_allocated")),
     (
         re.compile(r"single node, (\d+) gpus?"),
         lambda match: Meaning(where={"nodes": 1, "world_size": int(match[1])}),

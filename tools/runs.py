@@ -136,8 +136,10 @@ class Run:
             # As asked for: without a GPU fp16 trains in fp32.
             "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
             "batch_size": settings.get("batch_size"),
+            "grad_acc": settings.get("grad_acc"),
             "max_length": settings.get("max_length"),
             "rung": settings.get("rung") or None,
+            "profiled": bool(settings.get("profile")),
             "repeat": settings.get("repeat", 1),
         }
 

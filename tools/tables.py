@@ -100,7 +100,8 @@ def plan(table: Table) -> list[list[Plan | None]]:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
     # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
-    where = {"rung": None} | defaults_of(table).where
+    # A profiler makes steps slower: such runs are in no table.
+    where = {"rung": None, "profiled": False} | defaults_of(table).where
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []

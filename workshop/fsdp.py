@@ -66,6 +66,12 @@ def fsdp_arguments(settings: Settings) -> dict[str, Any]:
             f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "
             "expected version 2, or none"
         )
+    if config.get("version") == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
+        # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
+        raise WorkshopError(
+            f"OPTIMIZER={settings.optimizer}: {path} is FSDP1 with cpu_offload, where fp16 gradient scaling cannot "
+            "drive a fused optimizer on the CPU; expected OPTIMIZER=adamw_torch, BF16=true, or version 2"
+        )
     if settings.gradient_checkpointing:
         raise WorkshopError(
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.test_generation import tiny_bloom
@@ -89,3 +90,19 @@ def test_switch_of_the_speed_ladder_is_refused_by_fsdp1_only() -> None:
     with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa: .*fsdp1_full_shard\.json is FSDP1"):
         fsdp_arguments(Settings.from_environment(environ))
     assert fsdp_arguments(Settings.from_environment(environ | {"CONFIG": str(version_1.with_stem("full_shard"))}))
+
+
+def test_fused_optimizer_that_fsdp1_cannot_step_when_offloaded_is_an_error_before_training() -> None:
+    (offloaded,) = (path for path in CONFIGS if path.stem == "fsdp1_full_shard_offload")
+    environ = ENVIRONMENT | {"CONFIG": str(offloaded), "FP16": "true", "BF16": "false"}
+    with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch_fused: .*expected OPTIMIZER=adamw_torch"):
+        fsdp_arguments(Settings.from_environment(environ))
+    for mended in ({"OPTIMIZER": "adamw_torch"}, {"FP16": "false", "BF16": "true"}):
+        assert fsdp_arguments(Settings.from_environment(environ | mended))["fsdp"]
+    # Why: if PyTorch takes the scaler's flag one day, the error above can go.
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(4)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    optimizer.grad_scale, optimizer.found_inf = None, torch.zeros(1)
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        optimizer.step()

@@ -18,6 +18,7 @@ SUMMARY = {
     "train_loss": 2.5,
     "train_samples_per_second": 15.0,
     "train/samples_per_second": 20.0,
+    "train/steps_per_second": 1.25,
     "avg_mem_total_MB": 20_000.0,
     "avg_gpu_util_%": 90.0,
 }
@@ -89,10 +90,10 @@ def test_K12_bandwidth_of_another_world_is_not_shown(row):
     assert filled["AllReduce BW (GB/s)"] == "a world of 1, not 2"
 
 
-def test_weak_scaling_efficiency_is_baseline_over_current_runtime(row):
+def test_weak_scaling_efficiency_is_baseline_over_current_step_time(row):
     two = run(gpus_per_node=2, config="constant")
-    slower = run(gpus_per_node=4, config="constant", layers=8, summary={"train_runtime_s": 125.0})
-    other_rule = run(gpus_per_node=2, config="published", summary={"train_runtime_s": 50.0})
+    slower = run(gpus_per_node=4, config="constant", layers=8, summary={"train/steps_per_second": 1.0})
+    other_rule = run(gpus_per_node=2, config="published", summary={"train/steps_per_second": 9.0})
     filled = row("16", "Constant work | 4 GPUs", two, slower, other_rule)
     assert filled["Efficiency (%)"] == "80.0"
     assert [filled[name] for name in ("Num Layers", "Per-GPU Batch", "Total Params (M)")] == ["8", "8", "254.5"]
