@@ -1,12 +1,26 @@
 """ZeRO through a real sbatch: two nodes with one process each, and two processes of one node started by srun."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimizers_compiled(slurm_installed: None) -> None:
+    """Compiled before the first job: inside a job's 4 GB the compilation runs out of memory."""
+    code = """from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+CPUAdamBuilder().load(verbose=False)
+FusedAdamBuilder().load(verbose=False)"""
+    # With the ninja that the launcher finds: another version throws the build away and starts again.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PATH": path})
 
 
 @pytest.fixture
@@ -74,3 +88,5 @@ def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(
     assert output.count(": ok") == 2
     assert "NOT SO" not in output
     assert len((run / "cpu_memory.txt").read_text().splitlines()) > 2
+    # SLURM says so when a logger keeps the job's output open and with it the job, for a minute that is billed.
+    assert "Abandoning IO" not in "".join(log.read_text() for log in slurm.base_dir.glob("log/node*.log"))
