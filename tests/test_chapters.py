@@ -14,6 +14,7 @@ REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
 LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
 
+BOLD_FIGURE = r"\*\*([\d.,]+)\*\*"
 ANSWERED = [readme for readme in REPO.glob("*/README.md") if "<summary>Answers" in readme.read_text()]
 
 
@@ -74,13 +75,23 @@ def test_shares_of_the_profile_in_the_fsdp_readme_are_the_measured_ones() -> Non
     assert rows == list(zip(shares["ddp"], shares["full_shard"], strict=True))
 
 
+def cells_of_tables(text: str) -> set[str]:
+    return {cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")}
+
+
 @pytest.mark.parametrize("readme", ANSWERED, ids=lambda readme: readme.parent.name)
 def test_figures_of_the_answers_are_those_of_the_tables(readme: Path) -> None:
     text, answers = re.fullmatch(r"(.*)<details>(.*?)</details>.*", readme.read_text(), re.DOTALL).groups()
-    figures = re.findall(r"\*\*([\d.,]+)\*\*", answers)
+    figures = re.findall(BOLD_FIGURE, answers)
     assert figures
-    cells = {cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")}
-    assert [figure for figure in figures if figure not in cells] == []
+    assert [figure for figure in figures if figure not in cells_of_tables(text)] == []
+
+
+def test_advice_on_strategies_quotes_the_measured_tables() -> None:
+    (advice,) = re.findall(r"## Which strategy\?\n(.*?)\n## ", (REPO / "README.md").read_text(), re.DOTALL)
+    figures = re.findall(BOLD_FIGURE, advice)
+    assert figures
+    assert [figure for figure in figures if figure not in cells_of_tables((REPO / "fsdp/README.md").read_text())] == []
 
 
 def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:
