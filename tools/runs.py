@@ -137,6 +137,7 @@ class Run:
             "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
             "batch_size": settings.get("batch_size"),
             "grad_acc": settings.get("grad_acc"),
+            "batch_of_16": (settings.get("batch_size") or 0) * (settings.get("grad_acc") or 0) == 16,
             "max_length": settings.get("max_length"),
             "rung": settings.get("rung") or None,
             "profiled": bool(settings.get("profile")),

@@ -77,7 +77,7 @@ def test_gap_to_ddp_is_that_of_the_same_batch(fsdp_run, filled) -> None:
     fsdp_run("r3", "ddp", 1, 4, speed=300.0, batch=(16, 1))
     fsdp_run("r4", "full_shard", 1, 4, speed=270.0, batch=(16, 1))
     assert filled("10b")["FULL_SHARD"] == ["100.00", "50.0", "1,000", "270.00", "90.0", "1,000"]
-    assert filled("10")["FULL_SHARD"][0] == "not measured"  # Table 10 is about the batch as shipped
+    assert filled("10")["FULL_SHARD"][0] == "not measured"  # those are Table 10b's
 
 
 def test_steps_slowed_down_by_the_profiler_are_in_no_table(fsdp_run, filled) -> None:
