@@ -7,7 +7,7 @@ So the kinds are ranked by what can cause what, and within a kind the first in t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 _TASK = r"srun: error: [^:]*: tasks? [^:]*: "  # how srun begins its report of a task that did not end well
@@ -50,12 +50,12 @@ class Cause:
     state: str
     line: int
     text: str
-    task_failed: bool = False
+    task_failed: bool
 
 
 def cause(path: Path) -> Cause | None:
     """The first cause of a failure, or None if the output names none."""
-    best: tuple[int, Cause] | None = None
+    best: tuple[int, str, int, str] | None = None  # rank, state, line, text
     task_failed = False
     # newline="\n": a progress bar's carriage returns are no line ends to grep -n or an editor.
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
@@ -63,7 +63,7 @@ def cause(path: Path) -> Cause | None:
             for rank, (state, pattern, by_others) in enumerate(_PATTERNS[: best[0] if best else None]):
                 if (match := pattern.search(line)) and not (by_others and task_failed):
                     start = line.rfind("\r", 0, match.end()) + 1
-                    best = rank, Cause(state, number, line[start:].strip()[:500])
+                    best = rank, state, number, line[start:].strip()[:500]
                     break
             task_failed = task_failed or _TASK_FAILED.search(line) is not None
-    return replace(best[1], task_failed=task_failed) if best else None
+    return Cause(*best[1:], task_failed) if best else None

@@ -169,42 +169,33 @@ def _allreduce(run: Run) -> float | None:
     return run.fabric.allreduce_gb_per_s
 
 
-def _efficiency(select: Select, where: Where) -> float:
-    """Step time of the same rule on two GPUs, the smallest size, over the step time here.
+_ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
-    Not the runtime's: the first step alone, which loads kernels, can take as long as fifty others.
+
+def _ratio(metric: Metric, reference: Where, sign: int = 1, scale: float = 1) -> Callable[[Select, Where], float]:
+    """scale x the figure here over that of the run that differs in `reference`.
+
+    Args:
+        sign: -1: the other way round, where less is better.
     """
-    step_time = _STEP_TIME.value(select, where)
-    return _STEP_TIME.value(select, where | {"world_size": 2}) / step_time * 100
-
-
-def _scale_factor(metric: Metric, sign: int) -> Callable[[Select, Where], float]:
-    """The figure here over that of the run on one GPU (sign 1), or the other way round (sign -1: less is better)."""
 
     def value(select: Select, where: Where) -> float:
-        here = metric.value(select, where)
-        alone = metric.value(select, where | {"nodes": 1, "gpus_per_node": 1, "world_size": 1})
-        if not (here and alone):
+        here, there = metric.value(select, where), metric.value(select, where | reference)
+        if not (here and there):
             raise UnavailableError("no factor defined from 0")
-        return (here / alone) ** sign
+        return (here / there) ** sign * scale
 
     return value
 
 
 def _runtime_scale_factor(select: Select, where: Where) -> float:
-    """As above, of the runtimes, which are no factor if the runs trained on other amounts of data: MAX_STEPS=25 on four
-    GPUs is four times the work of MAX_STEPS=25 on one.
+    """The runtime alone over the one here; none if the runs trained on other amounts of data: MAX_STEPS=25 on four GPUs
+    is four times the work of MAX_STEPS=25 on one.
     """
-    alone = where | {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
-    tokens = [run.steps.tokens.sum() for run in (select(where), select(alone)) if run.steps is not None]
+    tokens = [run.steps.tokens.sum() for run in (select(where), select(where | _ALONE)) if run.steps is not None]
     if len(tokens) == 2 and not 1 / 1.1 < tokens[0] / tokens[1] < 1.1:  # the last step of an epoch is filled up
         raise UnavailableError("unequal work")
-    return _scale_factor(_TRAIN_RUNTIME, -1)(select, where)
-
-
-def _share_of_ddp(select: Select, where: Where) -> float:
-    here, ddp = (_SAMPLES_PER_SECOND.value(select, where | config) for config in ({}, {"config": "ddp"}))
-    return here / ddp * 100
+    return _ratio(_TRAIN_RUNTIME, _ALONE, sign=-1)(select, where)
 
 
 def _condition(where: Where, key: str) -> Any:
@@ -440,7 +431,13 @@ METRICS: dict[str, Metric] = {
         _recorded("flops_per_gpu_per_step", scale=1e12),
         "no FLOPs",
     ),
-    "efficiency": Metric("%", 1, "step time on 2 GPUs / step time on this many x 100, at the same rule", _efficiency),
+    # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
+    "efficiency": Metric(
+        "%",
+        1,
+        "step time on 2 GPUs / step time on this many x 100, at the same rule",
+        _ratio(_STEP_TIME, {"world_size": 2}, sign=-1, scale=100),
+    ),
     "allreduce_bandwidth": _of_run(
         "GB/s",
         2,
@@ -457,7 +454,7 @@ METRICS: dict[str, Metric] = {
         "no summary",
     ),
     "samples_scale_factor": Metric(
-        "", 2, "samples/s over samples/s of the same configuration on one GPU", _scale_factor(_SAMPLES_PER_SECOND, 1)
+        "", 2, "samples/s over samples/s of the same configuration on one GPU", _ratio(_SAMPLES_PER_SECOND, _ALONE)
     ),
     "runtime_scale_factor": Metric(
         "",
@@ -465,7 +462,12 @@ METRICS: dict[str, Metric] = {
         "train runtime of the same configuration on one GPU over the one here, of equal work",
         _runtime_scale_factor,
     ),
-    "share_of_ddp": Metric("%", 1, "samples/s over those of plain data parallelism, all else equal", _share_of_ddp),
+    "share_of_ddp": Metric(
+        "%",
+        1,
+        "samples/s over those of plain data parallelism, all else equal",
+        _ratio(_SAMPLES_PER_SECOND, {"config": "ddp"}, scale=100),
+    ),
     "median_tokens_per_second": _of_run(
         "tokens/s",
         0,

@@ -51,9 +51,9 @@ TABLES: dict[str, TableDefaults] = {
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults(("deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp")),
-    # Table 10b's runs are those with 16 examples per GPU and step, and no other table's.
+    # Table 10b's labels ask for batches of 16 examples per GPU and step; these runs are no other table's.
     "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "batch_of_16": False}),
-    "10b": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "batch_of_16": True, "precision": "fp16"}),
+    "10b": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "precision": "fp16"}),
     "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1, "batch_of_16": False}),
     "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1, "batch_of_16": False}),
     "13": TableDefaults("custom_model", {"config": None, "world_size": 1, "use_fsdp": False}),

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from torch.utils.cpp_extension import get_default_build_root
+import psutil
 
 LONGEST_COMPILATION_S = 600  # far more than DeepSpeed's optimizers take
 
@@ -22,14 +22,17 @@ def remove_stale_locks(longest_s: float = LONGEST_COMPILATION_S) -> None:
     Args:
         longest_s: that age (s); shortened by tests.
     """
+    from torch.utils.cpp_extension import get_default_build_root  # slow, and only DeepSpeed's runs need it
+
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
     for lock in [*root.glob("*/lock"), *root.glob("*/*/lock")]:
         told = False
-        while not is_open(lock) and (age_s := _age_s(lock)) is not None:
+        while (age_s := _age_s(lock)) is not None and not is_open(lock):
             if age_s > longest_s:
                 lock.unlink(missing_ok=True)  # another rank may have been faster
                 print(f"warning: {lock}: removed; what compiled there was killed {age_s / 60:.0f} min ago")
-            elif not told:
+                break
+            if not told:
                 print(f"waiting for {lock}: another machine compiles there, or a killed job did", flush=True)
                 told = True
             time.sleep(1)
@@ -38,13 +41,8 @@ def remove_stale_locks(longest_s: float = LONGEST_COMPILATION_S) -> None:
 def is_open(path: Path) -> bool:
     """Whether a process of this machine has the file open; those of other users cannot be seen."""
     target = str(path.resolve())
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(descriptor) == target:  # noqa: PTH115
-                return True
-        except OSError:
-            continue
-    return False
+    processes = psutil.process_iter(["open_files"])
+    return any(file.path == target for process in processes for file in process.info["open_files"] or ())
 
 
 def _age_s(path: Path) -> float | None:

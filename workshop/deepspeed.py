@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from workshop.compilation import remove_stale_locks
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 
@@ -41,7 +40,6 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     check_conflicts(path, config, settings)
     check_switches(path, config, settings)
     check_compiler(path, config)
-    remove_stale_locks()
     return config
 
 

@@ -22,6 +22,7 @@ from workshop.callbacks import (
     find_callback,
     gather_objects,
 )
+from workshop.compilation import remove_stale_locks
 from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
 from workshop.fsdp import gather_when_saving, shard_on_cpu
@@ -73,6 +74,8 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         check_model(settings, model_config(settings))
     if settings.gradient_checkpointing:
         chapter["gradient_checkpointing"] = True
+    if "deepspeed" in chapter:  # which compiles on first use
+        remove_stale_locks()
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
         num_train_epochs=settings.num_epochs,
