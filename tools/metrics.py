@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
@@ -238,6 +239,18 @@ def _step_time_ms(run: Run) -> float | None:
     return 1000 / steps_per_second if steps_per_second else None
 
 
+def _step_part(name: str, what: str) -> Metric:
+    """A part of the step by DeepSpeed's timers, median over the steps behind the warm-up."""
+
+    def read(run: Run) -> float | None:
+        times_ms = run.timers.parts_ms.get(name, []) if run.timers else []
+        behind = times_ms[int(_summary(run, "warmup_steps") or 0) :]
+        return median(behind) if behind else None
+
+    definition = f"{what}: median of DeepSpeed's timer {name} behind the warm-up, on rank 0 (train.out, TIMERS=true)"
+    return _of_run("ms", 1, definition, read, "no timers")
+
+
 def _shards(key: str) -> Metric:
     """What a method can do: seen in any of its runs, or in none of those on several GPUs."""
     observed = _sharding(key, f"each rank holds only a part of the {key} in a run of the method on several GPUs")
@@ -311,6 +324,11 @@ METRICS: dict[str, Metric] = {
     "eval_loss_3": eval_loss(3),
     "eval_loss_final": eval_loss(None),
     "samples_per_second": _SAMPLES_PER_SECOND,
+    "forward_part": _step_part("fwd", "forward passes of a step's micro-batches"),
+    "backward_part": _step_part("bwd", "their backward passes"),
+    "reduce_part": _step_part("bwd_allreduce", "of the backward passes, the gradients reduced and offloaded last"),
+    "update_part": _step_part("step", "everything behind them: search for overflow, norm, optimizer, new weights"),
+    "optimizer_part": _step_part("optimizer_step", "of the update, the optimizer and its copies"),
     "steps_per_second": _of_run(
         "steps/s",
         3,

@@ -46,6 +46,8 @@ TABLES: dict[str, TableDefaults] = {
     "2b": TableDefaults("baseline"),
     "3": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500}),
     "4": TableDefaults("deepspeed-single-gpu"),
+    "4b": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500}),
+    "4c": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500, "timed": True}),
     "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),
     "6": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
@@ -150,6 +152,11 @@ _LABELS: dict[str, Meaning] = {
     "tokens/s, std": Meaning("median_tokens_per_second", std=True),
     "peak allocated (mib)": Meaning("peak_allocated"),
     "peak reserved (mib)": Meaning("peak_reserved"),
+    "forward (ms)": Meaning("forward_part"),
+    "backward (ms)": Meaning("backward_part"),
+    "reduce gradients (ms)": Meaning("reduce_part"),
+    "update (ms)": Meaning("update_part"),
+    "optimizer (ms)": Meaning("optimizer_part"),
     "mfu (%)": Meaning("mfu"),
     "mean gpu memory (mib)": Meaning("mean_gpu"),
     "full_shard": Meaning(where={"config": "full_shard"}),
@@ -187,6 +194,11 @@ def _of_batch(metric: str) -> Callable[[re.Match], Meaning]:
     return lambda match: Meaning(metric, {"batch_size": int(match[1]), "grad_acc": int(match[2])})
 
 
+def _batch(match: re.Match) -> Meaning:
+    """Micro-batch x accumulation and precision: "16 x 1, bf16"."""
+    return Meaning(where={"batch_size": int(match[1]), "grad_acc": int(match[2]), "precision": match[3]})
+
+
 def _model(match: re.Match) -> Meaning:
     data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
     return Meaning(where={"model": f"bloom-{match[1]}"} | data)
@@ -195,6 +207,7 @@ def _model(match: re.Match) -> Meaning:
 _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
     (re.compile(r"zs([0-3])_(fp32|fp16|bf16)_gpus(\d+)_bs(\d+)_sl(\d+)"), _grid_cell),
     (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
+    (re.compile(r"(\d+) x (\d+), (fp32|fp16|bf16)"), _batch),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
     (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
     (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tools import failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
+from tools import deepspeed_timers, failure, nccl_log, nvidia_smi, psrecord, steps, trainer_log
 from tools.batch import read_file
 from tools.errors import InputError, LogError
 from tools.evidence import Evidence, Known
@@ -141,6 +141,7 @@ class Run:
             "max_length": settings.get("max_length"),
             "rung": settings.get("rung") or None,
             "profiled": bool(settings.get("profile")),
+            "timed": bool(settings.get("timers")),
             "repeat": settings.get("repeat", 1),
         }
 
@@ -151,6 +152,12 @@ class Run:
     def training(self) -> trainer_log.TrainingFigures | None:
         """The last training in train.out."""
         return next(iter(self._figures("training", "train.out", "train.out")), None)
+
+    @cached_property
+    def timers(self) -> deepspeed_timers.StepParts | None:
+        """Where DeepSpeed's own timers say that a step went."""
+        path = self.folder / "train.out"
+        return deepspeed_timers.read(path) if "train.out" in self._names else None
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:

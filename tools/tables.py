@@ -101,7 +101,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
     """
     # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
     # A profiler makes steps slower: such runs are in no table.
-    where = {"rung": None, "profiled": False} | defaults_of(table).where
+    where = {"rung": None, "profiled": False, "timed": False} | defaults_of(table).where
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []

@@ -40,6 +40,8 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     check_conflicts(path, config, settings)
     check_switches(path, config, settings)
     check_compiler(path, config)
+    if settings.timers:
+        config["wall_clock_breakdown"] = True
     return config
 
 

@@ -122,6 +122,7 @@ class Settings:
     stream: str = setting(_choice("fp32", "bf16"), "fp32")  # what blocks hand on to each other, with BF16=true
     compile: bool = setting(_boolean, False)  # torch.compile, block by block
     profile: str = setting(_step_range, "")  # FIRST:LAST, the steps that profile.txt is about
+    timers: bool = setting(_boolean, False)  # DeepSpeed prints the parts of each step; it waits for each
 
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing

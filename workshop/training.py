@@ -25,6 +25,7 @@ from workshop.callbacks import (
 from workshop.compilation import remove_stale_locks
 from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
+from workshop.errors import WorkshopError
 from workshop.fsdp import gather_when_saving, shard_on_cpu
 from workshop.generation import answer_questions
 from workshop.models import model_config, model_size, short_name
@@ -76,6 +77,8 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         chapter["gradient_checkpointing"] = True
     if "deepspeed" in chapter:  # which compiles on first use
         remove_stale_locks()
+    elif settings.timers:
+        raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
         num_train_epochs=settings.num_epochs,

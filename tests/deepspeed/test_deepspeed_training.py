@@ -7,6 +7,7 @@ import torch
 from launching import REPO, launch, losses, record
 from transformers import AutoModelForCausalLM
 
+from tools import deepspeed_timers
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.settings import Settings
@@ -92,9 +93,14 @@ def test_K10_saved_zero3_weights_are_the_trained_ones(folder: Path, start: Path)
 
 
 @pytest.mark.parametrize("config", ["zero0", "zero1", "zero2", "zero3"])
-def test_resumed_training_goes_on_as_if_never_stopped(config: str, folder: Path, start: Path) -> None:
+def test_resumed_training_goes_on_as_if_never_stopped_and_its_timers_are_read(
+    config: str, folder: Path, start: Path
+) -> None:
     (whole,) = (folder / "logs" / config).iterdir()
     checkpoint = whole / "bloom-qa-finetuned" / "checkpoint-10"
-    changes = {"RESUME_FROM": str(checkpoint), "SAVE": "no", "GENERATE_SIZE": "0"}
+    changes = {"RESUME_FROM": str(checkpoint), "SAVE": "no", "GENERATE_SIZE": "0", "TIMERS": "true"}
     resumed = train(config, folder, start, EXPERIMENT_NAME=f"{config}-resumed", **changes)
     assert losses(resumed) == pytest.approx(losses(whole)[10:], abs=1e-5)
+    parts_ms = deepspeed_timers.read(resumed / "train.out").parts_ms
+    assert [len(parts_ms[part]) for part in ("fwd", "bwd", "bwd_allreduce", "step")] == [10] * 4
+    assert deepspeed_timers.read(whole / "train.out") is None

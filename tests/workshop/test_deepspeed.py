@@ -10,6 +10,7 @@ from environment import ENVIRONMENT
 from workshop.deepspeed import deepspeed_config
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
+from workshop.training import training_arguments
 
 CONFIGS = Path(__file__).parents[2] / "deepspeed-single-gpu" / "ds_configs"
 
@@ -108,5 +109,7 @@ def test_machine_without_a_compiler_says_what_to_install_or_set(
 def test_switch_of_the_speed_ladder_that_cannot_work_is_an_error() -> None:
     with pytest.raises(WorkshopError, match=r"COMPILE=true: .*zero3\.json is ZeRO-3"):
         deepspeed_config(settings(CONFIGS / "zero3.json", COMPILE="true"))
+    with pytest.raises(WorkshopError, match=r"TIMERS=true: the timers are DeepSpeed's"):
+        training_arguments(settings(CONFIGS / "zero2.json", TIMERS="true"))  # as an exercise without DeepSpeed does
     with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
         deepspeed_config(settings(CONFIGS / "zero2.json", OPTIMIZER="adamw_torch"))

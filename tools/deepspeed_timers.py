@@ -1,0 +1,36 @@
+"""Where a step's time goes, from what DeepSpeed prints with "wall_clock_breakdown" (TIMERS=true).
+
+After each step rank 0 prints, all in ms and summed over the step's micro-batches:
+
+    [Rank 0] time (ms) | optimizer_step: 211.64
+    [Rank 0] time (ms) | fwd: 141.28 | bwd: 194.50 | bwd_inner: 132.07 | bwd_allreduce: 62.38 | step: 679.87
+
+A line whose names end in `_microstep` is of one micro-batch. To time a part DeepSpeed waits for the GPU, so nothing
+overlaps and the sum is more than a step takes without timers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_LINE = re.compile(r"\[Rank 0\] time \(ms\) ((?:\| \w+: [\d.]+ ?)+)")
+_PART = re.compile(r"(\w+): ([\d.]+)")
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Attributes: parts_ms: DeepSpeed's name of the part to its time (ms) in each step, in order."""
+
+    parts_ms: dict[str, list[float]]
+
+
+def read(path: Path) -> StepParts | None:
+    """The timers in train.out; None if DeepSpeed printed none."""
+    parts_ms: dict[str, list[float]] = {}
+    for line in _LINE.findall(path.read_bytes().decode("utf-8", "replace")):
+        for name, time_ms in _PART.findall(line):
+            if not name.endswith("_microstep"):
+                parts_ms.setdefault(name, []).append(float(time_ms))
+    return StepParts(parts_ms) if parts_ms else None
