@@ -19,6 +19,8 @@ _BY_OTHERS = [
     ("cancelled", r"slurmstepd.*CANCELLED AT|scancel"),
     ("failed", _TASK + r"(?:Killed|Exited with exit code 137)"),
 ]
+# How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
+RANK_KILLED = re.compile(r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     # The last of these is what srun says of a task.
@@ -30,6 +32,7 @@ _KINDS = [
     ("timeout", r"DUE TO TIME LIMIT"),
     ("preempted", r"DUE TO PREEMPTION"),
     *_BY_OTHERS,
+    ("failed", RANK_KILLED.pattern),
     # The exception itself at the start of its line, as a traceback ends, or `error: …`, which is how the workshop's own
     # code reports a mistake in the input; a warning in the middle of a line is none.
     ("failed", r"(?:^|\r)(?:\[rank\d+\]: ?)?(?:error(?: \(rank \d+\))?: |[\w.]*(?:Error|Exception)(?:: |$))"),

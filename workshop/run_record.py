@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.failure import cause
+from tools.failure import RANK_KILLED, cause
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 
@@ -37,18 +37,13 @@ def update_run_record(run_dir: Path, **facts: Any) -> None:
     temporary.replace(path)
 
 
-def cgroup_oom_kills() -> int:
-    """Processes the kernel killed in this job's control group (v2 or v1) for its memory limit; 0 where unknown."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, group = line.split(":", 2)
-        root = {"": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup/memory"}.get(controllers)
-        for name in ("memory.events", "memory.oom_control"):
-            path = Path(f"{root}{group}") / name
-            if root and path.exists():
-                kills = re.search(r"^oom_kill (\d+)", path.read_text(), re.MULTILINE)
-                if kills and int(kills[1]):
-                    return int(kills[1])
-    return 0
+def kernel_oom_kills() -> int:
+    """Processes that the kernel has killed for want of memory, the node's or a job's, since this node started; 0 where
+    it does not say.
+    """
+    counters = Path("/proc/vmstat")
+    kills = re.search(r"^oom_kill (\d+)", counters.read_text(), re.MULTILINE) if counters.exists() else None
+    return int(kills[1]) if kills else 0
 
 
 def slurm_state() -> str | None:
@@ -60,8 +55,10 @@ def slurm_state() -> str | None:
     return next((state for state, reason in SLURM_REASONS if reason.search(answer.stdout)), None)
 
 
-def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
-    """State and reason of a training that ended with `exit_code` after the launcher received `signal` (or none)."""
+def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tuple[str, str]:
+    """State and reason of a training that ended with `exit_code` after the launcher received `signal` (or none), while
+    the kernel killed `oom_kills` processes on this node for want of memory.
+    """
     if exit_code == 0:
         return "completed", ""
     if signal:
@@ -69,10 +66,12 @@ def outcome(exit_code: int, signal: str, output: Path) -> tuple[str, str]:
     found = cause(output) if output.exists() else None
     if found and found.state == "oom":
         return found.state, found.text
-    if exit_code == 137:
-        kills = cgroup_oom_kills()
-        if kills or slurm_state() == "oom":
-            return "oom", f"the kernel killed {kills or 'some'} process(es) of the job for its memory limit"
+    rank_killed = found is not None and RANK_KILLED.search(found.text) is not None
+    if exit_code == 137 or rank_killed:
+        if oom_kills or slurm_state() == "oom":
+            return "oom", f"the kernel killed {oom_kills or 'some'} process(es) on this node for want of CPU memory"
+        if rank_killed:
+            return "failed", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}"
         # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
         if not (found and found.task_failed):
             return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
@@ -126,12 +125,15 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         git_dirty=dirty,
         git_diff=shortened(diff),
         start_time=datetime.now(UTC).isoformat(timespec="seconds"),
+        oom_kills_before=kernel_oom_kills(),
         state="running",
     )
 
 
 def end(run_dir: Path, exit_code: int, signal: str) -> None:
-    state, reason = outcome(exit_code, signal, run_dir / "train.out")
+    kills = kernel_oom_kills()
+    kills -= json.loads((run_dir / "run.json").read_text()).get("oom_kills_before", kills)
+    state, reason = outcome(exit_code, signal, run_dir / "train.out", kills)
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
     update_run_record(run_dir, state=state, exit_code=exit_code, reason=reason, end_time=end_time)
     print(f"{state}{': ' + reason if reason else ''}")

@@ -16,11 +16,13 @@ from tests.launching import REPO, tiny_profile
 def optimizers_compiled(slurm_installed: None) -> None:
     """Compiled before the first job: inside a job's 4 GB the compilation runs out of memory."""
     code = """from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+from workshop.compilation import remove_stale_locks
+remove_stale_locks()
 CPUAdamBuilder().load(verbose=False)
 FusedAdamBuilder().load(verbose=False)"""
     # With the ninja that the launcher finds: another version throws the build away and starts again.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PATH": path})
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": path})
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workshop.run_record import outcome, update_run_record
+from workshop import run_record
+from workshop.run_record import begin, end, outcome, update_run_record
 
 
 def output(tmp_path: Path, text: str) -> Path:
@@ -64,6 +65,37 @@ def test_cancelled_step_whose_tasks_are_killed_is_cancelled(tmp_path: Path) -> N
 def test_killed_training_is_not_blamed_on_an_error_it_survived(tmp_path: Path) -> None:
     state, reason = outcome(137, "", output(tmp_path, "CommError: no network\n{'loss': 0.5}\n"))
     assert (state, "killed (SIGKILL)" in reason) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "E1121 20:15:19.059000 27359 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) "
+        "local_rank: 1 (pid: 27369) of binary: python\ntorch.distributed.elastic.ChildFailedError: ",
+        "[2026-11-21 20:15:19,059] [ERROR] [launch.py:259:sigkill_handler] ['python3', '-u', 'train.py'] "
+        "exits with return code = -9",
+    ],
+    ids=["torchrun", "deepspeed"],
+)
+def test_rank_that_the_kernel_killed_for_memory_is_oom_and_not_the_launchers_own_error(
+    launcher: str, tmp_path: Path
+) -> None:
+    text = output(tmp_path, f"RuntimeError: connection closed by peer\n{launcher}\n")
+    assert outcome(1, "", text, oom_kills=1)[0] == "oom"
+    state, reason = outcome(1, "", text)
+    assert (state, "a rank was killed (SIGKILL)" in reason) == ("failed", True)
+
+
+def test_processes_killed_before_the_run_are_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = iter([53, 54, 54, 54])
+    monkeypatch.setattr(run_record, "kernel_oom_kills", lambda: next(kills))
+    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
+    states = []
+    for _ in range(2):
+        begin(tmp_path, "baseline", "", ["python", "train.py"])
+        end(tmp_path, 137, "")
+        states.append(json.loads((tmp_path / "run.json").read_text())["state"])
+    assert states == ["oom", "failed"]
 
 
 def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
