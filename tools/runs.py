@@ -51,6 +51,13 @@ _REQUIRED = ("exercise", "state", "start_time")
 
 
 @dataclass(frozen=True)
+class Not:
+    """A condition on a run: a fact is none of these values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Run:
     """One run folder. The log properties raise LogError if a log is damaged and give None if it is not there.
 
@@ -137,7 +144,7 @@ class Run:
             "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
             "batch_size": settings.get("batch_size"),
             "grad_acc": settings.get("grad_acc"),
-            "batch_of_16": (settings.get("batch_size") or 0) * (settings.get("grad_acc") or 0) == 16,
+            "examples_per_gpu_step": (settings.get("batch_size") or 0) * (settings.get("grad_acc") or 0) or None,
             "max_length": settings.get("max_length"),
             "rung": settings.get("rung") or None,
             "profiled": bool(settings.get("profile")),
@@ -146,7 +153,10 @@ class Run:
         }
 
     def matches(self, where: dict[str, Any]) -> bool:
-        return all(self.facts[key] == value for key, value in where.items())
+        return all(
+            self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
+            for key, wanted in where.items()
+        )
 
     @cached_property
     def training(self) -> trainer_log.TrainingFigures | None:

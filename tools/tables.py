@@ -100,7 +100,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
     # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
-    # A profiler makes steps slower: such runs are in no table.
+    # A profiler and DeepSpeed's timers make steps slower: such runs are in no table that does not ask for them.
     where = {"rung": None, "profiled": False, "timed": False} | defaults_of(table).where
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]

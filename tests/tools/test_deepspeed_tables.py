@@ -72,6 +72,16 @@ def test_stages_are_told_apart_by_model_data_and_offload(run, filled) -> None:
     assert rows["BLOOM-3b, 10,000 / Stage 3 + offload"] == ["not measured"] * 3
 
 
+def test_large_micro_batch_of_table_4b_is_not_in_table_4(run, filled) -> None:
+    for name, batch, accumulation in (("r1", 4, 4), ("r2", 16, 1)):  # the later one would win
+        settings = {"batch_size": batch, "grad_acc": accumulation, "fp16": True}
+        run(name, SINGLE, "zero3_offload", model="bloom-560m", used=batch, settings=settings, precision="fp16")
+    assert filled(SINGLE, "4")["BLOOM-560m, 500 / Stage 3 + offload"][0] == "4"
+    rows = filled(SINGLE, "4b")
+    assert rows["Stage 3 + offload / 16 x 1, fp16"][:2] == ["1,600.0", "10.00"]
+    assert rows["Stage 3 + offload / 16 x 1, bf16"][0] == "not measured"
+
+
 def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run, filled) -> None:
     for gpus in (2, 4):
         run(f"r{gpus}", MULTI, "zero0", model="bloom-1b7", gpus=gpus, train_examples=10_000 * gpus)
