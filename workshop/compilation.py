@@ -33,7 +33,11 @@ def remove_stale_locks(longest_s: float = LONGEST_COMPILATION_S) -> None:
                 print(f"warning: {lock}: removed; what compiled there was killed {age_s / 60:.0f} min ago")
                 break
             if not told:
-                print(f"waiting for {lock}: another machine compiles there, or a killed job did", flush=True)
+                print(
+                    f"waiting for {lock}: another machine compiles there, or a killed job did; delete it if you "
+                    f"know that none does, else it goes when it is {longest_s / 60:.0f} min old",
+                    flush=True,
+                )
                 told = True
             time.sleep(1)
 
