@@ -73,6 +73,16 @@ def test_only_selects_tables(fill, make_run):
     assert code == 2 and "--only 7" in error
 
 
+def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
+    here = make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": None})
+    there = make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}).rename(tmp_path / "r2")
+    assert f"From `{here}`" in fill()[1]
+    (tmp_path / "host-b").mkdir()
+    there = there.rename(tmp_path / "host-b" / "r2")
+    _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
+    assert printed.count(f"From `{there}`") == 2
+
+
 def test_one_run_can_be_chosen(fill, make_run):
     old = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"}, summary={"f1": 1.0})
     make_run("r2", summary={"f1": 2.0})
