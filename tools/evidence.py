@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools import failure, figures_file, nccl_log, nvidia_smi, psrecord, trainer_log
+from tools import deepspeed_timers, failure, figures_file, nccl_log, nvidia_smi, psrecord, trainer_log
 from tools.errors import LogError, read_or_error
 from tools.figures_file import Known
 
@@ -38,6 +38,7 @@ KINDS = {
     "gpu": Kind(nvidia_smi.GpuFigures, nvidia_smi.figures),
     "cpu": Kind(psrecord.CpuFigures, psrecord.figures),
     "training": Kind(trainer_log.TrainingFigures, _one_by_one(trainer_log.figures)),
+    "timers": Kind(deepspeed_timers.StepParts, _one_by_one(deepspeed_timers.read)),
     "fabric": Kind(nccl_log.FabricFigures, _one_by_one(nccl_log.figures)),
     "cause": Kind(failure.Cause, _one_by_one(failure.cause)),
 }

@@ -20,7 +20,7 @@ _BY_OTHERS = [
     ("failed", _TASK + r"(?:Killed|Exited with exit code 137)"),
 ]
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
-RANK_KILLED = re.compile(r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+_RANK_KILLED = ("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     # The last of these is what srun says of a task.
@@ -32,7 +32,7 @@ _KINDS = [
     ("timeout", r"DUE TO TIME LIMIT"),
     ("preempted", r"DUE TO PREEMPTION"),
     *_BY_OTHERS,
-    ("failed", RANK_KILLED.pattern),
+    _RANK_KILLED,
     # The exception itself at the start of its line, as a traceback ends, or `error: …`, which is how the workshop's own
     # code reports a mistake in the input; a warning in the middle of a line is none.
     ("failed", r"(?:^|\r)(?:\[rank\d+\]: ?)?(?:error(?: \(rank \d+\))?: |[\w.]*(?:Error|Exception)(?:: |$))"),
@@ -47,13 +47,14 @@ class Cause:
     """What decided.
 
     Attributes: state: a state of logs/README.md; line: counted from 1; text: that line; task_failed: whether srun
-        reports, on any line, that a task failed.
+        reports, on any line, that a task failed; rank_killed: whether what decided is that a rank was killed (SIGKILL).
     """
 
     state: str
     line: int
     text: str
     task_failed: bool
+    rank_killed: bool
 
 
 def cause(path: Path) -> Cause | None:
@@ -69,4 +70,4 @@ def cause(path: Path) -> Cause | None:
                     best = rank, state, number, line[start:].strip()[:500]
                     break
             task_failed = task_failed or _TASK_FAILED.search(line) is not None
-    return Cause(*best[1:], task_failed) if best else None
+    return Cause(*best[1:], task_failed, _KINDS[best[0]] == _RANK_KILLED) if best else None

@@ -39,6 +39,7 @@ class TableDefaults:
         return (self.exercise,) if isinstance(self.exercise, str) else self.exercise
 
 
+_560M = {"model": "bloom-560m", "train_examples": 500}
 _1B7 = {"model": "bloom-1b7"}
 _METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")
 TABLES: dict[str, TableDefaults] = {
@@ -46,22 +47,20 @@ TABLES: dict[str, TableDefaults] = {
     "2": TableDefaults("baseline"),
     "2b": TableDefaults("baseline"),
     # Not of the large micro-batch that Table 4b is about; a smaller GPU may ask for another than the exercise's.
-    "3": TableDefaults(
-        "deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500, "batch_size": Not((16,))}
-    ),
-    "4": TableDefaults("deepspeed-single-gpu", {"batch_size": Not((16,))}),
-    "4b": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500}),
-    "4c": TableDefaults("deepspeed-single-gpu", {"model": "bloom-560m", "train_examples": 500, "timed": True}),
+    "3": TableDefaults("deepspeed-single-gpu", _560M | {"batch_size": Not(16)}),
+    "4": TableDefaults("deepspeed-single-gpu", {"batch_size": Not(16)}),
+    "4b": TableDefaults("deepspeed-single-gpu", _560M),
+    "4c": TableDefaults("deepspeed-single-gpu", _560M | {"timed": True}),
     "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),
     "6": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults(("deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp")),
     # Table 10b's labels ask for batches of 16 examples per GPU and step; these runs are no other table's.
-    "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "examples_per_gpu_step": Not((16,))}),
+    "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "examples_per_gpu_step": Not(16)}),
     "10b": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "precision": "fp16"}),
-    "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1, "examples_per_gpu_step": Not((16,))}),
-    "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1, "examples_per_gpu_step": Not((16,))}),
+    "11": TableDefaults("fsdp", {"config": "full_shard", "nodes": 1, "examples_per_gpu_step": Not(16)}),
+    "12": TableDefaults("fsdp", {"config": "full_shard", "gpus_per_node": 1, "examples_per_gpu_step": Not(16)}),
     "13": TableDefaults("custom_model", {"config": None, "world_size": 1, "use_fsdp": False}),
     "14": TableDefaults("custom_model", {"config": None, "nodes": 1, "use_fsdp": True}),
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
@@ -193,14 +192,14 @@ def _stage(match: re.Match) -> Meaning:
     return Meaning(where={"stage": int(match[1])} | ({"offload": True} if match[2] else {}))
 
 
+def _batch(match: re.Match) -> Where:
+    """Micro-batch x accumulation: "4 x 4"."""
+    return {"batch_size": int(match[1]), "grad_acc": int(match[2])}
+
+
 def _of_batch(metric: str) -> Callable[[re.Match], Meaning]:
     """A figure of one micro-batch and accumulation: "Samples/s, 4 x 4"."""
-    return lambda match: Meaning(metric, {"batch_size": int(match[1]), "grad_acc": int(match[2])})
-
-
-def _batch(match: re.Match) -> Meaning:
-    """Micro-batch x accumulation and precision: "16 x 1, bf16"."""
-    return Meaning(where={"batch_size": int(match[1]), "grad_acc": int(match[2]), "precision": match[3]})
+    return lambda match: Meaning(metric, _batch(match))
 
 
 def _model(match: re.Match) -> Meaning:
@@ -211,7 +210,10 @@ def _model(match: re.Match) -> Meaning:
 _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
     (re.compile(r"zs([0-3])_(fp32|fp16|bf16)_gpus(\d+)_bs(\d+)_sl(\d+)"), _grid_cell),
     (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
-    (re.compile(r"(\d+) x (\d+), (fp32|fp16|bf16)"), _batch),
+    (
+        re.compile(r"(\d+) x (\d+), (fp32|fp16|bf16)"),
+        lambda match: Meaning(where=_batch(match) | {"precision": match[3]}),
+    ),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
     (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
     (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),

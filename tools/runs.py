@@ -52,9 +52,9 @@ _REQUIRED = ("exercise", "state", "start_time")
 
 @dataclass(frozen=True)
 class Not:
-    """A condition on a run: a fact is none of these values."""
+    """A condition on a run: a fact is not this value."""
 
-    values: tuple[Any, ...]
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Run:
 
     def matches(self, where: dict[str, Any]) -> bool:
         return all(
-            self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
+            self.facts[key] != wanted.value if isinstance(wanted, Not) else self.facts[key] == wanted
             for key, wanted in where.items()
         )
 
@@ -166,8 +166,7 @@ class Run:
     @cached_property
     def timers(self) -> deepspeed_timers.StepParts | None:
         """Where DeepSpeed's own timers say that a step went."""
-        path = self.folder / "train.out"
-        return deepspeed_timers.read(path) if "train.out" in self._names else None
+        return next(iter(self._figures("timers", "train.out", "train.out")), None)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
@@ -218,6 +217,21 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LogError(path, 1, str(content), "a JSON object")
     return content
+
+
+def find_runs_in(folders: list[Path]) -> list[Run]:
+    """The runs of several logs folders together, oldest first. Raises InputError as `find_runs`."""
+    return sorted((run for logs in folders for run in find_runs(logs)), key=_age)
+
+
+def save_evidence(runs: list[Run]) -> None:
+    """Each logs folder's figures are remembered in that folder."""
+    for evidence in {id(run.evidence): run.evidence for run in runs}.values():
+        evidence.save()
+
+
+def _age(run: Run) -> tuple[datetime, Path]:
+    return run.start, run.folder
 
 
 def read_run(folder: Path, evidence: Evidence | None = None) -> Run:
@@ -282,7 +296,7 @@ def find_runs(logs: Path, experiment: str | None = None) -> list[Run]:
     folders = list(_run_folders(logs, 0))
     evidence = Evidence(logs, folders)
     found = [read_run(folder, evidence) for folder in progress(folders, "reading run.json", len(folders))]
-    found.sort(key=lambda run: (run.start, run.folder))
+    found.sort(key=_age)
     if experiment is None:
         return found
     # A run.json that cannot be read says neither, but its folder is named after the experiment.

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.failure import RANK_KILLED, cause
+from tools.failure import cause
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 
@@ -66,7 +66,7 @@ def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tu
     found = cause(output) if output.exists() else None
     if found and found.state == "oom":
         return found.state, found.text
-    rank_killed = found is not None and RANK_KILLED.search(found.text) is not None
+    rank_killed = found is not None and found.rank_killed
     if exit_code == 137 or rank_killed:
         if oom_kills or slurm_state() == "oom":
             return "oom", f"the kernel killed {oom_kills or 'some'} process(es) on this node for want of CPU memory"

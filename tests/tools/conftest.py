@@ -2,10 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tools import tables
+from tools.runs import find_runs
 
 RECORD = {
     "exercise": "baseline",
@@ -89,6 +93,22 @@ def make_run(logs: Path):
         return folder
 
     return make
+
+
+@pytest.fixture
+def filled(logs: Path) -> Callable[[Path, str], dict[str, list[str]]]:
+    """The figures of a README's table, by row label (labels)."""
+
+    def fill(exercise: Path, number: str) -> dict[str, list[str]]:
+        (table,) = (table for table in tables.definitions(exercise / "README.md") if table.number == number)
+        cells = tables.fill(table, find_runs(logs)).cells
+        labels = table.label_columns
+        return {
+            " / ".join(row[:labels]): [cell.text for cell in found if cell]
+            for row, found in zip(table.rows, cells, strict=True)
+        }
+
+    return fill
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import tables
 from tools.repository import ROOT
-from tools.runs import find_runs
 
 SINGLE, MULTI, ZERO3 = (ROOT / f"deepspeed-{name}" for name in ("single-gpu", "multi-gpu", "zero3-offload"))
 GPU_LOG = """\
@@ -17,22 +15,6 @@ timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [
 """
 # Width and number of blocks.
 BLOOM = {"560m": (1024, 24), "1b7": (2048, 24), "3b": (2560, 30), "7b1": (4096, 30)}
-
-
-@pytest.fixture
-def filled(logs: Path) -> Callable[[Path, str], dict[str, list[str]]]:
-    """The figures of a README's table, by row label (labels)."""
-
-    def fill(exercise: Path, number: str) -> dict[str, list[str]]:
-        (table,) = (table for table in tables.definitions(exercise / "README.md") if table.number == number)
-        cells = tables.fill(table, find_runs(logs)).cells
-        labels = table.label_columns
-        return {
-            " / ".join(row[:labels]): [cell.text for cell in found if cell]
-            for row, found in zip(table.rows, cells, strict=True)
-        }
-
-    return fill
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import deepspeed_timers, tables
+from tools import deepspeed_timers
 from tools.repository import ROOT
-from tools.runs import find_runs
 
 # From a run of stage 3 with offload on an H200: two steps of two micro-batches.
 STEP = """\
@@ -30,22 +29,14 @@ def test_parts_are_of_steps_and_not_of_micro_batches(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def row(make_run: Callable[..., Path], logs: Path) -> Callable[[str], list[str]]:
+def row(make_run: Callable[..., Path], filled: Callable[..., dict[str, list[str]]]) -> Callable[[str], list[str]]:
     """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""
     place = {"exercise": "deepspeed-single-gpu", "config": "zero3_offload", "precision": "fp16"}
     timed = place | {"settings": SETTINGS | {"timers": True}}
     summary = {"train/steps_per_second": 0.5, "train/samples_per_second": 8.0, "warmup_steps": 1}
     make_run("timed", timed, summary, **{"train.out": TIMED})
     make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
-
-    def fill(number: str) -> list[str]:
-        readme = ROOT / "deepspeed-single-gpu" / "README.md"
-        (table,) = (table for table in tables.definitions(readme) if table.number == number)
-        cells = tables.fill(table, find_runs(logs)).cells
-        place = next(i for i, labels in enumerate(table.rows) if labels[:2] == ["Stage 3 + offload", "4 x 4, fp16"])
-        return [cell.text for cell in cells[place] if cell]
-
-    return fill
+    return lambda number: filled(ROOT / "deepspeed-single-gpu", number)["Stage 3 + offload / 4 x 4, fp16"]
 
 
 def test_medians_leave_the_warm_up_out(row: Callable[[str], list[str]]) -> None:

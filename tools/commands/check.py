@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tools import markdown, tables
 from tools.errors import InputError
+from tools.logs_option import add_logs_option, chosen_logs
 from tools.markdown import Table
 from tools.registry import normalised
 from tools.repository import no_runs, table_definitions
-from tools.runs import default_logs, find_runs
+from tools.runs import find_runs_in, save_evidence
 from tools.tables import Cell
 
 _NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
@@ -36,7 +37,7 @@ class Difference:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
-    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+    add_logs_option(parser)
     parser.add_argument("--tolerance", type=_percent, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--complete", action="store_true", help="a cell that is not filled in is wrong, too")
 
@@ -52,22 +53,22 @@ def _percent(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logs = arguments.logs or default_logs()
+    logs = chosen_logs(arguments)
     copies = markdown.read_tables(arguments.file)
     if not copies:
         raise InputError(f"{arguments.file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
     known = table_definitions()
     pairs = [(copy, _definition(copy, known)) for copy in copies]
-    runs = find_runs(logs)
+    runs = find_runs_in(logs)
     exercises = tables.exercises_of(table for _, table in pairs)
     if not any(run.record.get("exercise") in exercises for run in runs):
-        raise no_runs(logs, exercises[0])
+        raise no_runs(logs[-1], exercises[0])
     different, count = [], 0
     for copy, definition in pairs:
         filled = tables.fill(definition, runs)
         count += sum(cell is not None for row in filled.cells for cell in row)
         different += compare(copy, filled, arguments.tolerance / 100)
-    runs[0].evidence.save()
+    save_evidence(runs)
     blank = [cell for cell in different if not cell.found]
     wrong = [cell for cell in different if cell.found or arguments.complete]
     for cell in different:

@@ -5,19 +5,15 @@ from pathlib import Path
 
 from tools import export, tables
 from tools.errors import InputError
+from tools.logs_option import add_logs_option, chosen_logs
 from tools.metrics import METRICS
 from tools.repository import exercise_folder, no_runs
-from tools.runs import Run, default_logs, find_runs, read_run
+from tools.runs import Run, find_runs_in, read_run, save_evidence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", nargs="?", help="the exercise's folder")
-    parser.add_argument(
-        "--logs",
-        type=Path,
-        action="append",
-        help="folder of the runs (default: $LOG_DIR, else logs/); may be repeated: the runs of all of them",
-    )
+    add_logs_option(parser)
     parser.add_argument("--run", type=Path, metavar="RUN_FOLDER", help="use this run only")
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
     parser.add_argument(
@@ -36,10 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.run and arguments.logs:
         raise InputError("--run and --logs exclude each other")
     readme = exercise_folder(arguments.exercise) / "README.md"
-    logs = arguments.logs or [default_logs()]
+    logs = chosen_logs(arguments)
     wanted = _wanted(readme, arguments.only)
-    runs = [_single_run(arguments.run)] if arguments.run else [run for folder in logs for run in find_runs(folder)]
-    runs.sort(key=lambda run: (run.start, run.folder))
+    runs = [_single_run(arguments.run)] if arguments.run else find_runs_in(logs)
     exercises = tables.exercises_of(wanted)
     if not any(run.record.get("exercise") in exercises for run in runs):
         if arguments.run:
@@ -47,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
         raise no_runs(logs[-1], exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
-    for evidence in {id(run.evidence): run.evidence for run in runs}.values():
-        evidence.save()
+    save_evidence(runs)
     if arguments.format != "markdown":
         print(export.EXPORTS[arguments.format](filled), end="")
         return 0
@@ -82,7 +76,7 @@ def _print_hints(filled: list[tables.FilledTable], damaged: list[Run], arguments
     if notes:
         print("\nNotes:")
         print("\n".join(f"- {note}" for note in dict.fromkeys(notes)))
-    logs = f" --logs {arguments.logs[0]}" if arguments.logs and len(arguments.logs) == 1 else ""
+    logs = "".join(f" --logs {folder}" for folder in arguments.logs or ())
     print(f"\nnext: put your own figures into a copy of the tables, then python -m tools check my_results.md{logs}")
 
 

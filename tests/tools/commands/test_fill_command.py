@@ -81,6 +81,7 @@ def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     there = there.rename(tmp_path / "host-b" / "r2")
     _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
     assert printed.count(f"From `{there}`") == 2
+    assert f"check my_results.md --logs {here.parents[1]} --logs {there.parent}" in printed
 
 
 def test_one_run_can_be_chosen(fill, make_run):
