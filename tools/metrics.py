@@ -189,14 +189,25 @@ def _ratio(metric: Metric, reference: Where, sign: int = 1, scale: float = 1) ->
     return value
 
 
-def _runtime_scale_factor(select: Select, where: Where) -> float:
-    """The runtime alone over the one here; none if the runs trained on other amounts of data: MAX_STEPS=25 on four GPUs
-    is four times the work of MAX_STEPS=25 on one.
+def _require_equal_work(*runs: Run) -> None:
+    """Raises: UnavailableError: the runs trained on other amounts of data, and their runtimes say nothing together:
+    MAX_STEPS=25 on four GPUs is four times the work of MAX_STEPS=25 on one.
     """
-    tokens = [run.steps.tokens.sum() for run in (select(where), select(where | _ALONE)) if run.steps is not None]
+    tokens = [run.steps.tokens.sum() for run in runs if run.steps is not None]
     if len(tokens) == 2 and not 1 / 1.1 < tokens[0] / tokens[1] < 1.1:  # the last step of an epoch is filled up
         raise UnavailableError("unequal work")
+
+
+def _runtime_scale_factor(select: Select, where: Where) -> float:
+    """The runtime alone over the one here, of equal work."""
+    _require_equal_work(select(where), select(where | _ALONE))
     return _ratio(_TRAIN_RUNTIME, _ALONE, sign=-1)(select, where)
+
+
+def _runtime_change(select: Select, where: Where) -> float:
+    """What offload does to the runtime, in percent, of equal work."""
+    _require_equal_work(*(select(where | {"offload": offload}) for offload in (False, True)))
+    return _change_percent(_TRAIN_RUNTIME, 1)(select, where)
 
 
 def _condition(where: Where, key: str) -> Any:
@@ -402,7 +413,7 @@ METRICS: dict[str, Metric] = {
         "%", 1, "(no offload - offload) / no offload x 100 of the peak GPU memory", _change_percent(_PEAK_GPU, -1)
     ),
     "runtime_change": Metric(
-        "%", 1, "(offload - no offload) / no offload x 100 of the train runtime", _change_percent(_TRAIN_RUNTIME, 1)
+        "%", 1, "(offload - no offload) / no offload x 100 of the train runtime, of equal work", _runtime_change
     ),
     "world_size": _of_run(
         "", 0, "training processes, one per GPU (run.json)", _recorded("world_size"), "no world_size"

@@ -46,11 +46,12 @@ TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
     "2b": TableDefaults("baseline"),
-    # Not of the large micro-batch that Table 4b is about; a smaller GPU may ask for another than the exercise's.
+    # Not of the large micro-batch that Table 4d is about; a smaller GPU may ask for another than the exercise's.
     "3": TableDefaults("deepspeed-single-gpu", _560M | {"batch_size": Not(16)}),
     "4": TableDefaults("deepspeed-single-gpu", {"batch_size": Not(16)}),
     "4b": TableDefaults("deepspeed-single-gpu", _560M),
     "4c": TableDefaults("deepspeed-single-gpu", _560M | {"timed": True}),
+    "4d": TableDefaults("deepspeed-single-gpu", _560M),
     "5": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0", "nodes": 1, "examples_per_gpu": 10_000}),
     "6": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
@@ -162,6 +163,11 @@ _LABELS: dict[str, Meaning] = {
     "optimizer (ms)": Meaning("optimizer_part"),
     "mfu (%)": Meaning("mfu"),
     "mean gpu memory (mib)": Meaning("mean_gpu"),
+    "stage 3 + offload, tuned": Meaning(where={"config": "zero3_offload_tuned"}),
+    **{
+        f"tuning/{name}": Meaning(where={"config": name})
+        for name in ("params_on_gpu", "leaf", "gpu_leaf", "gpu_leaf_small")
+    },
     "full_shard": Meaning(where={"config": "full_shard"}),
     "full_shard + offload": Meaning(where={"config": "full_shard_offload"}),
     "full_shard + checkpointing": Meaning(where={"config": "full_shard_checkpointing"}),

@@ -54,14 +54,24 @@ def test_stages_are_told_apart_by_model_data_and_offload(run, filled) -> None:
     assert rows["BLOOM-3b, 10,000 / Stage 3 + offload"] == ["not measured"] * 3
 
 
-def test_large_micro_batch_of_table_4b_is_not_in_table_4(run, filled) -> None:
+def test_large_micro_batch_of_table_4d_is_not_in_table_4(run, filled) -> None:
     for name, batch, accumulation in (("r1", 4, 4), ("r2", 16, 1)):  # the later one would win
         settings = {"batch_size": batch, "grad_acc": accumulation, "fp16": True}
         run(name, SINGLE, "zero3_offload", model="bloom-560m", used=batch, settings=settings, precision="fp16")
     assert filled(SINGLE, "4")["BLOOM-560m, 500 / Stage 3 + offload"][0] == "4"
-    rows = filled(SINGLE, "4b")
+    rows = filled(SINGLE, "4d")
     assert rows["Stage 3 + offload / 16 x 1, fp16"][:2] == ["1,600.0", "10.00"]
     assert rows["Stage 3 + offload / 16 x 1, bf16"][0] == "not measured"
+    assert rows["Stage 3 + offload, tuned / 16 x 1, bf16"][0] == "not measured"
+
+
+def test_tuned_configuration_is_not_taken_for_the_plain_one(run, filled) -> None:
+    settings = {"batch_size": 4, "grad_acc": 4, "fp16": True}
+    for name, config, used in (("r1", "zero3_offload", 10), ("r2", "zero3_offload_tuned", 20)):
+        run(name, SINGLE, config, model="bloom-560m", used=used, settings=settings, precision="fp16")
+    assert filled(SINGLE, "4")["BLOOM-560m, 500 / Stage 3 + offload"][0] == "10"
+    rows = filled(SINGLE, "4d")
+    assert rows["Stage 3 + offload, tuned / 4 x 4, fp16"][1] == "10.00"
 
 
 def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run, filled) -> None:
@@ -79,6 +89,18 @@ def test_zero_stages_are_compared_on_two_gpus(run, filled) -> None:
     run("r3", MULTI, "zero3", model="bloom-1b7", gpus=4, used=7)  # newer
     assert filled(MULTI, "6")["Peak GPU Memory (MiB)"] == [*["not measured"] * 4, "200", "50"]
     assert filled(MULTI, "7")["Stage 3"][:3] == ["200 MiB", "50 MiB", "75.0"]
+
+
+def test_runtimes_of_unequal_numbers_of_steps_are_no_offload_trade_off(make_run, filled) -> None:
+    header, line = "step,step_time_s,tokens,real_tokens,loss,epoch\n", "1,0.5,2048,10,9.0,0.1\n"
+    place = {"exercise": MULTI.name, "experiment": MULTI.name, "model": {"name": "bloom-1b7"}}
+    place |= {"gpus_per_node": 2, "world_size": 2}
+    runs = {"zero1": 20, "zero1_offload": 10, "zero2": 20, "zero2_offload": 20}
+    for config, steps in runs.items():
+        summary = {"train_runtime_s": 10.0 if config == "zero2" else 12.0}
+        make_run(config, place | {"config": config}, summary, **{"steps.csv": header + line * steps})
+    assert filled(MULTI, "7")["Stage 1"][3:] == ["12.0 s", "12.0 s", "unequal work"]
+    assert filled(MULTI, "7")["Stage 2"][3:] == ["10.0 s", "12.0 s", "20.0"]
 
 
 def test_nodes_are_told_apart(run, filled) -> None:

@@ -43,6 +43,25 @@ def test_shipped_configuration_is_valid_and_leaves_settings_to_env_vars(path: Pa
         assert f'"{key}": "auto"' in text, key
 
 
+def test_a_step_to_the_tuned_configuration_changes_its_own_keys_only() -> None:
+    """Otherwise Table 4c blames a key for what another one did."""
+    plain, tuned = (CONFIGS / f"zero3_offload{suffix}.json" for suffix in ("", "_tuned"))
+    steps = {"leaf": {"leaf_module"}, "params_on_gpu": {"offload_param"}, "gpu_leaf": {"leaf_module", "offload_param"}}
+    steps["gpu_leaf_small"] = steps["gpu_leaf"] | {"sub_group_size"}
+    steps[tuned.stem] = steps["gpu_leaf_small"] | {"offload_optimizer"}  # its ratio
+    before = deepspeed_config(settings(plain))
+    paths = [*CONFIGS.glob("tuning/*.json"), tuned]
+    assert {path.stem for path in paths} == set(steps)
+    for path in paths:
+        after = deepspeed_config(settings(path))
+        assert {key for key in before if before[key] != after.get(key)} == {"zero_optimization"}
+        old, new = before["zero_optimization"], after["zero_optimization"]
+        assert {key for key in old | new if old.get(key) != new.get(key)} == steps[path.stem], path
+        assert all(
+            new[key] == json.loads(tuned.read_text())["zero_optimization"][key] for key in new.keys() - old.keys()
+        )
+
+
 def test_text_that_is_not_json_names_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     path.write_text('{\n  "zero_optimization": {"stage": 2,}\n}\n')
