@@ -17,6 +17,8 @@ LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark":
 BOLD_FIGURE = r"\*\*([\d.,]+(?: s)?)\*\*"
 ANSWERED = [readme for readme in REPO.glob("*/README.md") if "<summary>Answers" in readme.read_text()]
 
+MEASURED = ("fsdp", "deepspeed-single-gpu", "deepspeed-multi-gpu", "speed-ladder")
+
 
 def code_lines(path: Path) -> list[str]:
     """The script without docstring and comments."""
@@ -118,11 +120,20 @@ def test_what_the_tuned_offload_gains_is_what_was_measured() -> None:
     assert "share is {:.1f} times at 4 x 4 in fp16 and {:.1f} times at 16 x 1".format(*gains[1:]) in text
 
 
+def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
+    readme = (REPO / "speed-ladder/README.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in readme.splitlines() if line.startswith("|")]
+    gains = {row[0]: row[-2:] for row in rows if len(row) == 11 and row[-1]}
+    measured = [row[1] for row in rows if row[0].startswith("rung ")]
+    nine, ten, eleven = (gains[rung] for rung in ("9 rows", "10 stream", "11 labelled"))
+    assert measured == [nine[1], ten[0], eleven[0], eleven[1]]
+
+
 def test_advice_on_strategies_quotes_the_measured_tables() -> None:
     (advice,) = re.findall(r"## Which strategy\?\n(.*?)\n## ", (REPO / "README.md").read_text(), re.DOTALL)
     figures = re.findall(BOLD_FIGURE, advice)
     assert figures
-    tables = "".join((REPO / chapter / "README.md").read_text() for chapter in ("fsdp", "deepspeed-single-gpu"))
+    tables = "".join((REPO / chapter / "README.md").read_text() for chapter in MEASURED)
     assert [figure for figure in figures if figure not in cells_of_tables(tables)] == []
 
 

@@ -66,12 +66,15 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     memory, label = "peak_allocated", "peak allocated GPU memory (MiB)"
     if not _grouped(done, memory, str):  # no GPU
         memory, label = "peak_cpu", "peak CPU memory (MiB)"
-    with drawing.figure(output, 2, 2, (11, 8)) as (figure, axes):
+    along_batch, along_length = _lines(done, "batch_size", "max_length"), _lines(done, "max_length", "batch_size")
+    rows = 2 if along_batch or along_length else 1
+    with drawing.figure(output, rows, 2, (11, 4 * rows)) as (figure, _):
         figure.suptitle(title)
-        _bars(axes[0, 0], done, "median_tokens_per_second", "tokens/s")
-        _bars(axes[0, 1], done, memory, label)
-        _curves(axes[1, 0], done, "batch_size", "max_length", "rows per GPU")
-        _curves(axes[1, 1], done, "max_length", "batch_size", "tokens per row")
+        _bars(figure.axes[0], done, "median_tokens_per_second", "tokens/s")
+        _bars(figure.axes[1], done, memory, label)
+        if rows == 2:
+            _curves(figure.axes[2], along_batch, "rows per GPU")
+            _curves(figure.axes[3], along_length, "tokens per row")
     return notes
 
 
@@ -91,24 +94,27 @@ def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
                 axes.bar(x, middle, 0.25, color=f"C{shift}", label="_" if place else precision, yerr=error, capsize=3)
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
     axes.set_title(f"{size[3]}, {size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(fontsize="small")
 
 
-def _curves(axes: Any, runs: list[Run], along: str, other: str, label: str) -> None:
-    """Step time against one size; a line for each cell of the other axes."""
+def _lines(runs: list[Run], along: str, other: str) -> dict[str, dict[int, list[float]]]:
+    """Step times (ms) of the repeats by size, for each line: a cell of the other axes with more than one size."""
     groups = _grouped(
         runs,
         "step_time",
         lambda facts: tuple(facts[key] for key in ("model", "config", "precision", "world_size", other, along)),
     )
-    lines: dict[tuple, list[tuple[int, list[float]]]] = defaultdict(list)
-    for (*line, size), values in sorted(groups.items()):
-        lines[tuple(line)].append((size, values))
-    for (model, config, precision, gpus, fixed), points in lines.items():
-        if len(points) > 1:
-            spreads = [_spread(values) for _, values in points]
-            name = f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
-            sizes, middles = [size for size, _ in points], [middle for middle, _, _ in spreads]
-            error = [[down for _, down, _ in spreads], [up for _, _, up in spreads]]
-            axes.errorbar(sizes, middles, yerr=error, marker="o", capsize=3, label=name)
+    lines: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for (model, config, precision, gpus, fixed, size), values in sorted(groups.items()):
+        name = f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
+        lines[name][size] = values
+    return {name: points for name, points in lines.items() if len(points) > 1}
+
+
+def _curves(axes: Any, lines: dict[str, dict[int, list[float]]], label: str) -> None:
+    """Step time against one size."""
+    for name, points in lines.items():
+        middles, downs, ups = zip(*(_spread(values) for values in points.values()), strict=True)
+        axes.errorbar(list(points), middles, yerr=[downs, ups], marker="o", capsize=3, label=name)
     drawing.label(axes, label, "step time (ms)", "runs of one size only")

@@ -76,6 +76,11 @@ def test_other_models_and_sizes_are_no_repeats(cell, drawn):
     assert [text.get_text() for text in length_axes.texts] == ["runs of one size only"]
 
 
+def test_runs_of_one_size_draw_no_empty_panels(cell, drawn):
+    cell("r1", 100.0)
+    assert len(drawn()[0]) == 2
+
+
 def test_nothing_to_draw_says_why(cell, drawn):
     cell("r1", 100.0, precision="fp32")
     with pytest.raises(InputError, match=r"none of the 1 runs has completed in its precision.*ran in fp32"):
