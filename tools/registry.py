@@ -70,6 +70,7 @@ TABLES: dict[str, TableDefaults] = {
     "18": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
     "18b": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
     "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
+    "19b": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 2}),
     "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
 }
 

@@ -15,10 +15,11 @@ def grid(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_submit_txt_is_the_grid_that_its_head_says() -> None:
     lines = (REPO / "benchmark/submit.txt").read_text().splitlines()
-    assert lines[1] == "# Made by: python benchmark/grid.py; python benchmark/grid.py --gpus 4 --precisions bf16"
-    made = grid().stdout + grid("--gpus", "4", "--precisions", "bf16").stdout
+    several = "the same with --gpus 2 --precisions bf16; and with --gpus 4 --precisions bf16"
+    assert lines[1] == f"# Made by: python benchmark/grid.py; {several}"
+    made = grid().stdout + "".join(grid("--gpus", gpus, "--precisions", "bf16").stdout for gpus in "24")
     assert lines[2:] == made.splitlines()
-    assert len(set(lines[2:])) == 4 * 3 * 3 + 4 * 3
+    assert len(set(lines[2:])) == 4 * 3 * 3 + 2 * 4 * 3
 
 
 def test_every_axis_multiplies_the_cells_and_repeats_come_last() -> None:

@@ -106,6 +106,8 @@ def test_four_gpus_are_compared_with_four_times_one(rung_run, filled) -> None:
     assert rows["One GPU"]["Samples/s"] == "300.00"
     assert rows["DDP"]["Of n times one GPU (%)"] == rows["ZeRO-1"]["Of n times one GPU (%)"] == "25.0"
     assert set(rows["FSDP2"].values()) == {"not measured"}
+    assert filled("19b")["One GPU"] == rows["One GPU"]
+    assert set(filled("19b")["DDP"].values()) == {"not measured"}
 
 
 def test_run_on_a_rung_is_in_no_table_of_the_chapter_it_ran_in(rung_run, filled) -> None:
