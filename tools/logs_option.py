@@ -1,4 +1,4 @@
-"""--logs of the commands that compare with tables: runs of several folders may fill one."""
+"""--logs of the commands that read runs: those of several folders may be asked for together."""
 
 import argparse
 from pathlib import Path
@@ -18,3 +18,8 @@ def add_logs_option(parser: argparse.ArgumentParser) -> None:
 def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
     """The folders asked for, or the default one."""
     return arguments.logs or [default_logs()]
+
+
+def as_options(logs: list[Path]) -> str:
+    """For the next command that a command recommends."""
+    return "".join(f" --logs {folder}" for folder in logs)

@@ -57,10 +57,11 @@ def table_definitions(root: Path = ROOT) -> dict[str, Table]:
     return found
 
 
-def no_runs(logs: Path, exercise: str) -> NoRunsError:
+def no_runs(logs: list[Path], exercise: str) -> NoRunsError:
     """Says that there is nothing to read yet, and how to change that."""
     launchers = sorted((ROOT / exercise).glob("*.slurm"))
     launcher = f"{exercise}/{launchers[0].name}" if launchers else f"{exercise}/<launcher>.slurm"
     return NoRunsError(
-        f"no runs of {exercise} in {logs}. Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
+        f"no runs of {exercise} in {' or '.join(map(str, logs))}. "
+        f"Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
     )

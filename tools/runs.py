@@ -219,9 +219,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def find_runs_in(folders: list[Path]) -> list[Run]:
-    """The runs of several logs folders together, oldest first. Raises InputError as `find_runs`."""
-    return sorted((run for logs in folders for run in find_runs(logs)), key=_age)
+def find_runs_in(folders: list[Path], experiment: str | None = None) -> list[Run]:
+    """The runs of several logs folders together, oldest first. Arguments and errors as of `find_runs`."""
+    return sorted((run for logs in folders for run in find_runs(logs, experiment)), key=_age)
 
 
 def save_evidence(runs: list[Run]) -> None:

@@ -1,23 +1,17 @@
 """Tables 10 to 12: each row finds its own runs, and factors compare with one GPU of the same configuration."""
 
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-from tools import tables
-from tools.runs import find_runs
+from tools.repository import ROOT
 
-README = Path(__file__).parents[2] / "fsdp/README.md"
+FSDP = ROOT / "fsdp"
 
 
 @pytest.fixture
-def filled(logs):
-    def fill(number: str) -> dict[str, list[str]]:
-        (table,) = (table for table in tables.definitions(README) if table.number == number)
-        cells = tables.fill(table, find_runs(logs)).cells
-        return {row[0]: [cell.text for cell in texts if cell] for row, texts in zip(table.rows, cells, strict=True)}
-
-    return fill
+def filled(filled):
+    return partial(filled, FSDP)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = find_runs_in(logs)
     exercises = tables.exercises_of(table for _, table in pairs)
     if not any(run.record.get("exercise") in exercises for run in runs):
-        raise no_runs(logs[-1], exercises[0])
+        raise no_runs(logs, exercises[0])
     different, count = [], 0
     for copy, definition in pairs:
         filled = tables.fill(definition, runs)

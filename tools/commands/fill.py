@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools import export, tables
 from tools.errors import InputError
-from tools.logs_option import add_logs_option, chosen_logs
+from tools.logs_option import add_logs_option, as_options, chosen_logs
 from tools.metrics import METRICS
 from tools.repository import exercise_folder, no_runs
 from tools.runs import Run, find_runs_in, read_run, save_evidence
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.run:
             found, about = runs[0].record["exercise"], ", ".join(exercises)
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
-        raise no_runs(logs[-1], exercises[0])
+        raise no_runs(logs, exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
     save_evidence(runs)
     if arguments.format != "markdown":
@@ -76,8 +76,10 @@ def _print_hints(filled: list[tables.FilledTable], damaged: list[Run], arguments
     if notes:
         print("\nNotes:")
         print("\n".join(f"- {note}" for note in dict.fromkeys(notes)))
-    logs = "".join(f" --logs {folder}" for folder in arguments.logs or ())
-    print(f"\nnext: put your own figures into a copy of the tables, then python -m tools check my_results.md{logs}")
+    print(
+        "\nnext: put your own figures into a copy of the tables, then "
+        f"python -m tools check my_results.md{as_options(arguments.logs or [])}"
+    )
 
 
 def explanation() -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tools import drawing, grid_plot, nvidia_smi, tables
 from tools.errors import InputError
+from tools.logs_option import add_logs_option, chosen_logs
 from tools.repository import exercise_folder, no_runs
-from tools.runs import Run, default_logs, find_runs
+from tools.runs import Run, find_runs_in
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # As many as matplotlib has colours that can be told apart.
@@ -17,7 +18,7 @@ _MOST_RUNS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
-    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+    add_logs_option(parser)
     parser.add_argument("--output", type=Path, default=None, metavar="FILE.png", help="default: EXERCISE.png")
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
     parser.add_argument("--column", default="Real tokens/s", help="the column to draw (default: %(default)s)")
@@ -27,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
-    logs = arguments.logs or default_logs()
-    runs = [run for run in find_runs(logs, None if arguments.table else title) if not run.problem]
+    logs = chosen_logs(arguments)
+    runs = [run for run in find_runs_in(logs, None if arguments.table else title) if not run.problem]
     if not runs:
         raise no_runs(logs, title)
     output = arguments.output or Path(f"{title}.png")

@@ -4,14 +4,14 @@ import argparse
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from tools import tables
 from tools.errors import InputError, NoRunsError
+from tools.logs_option import add_logs_option, as_options, chosen_logs
 from tools.metrics import METRICS
 from tools.progress import progress
 from tools.repository import no_runs
-from tools.runs import SHOWN_STATES, Run, ask_all, default_logs, find_runs
+from tools.runs import SHOWN_STATES, Run, ask_all, find_runs_in, save_evidence
 
 _HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime"]
 _REASON_WIDTH = 100
@@ -19,7 +19,7 @@ _REASON_WIDTH = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", nargs="?", help="an exercise or EXPERIMENT_NAME; default: all")
-    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+    add_logs_option(parser)
     parser.add_argument(
         "--figures", default="", metavar="NAME,NAME", help="columns of figures; `fill --explain` lists the names"
     )
@@ -27,28 +27,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logs = arguments.logs or default_logs()
+    logs = chosen_logs(arguments)
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     metrics = _metrics(arguments.figures)
-    found = find_runs(logs, arguments.experiment)
+    found = find_runs_in(logs, arguments.experiment)
     if not found and arguments.experiment:
         raise no_runs(logs, arguments.experiment)
     if not found:
-        raise NoRunsError(f"no runs in {logs}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm).")
+        where = " or ".join(map(str, logs))
+        raise NoRunsError(
+            f"no runs in {where}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm)."
+        )
     shown = [run for run in found if not states or run.state in states]
     if shown:
         answers = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))
         rows = ([*_row(run), *own] for run, own in zip(shown, answers, strict=True))
         print(_text_table([[*_HEADER, *map(_title, metrics), "reason"], *rows]))
         print()
-        shown[0].evidence.save()
+        save_evidence(shown)
     counts = Counter(run.state for run in found)
     print(f"{len(found)} runs: {', '.join(f'{counts[state]} {state}' for state in SHOWN_STATES if counts[state])}")
     newest = next((run for run in reversed(shown) if run.state == "completed"), None)
     if newest:
-        print(f"next: python -m tools fill {newest.record['exercise']} --logs {logs}")
+        print(f"next: python -m tools fill {newest.record['exercise']}{as_options(logs)}")
     elif shown and (shown[-1].folder / "train.out").exists():
         print(f"next: less {shown[-1].folder / 'train.out'}")
     return 0
