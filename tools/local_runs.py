@@ -1,32 +1,57 @@
-"""Without SLURM: one run after the other on this machine, with a progress bar."""
+"""Without SLURM: one run after the other on this machine, or several side by side, with a progress bar."""
 
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
+from tools.lanes import Lane
 from tools.runs import read_run
 from tools.submissions import Submission
 
 _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
+_POLL_S = 0.1
 
 
-class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM: the run that was going on has been ended, the remaining ones shall not start."""
+@dataclass(frozen=True)
+class Task:
+    """Attributes: command: what starts the submission's launcher, in `environment`."""
+
+    submission: Submission
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Active:
+    number: int
+    task: Task
+    lane: Lane | None
+    process: subprocess.Popen[bytes]
+    output: Path
+    begin_s: float
 
 
 class LocalRuns:
-    """Runs submissions as `bash launcher arguments`; use as a context manager, for the progress bar's sake."""
+    """Runs submissions as `bash launcher arguments`; use as a context manager, for the progress bar's sake.
 
-    def __init__(self, total: int, logs: Path) -> None:
+    Attributes: interrupted: by Ctrl-C or SIGTERM; what was going on has been ended, the remaining ones did not start.
+    """
+
+    def __init__(self, total: int, logs: Path, side_by_side: Sequence[Lane] = ()) -> None:
+        """Args: side_by_side: a lane for each run at a time; none: one run after the other on the whole machine."""
         from tqdm import tqdm  # the other commands start without it
 
+        self.interrupted = False
+        self._free: list[Lane | None] = list(side_by_side) or [None]
         self._outputs = logs / ".local"
         # A bar in a log file: a line per run is enough.
         self._bar = tqdm(total=total, unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
@@ -41,43 +66,53 @@ class LocalRuns:
         self._bar.close()
         signal.signal(signal.SIGTERM, self._before)
 
-    def run(self, submission: Submission, command: Sequence[str], environment: Mapping[str, str]) -> str:
-        """The state in which the run ended. Its output goes to a file, as SLURM would do it.
-
-        Raises:
-            Interrupted: the user ended it; the launcher has recorded that.
-        """
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, str]]:
+        """The number of each task and the state its run ended in, as they end. Outputs go to files, as SLURM's."""
         self._outputs.mkdir(parents=True, exist_ok=True)
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{submission.exercise.name}-line{submission.line}.out"
+        waiting, active = deque(enumerate(tasks)), list[_Active]()
+        try:
+            while waiting or active:
+                while waiting and self._free:
+                    active.append(self._start(*waiting.popleft(), self._free.pop(0)))
+                for ended in [one for one in active if one.process.poll() is not None]:
+                    active.remove(ended)
+                    self._free.append(ended.lane)
+                    yield ended.number, self._shown(ended, _state(ended.output, ended.process.returncode))
+                time.sleep(_POLL_S)
+        except KeyboardInterrupt:  # the launchers end their training and write down that it was cancelled
+            self.interrupted = True
+            for one in active:
+                one.process.terminate()
+            for one in active:
+                one.process.wait()
+                yield one.number, "cancelled"
+
+    def _start(self, number: int, task: Task, lane: Lane | None) -> _Active:
+        name = f"{datetime.now():%Y%m%d-%H%M%S}-{task.submission.exercise.name}-line{task.submission.line}.out"
         output = self._outputs / name
-        self._bar.set_description_str(submission.place)
-        begin_s = time.monotonic()
-        code = _wait(command, environment, output)
-        state = _state(output, code)
-        self._bar.write(f"{state:<10} {time.monotonic() - begin_s:7.0f} s  {submission.place}  {submission.short}")
+        self._bar.set_description_str(task.submission.place)
+        environment = {**task.environment, **(lane.environment if lane else {})}
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                task.command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+            )
+        if lane:
+            lane.bind(process)
+        return _Active(number, task, lane, process, output, time.monotonic())
+
+    def _shown(self, ended: _Active, state: str) -> str:
+        submission, took_s = ended.task.submission, time.monotonic() - ended.begin_s
+        self._bar.write(f"{state:<10} {took_s:7.0f} s  {submission.place}  {submission.short}")
         if state != "completed":
-            lines = output.read_text(errors="replace").strip().splitlines()
+            lines = ended.output.read_text(errors="replace").strip().splitlines()
             errors = [line for line in lines if line.startswith("error: ")]
-            self._bar.write(f"{'':10} {(errors or lines or ['no output'])[-1][:200]}\n{'':10} see {output}")
+            self._bar.write(f"{'':10} {(errors or lines or ['no output'])[-1][:200]}\n{'':10} see {ended.output}")
         self._bar.update()
         return state
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _wait(command: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
-    with output.open("wb") as stream:
-        launcher = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
-        )
-        try:
-            return launcher.wait()
-        except KeyboardInterrupt:  # the launcher ends its training and writes down that it was cancelled
-            launcher.terminate()
-            launcher.wait()
-            raise Interrupted from None
 
 
 def _state(output: Path, exit_code: int) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tools import slurm, snapshot
 from tools.errors import InputError, NoRunsError
-from tools.local_runs import Interrupted, LocalRuns
+from tools.lanes import Lane, lanes
+from tools.local_runs import LocalRuns, Task
 from tools.runs import default_logs, find_runs
 from tools.submissions import Submission, exercise_files, read
 from tools.submitted import STATES, History, runs_of
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="also what is already completed")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="without SLURM: N runs at a time (default: 1)")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
@@ -41,9 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
-    commands = [_command(submission, logs) for submission in due]
-    act = _run_here if local else _queue
-    return act(list(zip(due, commands, strict=True)), logs)
+    side_by_side = _lanes(arguments.jobs, local, due)
+    pairs = [(submission, _command(submission, logs)) for submission in due]
+    return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
@@ -92,6 +94,22 @@ def _reason_to_skip(line: Submission, history: History, only: list[str], local: 
     return ""
 
 
+def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
+    """A part of this machine for each run at a time; none where one run has all of it."""
+    if jobs == 1:
+        return []
+    if not local:
+        raise InputError(f"--jobs {jobs}: SLURM decides how many jobs run at a time; with --local they run here")
+    found = lanes(jobs)
+    for line in due:
+        if found[0].gpus and line.count("gpus-per-node") > len(found[0].gpus):
+            raise InputError(
+                f"{line.place}: --gpus-per-node={line.count('gpus-per-node')}, but with --jobs {jobs} each run has "
+                f"{len(found[0].gpus)}; expected fewer jobs, or --match without that line"
+            )
+    return found
+
+
 def _command(submission: Submission, logs: Path) -> list[str]:
     """The launcher as it is now, in a snapshot, with its arguments."""
     code = snapshot.take(submission.exercise.parent, logs)
@@ -120,23 +138,21 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     return 1 if refused else 0
 
 
-def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
+def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side: list[Lane]) -> int:
     states = ["not started"] * len(due)
-    interrupted = False
-    with LocalRuns(len(due), logs) as runner:
-        for number, (submission, command) in enumerate(due):
-            gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
-            try:
-                states[number] = runner.run(submission, ["bash", *command], _environment(submission, logs) | gpus)
-            except Interrupted:
-                states[number], interrupted = "cancelled", True
-                break
+    tasks = []
+    for submission, command in due:
+        gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
+        tasks.append(Task(submission, ["bash", *command], _environment(submission, logs) | gpus))
+    with LocalRuns(len(due), logs, side_by_side) as runner:
+        for number, state in runner.run(tasks):
+            states[number] = state
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):
         print(f"| {submission.exercise.name}: {submission.short} | {state} |")
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
     _print_next([submission for submission, _ in due], logs)
-    return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
+    return INTERRUPTED if runner.interrupted else int(any(state != "completed" for state in states))
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:

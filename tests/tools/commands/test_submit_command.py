@@ -140,20 +140,71 @@ def test_an_unknown_exercise_is_an_error_that_lists_those_there_are(capsys: pyte
     assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
 
 
-def test_interrupting_ends_the_run_and_starts_no_other(tmp_path: Path, logs: Path) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nFP16=false run.slurm\n")
-    launcher = f"#!/bin/bash\ntrap 'echo ended > {tmp_path}/ended; exit 143' TERM\ntouch {tmp_path}/begun\n"
+two_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor only")
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=two_processors)])
+def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: Path, jobs: int) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm 1\nrun.slurm 2\nrun.slurm 3\n")
+    launcher = f"#!/bin/bash\ntrap 'touch {tmp_path}/ended-$1; exit 143' TERM\ntouch {tmp_path}/begun-$1\n"
     (exercise / "run.slurm").write_text(launcher + "while :; do sleep 0.1; done\n")
-    command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local"]
-    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local", f"--jobs={jobs}"]
+    environment = os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""}
     # A shell that runs the tests in the background makes its children ignore Ctrl-C.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **heard) as runner:
         deadline_s = time.monotonic() + 20
-        while not (tmp_path / "begun").exists() and time.monotonic() < deadline_s:
+        while len([*tmp_path.glob("begun-*")]) < jobs and time.monotonic() < deadline_s:
             time.sleep(0.05)
         runner.send_signal(signal.SIGINT)
         output, _ = runner.communicate(timeout=20)
-    assert (tmp_path / "ended").exists()
+    assert len([*tmp_path.glob("begun-*")]) == len([*tmp_path.glob("ended-*")]) == jobs
     assert runner.returncode == 130
-    assert "1 cancelled, 1 not started" in output
+    assert f"{jobs} cancelled, {3 - jobs} not started" in output
+
+
+# Waits for the other run, then says which part of the machine it was given.
+MEETING = """\
+#!/bin/bash
+touch "$LOG_DIR/here-$1"
+for _ in $(seq 200); do [ -e "$LOG_DIR/here-$2" ] && break; sleep 0.05; done
+[ -e "$LOG_DIR/here-$2" ] || { echo "error: the other run is not there" >&2; exit 1; }
+echo "GPU $CUDA_VISIBLE_DEVICES, processors $(nproc)" > "$LOG_DIR/given-$1"
+"""
+
+
+@two_processors
+def test_runs_side_by_side_share_no_gpu_and_no_processor(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # nproc would obey it
+    exercise = make_exercise(tmp_path, "run.slurm one two\nrun.slurm two one\n")
+    (exercise / "run.slurm").write_text(MEETING)
+    logs.mkdir(exist_ok=True)
+    assert submit(exercise, logs, "--jobs", "2") == 0
+    half = len(os.sched_getaffinity(0)) // 2
+    given = [(logs / f"given-{name}").read_text() for name in ("one", "two")]
+    assert given == [f"GPU {gpu}, processors {half}\n" for gpu in (5, 7)]
+
+
+@two_processors
+def test_more_gpus_than_a_run_has_side_by_side_names_the_line(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    exercise = make_exercise(tmp_path, "run.slurm\n--gpus-per-node=2 run.slurm\n")
+    assert submit(exercise, logs, "--jobs", "2") == 2
+    assert "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1" in capsys.readouterr().err
+    assert submit(exercise, logs, "--jobs", "3") == 2
+    assert "--jobs 3: this machine has 2 " in capsys.readouterr().err
+    assert records(logs) == []
+
+
+def test_number_of_jobs_is_slurm_s_to_decide_where_it_queues(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tools.slurm.available", lambda: True)
+    monkeypatch.setattr("tools.slurm.queue", dict)
+    assert main(["submit", str(make_exercise(tmp_path, "run.slurm\n")), "--logs", str(logs), "--jobs", "2"]) == 2
+    assert "--jobs 2: SLURM decides how many jobs run at a time" in capsys.readouterr().err
