@@ -4,6 +4,7 @@ import ast
 import difflib
 import json
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,20 @@ def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
     measured = [row[1] for row in rows if row[0].startswith("rung ")]
     nine, ten, eleven = (gains[rung] for rung in ("9 rows", "10 stream", "11 labelled"))
     assert measured == [nine[1], ten[0], eleven[0], eleven[1]]
+
+
+def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
+    steps, outside = {True: 0, False: 0}, {True: 0, False: 0}
+    for run in (REPO / "logs/reference/h200x2/speed-ladder").iterdir():
+        textbook = json.loads((run / "run.json").read_text())["settings"]["rung"] == "0_textbook"
+        lines = (run / "steps.csv").read_text().splitlines()
+        place = lines[0].split(",").index("step_time_s")
+        times_s = [float(line.split(",")[place]) for line in lines[1:]][5:]
+        steps[textbook] += len(times_s)
+        outside[textbook] += sum(abs(time_s / statistics.median(times_s) - 1) > 0.1 for time_s in times_s)
+    readme = " ".join((REPO / "speed-ladder/README.md").read_text().split())
+    assert f"of their {steps[False]} steps behind the warm-up {outside[False]} is further than 10 %" in readme
+    assert f"of the textbook's {steps[True]} there are {outside[True]}" in readme
 
 
 def test_advice_on_strategies_quotes_the_measured_tables() -> None:
