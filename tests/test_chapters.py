@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tools import markdown
+from tools.ladder import TEXTBOOK
+from tools.runs import find_runs
+
 REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
 LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
@@ -88,8 +92,12 @@ def test_profile_in_the_fsdp_readme_is_the_measured_one() -> None:
     assert rows == list(zip(ddp, full_shard, strict=True))
 
 
+def rows_of_tables(text: str) -> list[list[str]]:
+    return [markdown.cells(line) for line in text.splitlines() if line.startswith("|")]
+
+
 def cells_of_tables(text: str) -> set[str]:
-    return {cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")}
+    return {cell for row in rows_of_tables(text) for cell in row}
 
 
 @pytest.mark.parametrize("readme", ANSWERED, ids=lambda readme: readme.parent.name)
@@ -108,10 +116,9 @@ def test_what_the_tuned_offload_gains_is_what_was_measured() -> None:
         figure for figure in re.findall(r"(?:\d,)?\d+\.\d(?= (?:to|ms|instead|in bf16))", text) if figure not in cells
     ] == []
     step_ms = {}
-    for line in section.splitlines():
-        columns = [cell.strip() for cell in line.split("|")]
-        if len(columns) == 7 and re.fullmatch(r"[\d,.]+", columns[3]):  # a row of Table 4d
-            step_ms[columns[1].removeprefix("Stage 3 + offload"), columns[2]] = float(columns[3].replace(",", ""))
+    for row in rows_of_tables(section):
+        if len(row) == 5 and re.fullmatch(r"[\d,.]+", row[2]):  # of Table 4d
+            step_ms[row[0].removeprefix("Stage 3 + offload"), row[1]] = float(row[2].replace(",", ""))
     small, large = "4 x 4, fp16", "16 x 1, bf16"
     gains = [
         step_ms["", small] / step_ms[", tuned", large],
@@ -122,8 +129,7 @@ def test_what_the_tuned_offload_gains_is_what_was_measured() -> None:
 
 
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
-    readme = (REPO / "speed-ladder/README.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in readme.splitlines() if line.startswith("|")]
+    rows = rows_of_tables((REPO / "speed-ladder/README.md").read_text())
     gains = {row[0]: row[-2:] for row in rows if len(row) == 11 and row[-1]}
     measured = [row[1] for row in rows if row[0].startswith("rung ")]
     nine, ten, eleven = (gains[rung] for rung in ("9 rows", "10 stream", "11 labelled"))
@@ -132,11 +138,9 @@ def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
 
 def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
     steps, outside = {True: 0, False: 0}, {True: 0, False: 0}
-    for run in (REPO / "logs/reference/h200x2/speed-ladder").iterdir():
-        textbook = json.loads((run / "run.json").read_text())["settings"]["rung"] == "0_textbook"
-        lines = (run / "steps.csv").read_text().splitlines()
-        place = lines[0].split(",").index("step_time_s")
-        times_s = [float(line.split(",")[place]) for line in lines[1:]][5:]
+    for run in find_runs(REPO / "logs/reference/h200x2", "speed-ladder"):
+        textbook = run.facts["rung"] == TEXTBOOK
+        times_s = run.steps.step_time_s[run.summary["warmup_steps"] :].tolist()
         steps[textbook] += len(times_s)
         outside[textbook] += sum(abs(time_s / statistics.median(times_s) - 1) > 0.1 for time_s in times_s)
     readme = " ".join((REPO / "speed-ladder/README.md").read_text().split())

@@ -46,15 +46,16 @@ class LocalRuns:
     Attributes: interrupted: by Ctrl-C or SIGTERM; what was going on has been ended, the remaining ones did not start.
     """
 
-    def __init__(self, total: int, logs: Path, side_by_side: Sequence[Lane] = ()) -> None:
+    def __init__(self, tasks: Sequence[Task], logs: Path, side_by_side: Sequence[Lane]) -> None:
         """Args: side_by_side: a lane for each run at a time; none: one run after the other on the whole machine."""
         from tqdm import tqdm  # the other commands start without it
 
         self.interrupted = False
+        self._tasks = tasks
         self._free: list[Lane | None] = list(side_by_side) or [None]
         self._outputs = logs / ".local"
         # A bar in a log file: a line per run is enough.
-        self._bar = tqdm(total=total, unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
+        self._bar = tqdm(total=len(tasks), unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGTERM, _interrupt)
@@ -66,10 +67,10 @@ class LocalRuns:
         self._bar.close()
         signal.signal(signal.SIGTERM, self._before)
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, str]]:
+    def run(self) -> Iterator[tuple[int, str]]:
         """The number of each task and the state its run ended in, as they end. Outputs go to files, as SLURM's."""
         self._outputs.mkdir(parents=True, exist_ok=True)
-        waiting, active = deque(enumerate(tasks)), list[_Active]()
+        waiting, active = deque(enumerate(self._tasks)), list[_Active]()
         try:
             while waiting or active:
                 while waiting and self._free:

@@ -57,11 +57,15 @@ def table_definitions(root: Path = ROOT) -> dict[str, Table]:
     return found
 
 
-def no_runs(logs: list[Path], exercise: str) -> NoRunsError:
-    """Says that there is nothing to read yet, and how to change that."""
+def no_runs(logs: list[Path], exercise: str | None) -> NoRunsError:
+    """Says that there is nothing to read yet, of the exercise or at all, and how to change that."""
+    where = " or ".join(map(str, logs))
+    if not exercise:
+        return NoRunsError(
+            f"no runs in {where}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm)."
+        )
     launchers = sorted((ROOT / exercise).glob("*.slurm"))
     launcher = f"{exercise}/{launchers[0].name}" if launchers else f"{exercise}/<launcher>.slurm"
     return NoRunsError(
-        f"no runs of {exercise} in {' or '.join(map(str, logs))}. "
-        f"Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
+        f"no runs of {exercise} in {where}. Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tools import tables
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError
 from tools.logs_option import add_logs_option, as_options, chosen_logs
 from tools.metrics import METRICS
 from tools.progress import progress
@@ -33,13 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     metrics = _metrics(arguments.figures)
     found = find_runs_in(logs, arguments.experiment)
-    if not found and arguments.experiment:
-        raise no_runs(logs, arguments.experiment)
     if not found:
-        where = " or ".join(map(str, logs))
-        raise NoRunsError(
-            f"no runs in {where}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm)."
-        )
+        raise no_runs(logs, arguments.experiment)
     shown = [run for run in found if not states or run.state in states]
     if shown:
         answers = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))

@@ -144,8 +144,8 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
         tasks.append(Task(submission, ["bash", *command], _environment(submission, logs) | gpus))
-    with LocalRuns(len(due), logs, side_by_side) as runner:
-        for number, state in runner.run(tasks):
+    with LocalRuns(tasks, logs, side_by_side) as runner:
+        for number, state in runner.run():
             states[number] = state
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):
