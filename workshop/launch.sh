@@ -39,7 +39,8 @@ rendezvous() {
     EMULATION=()  # and then on every emulated one
     if [ -n "${SLURM_JOB_ID:-}" ] && [ "$NNODES" -gt 1 ]; then
         MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-        ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1)
+        # srun does not know of the job's --cpus-per-task (since SLURM 22.05) and would bind to one processor where a site binds.
+        ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1)
     elif [ "$NNODES" -gt 1 ]; then
         EMULATION=("$REPO/workshop/emulated_nodes.sh")
     fi
@@ -52,6 +53,13 @@ rendezvous() {
             "expected at most $gpus in all"
     MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT
+}
+
+# Each process's share of the processors that this node gives the job. An optimizer in CPU memory computes with as many threads;
+# left alone, torchrun gives each process one, and DeepSpeed's launcher gives each as many as there are.
+threads_per_process() {
+    local processors=${SLURM_CPUS_ON_NODE:-$(nproc)}
+    echo $((processors > GPUS_HERE ? processors / GPUS_HERE : 1))
 }
 
 # The launcher works in the exercise's folder; a relative path means where the participant stood.
@@ -85,6 +93,7 @@ start_run() {
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_per_process)}
     # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
     export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
     # A progress bar in a log file: one line every ten seconds is enough.
@@ -175,7 +184,8 @@ launch_per_gpu() {
     local tasks=$((NNODES * NPROC_PER_NODE))
     local command=("$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" torchrun $(torchrun_options) --no-python "$@")
     [ -z "${SLURM_JOB_ID:-}" ] ||
-        command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --kill-on-bad-exit=1 "$REPO/workshop/task.sh" "$@")
+        command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --cpu-bind=none --kill-on-bad-exit=1
+            "$REPO/workshop/task.sh" "$@")
     attend "${command[@]}"
     end_run $?
 }

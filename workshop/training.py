@@ -142,6 +142,7 @@ class RunRecorder(TrainerCallback):
             "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
             "device": args.device.type,
             "gpu_names": [name for name in gpu_names if name],
+            "cpu_threads": torch.get_num_threads(),
             "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
             "train_examples": settings.train_size,  # packed, they are fewer rows
             "eval_examples": len(self.data.evaluation),

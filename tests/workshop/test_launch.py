@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPO = Path(__file__).parents[2]
+from tests.launching import REPO, tiny_profile
+
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
 
 
@@ -81,3 +82,19 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     assert job.stdout.count("psrecord not found: no CPU memory log") == 1
     assert len((tmp_path / "cpu_pss.txt").read_text().splitlines()) >= 2
     assert not (tmp_path / "cpu_memory.txt").exists()
+
+
+def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path: Path) -> None:
+    script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $OMP_NUM_THREADS"
+
+    def threads(**changes: str) -> str:
+        environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "SLURM_CPUS_ON_NODE": "12", "CUDA_VISIBLE_DEVICES": ""}
+        command = ["bash", "-c", script]
+        return subprocess.run(
+            command, cwd=REPO, env=environ | changes, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert threads(OMP_NUM_THREADS="", GPUS_PER_NODE="4") == "3", "torchrun would give each process one thread"
+    assert threads(OMP_NUM_THREADS="", GPUS_PER_NODE="3", EMULATED_NODES="2") == "2"
+    assert threads(OMP_NUM_THREADS="", SLURM_CPUS_ON_NODE="1", GPUS_PER_NODE="4") == "1"
+    assert threads(OMP_NUM_THREADS="7", GPUS_PER_NODE="4") == "7"
