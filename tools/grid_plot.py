@@ -20,7 +20,7 @@ Figures = dict[Any, list[float]]
 
 def _figure(run: Run, metric: str) -> float | None:
     try:
-        return METRICS[metric].value(lambda _: run, {})
+        return METRICS[metric].value(lambda _: [run], {})
     except UnavailableError:
         return None
 

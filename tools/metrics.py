@@ -16,7 +16,8 @@ from tools.mfu import utilisation
 from tools.runs import Run
 
 Where = dict[str, Any]
-Select = Callable[[Where], Run]
+# The runs that meet the conditions: one, or several that differ in REPEAT only.
+Select = Callable[[Where], list[Run]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Metric:
         unit: printed after the figure where the label does not name it; "" for none.
         decimals: digits printed after the point.
         definition: one line: what it is and which file it is from.
-        value: from the cell's selection (several runs for a ratio) to the figure.
+        value: from the cell's selection to the figure: of repeats the median, for a ratio of each side.
     """
 
     unit: str
@@ -37,13 +38,13 @@ class Metric:
 
 
 def _of_run(unit: str, decimals: int, definition: str, read: Callable[[Run], float | None], missing: str) -> Metric:
-    """A metric of one run; `missing` is what the cell shows where `read` gives None."""
+    """A metric of one run, of repeats their median; `missing` is what the cell shows where `read` gives None."""
 
     def value(select: Select, where: Where) -> float:
-        figure = read(select(where))
-        if figure is None:
+        figures = [figure for run in select(where) if (figure := read(run)) is not None]
+        if not figures:
             raise UnavailableError(missing)
-        return figure
+        return figures[-1] if isinstance(figures[-1], bool) else median(figures)
 
     return Metric(unit, decimals, definition, value)
 
@@ -200,13 +201,13 @@ def _require_equal_work(*runs: Run) -> None:
 
 def _runtime_scale_factor(select: Select, where: Where) -> float:
     """The runtime alone over the one here, of equal work."""
-    _require_equal_work(select(where), select(where | _ALONE))
+    _require_equal_work(select(where)[-1], select(where | _ALONE)[-1])
     return _ratio(_TRAIN_RUNTIME, _ALONE, sign=-1)(select, where)
 
 
 def _runtime_change(select: Select, where: Where) -> float:
     """What offload does to the runtime, in percent, of equal work."""
-    _require_equal_work(*(select(where | {"offload": offload}) for offload in (False, True)))
+    _require_equal_work(*(select(where | {"offload": offload})[-1] for offload in (False, True)))
     return _change_percent(_TRAIN_RUNTIME, 1)(select, where)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os.path import commonpath
 from pathlib import Path
-from statistics import median, stdev
+from statistics import stdev
 
 from tools import markdown
 from tools.errors import InputError, LogError, UnavailableError
@@ -150,46 +150,50 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
 
 
 def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
-    """One run's figure; of several that differ in REPEAT only, the median or the standard deviation."""
+    """The figure of the runs that a cell is about, or the words for why there is none."""
     used: list[Run] = []
-    conditions = run_conditions(cell.where)
-    repeats = sorted({run.facts["repeat"] for run in candidates if run.matches(conditions)})
-    values, text = [], ""
-    for condition in [{"repeat": number} for number in repeats] if len(repeats) > 1 else [{}]:
-        try:
-            values.append(cell.metric.value(_selector(candidates, condition, used), cell.where))
-        except UnavailableError as missing:
-            text = str(missing)
-            if used and used[-1].state == "completed":
-                _note(filled, f"{used[-1].folder}: {text}")
-            elif used:
-                _note(filled, f"{used[-1].folder}: {text}{': ' + used[-1].reason if used[-1].reason else ''}")
-        except LogError as error:
-            text = "unreadable log"
-            _note(filled, str(error))
-    filled.runs += [run for run in used if run not in filled.runs]
-    value = None
-    if cell.std and len(values) == 1:
-        text = "one run only"
-    elif cell.std and values:
-        value = stdev(values)
-    elif values:
-        value = median(values)
-    return Cell(text if value is None else written(cell.metric, value, cell.unit_named), value, cell.metric)
-
-
-def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Select:
-    """What a metric asks for runs; every run it is given is added to `used`."""
-
-    def select(conditions: Where) -> Run:
-        run = newest(candidates, run_conditions(conditions) | condition)
-        used.append(run)
+    value, text = None, ""
+    try:
+        value = _figure(cell, _selector(candidates, used))
+        text = written(cell.metric, value, cell.unit_named)
+    except UnavailableError as missing:
+        text = str(missing)
+        if used and used[-1].state == "completed":
+            _note(filled, f"{used[-1].folder}: {text}")
+    except LogError as error:
+        text = "unreadable log"
+        _note(filled, str(error))
+    for run in used:
         if run.state != "completed":
-            raise UnavailableError(run.state.upper())
-        ran = run.record.get("precision")
-        if "precision" in conditions and ran != conditions["precision"]:
-            raise UnavailableError(f"ran in {ran}")
-        return run
+            _note(filled, f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
+    filled.runs += [run for run in used if run not in filled.runs]
+    return Cell(text, value, cell.metric)
+
+
+def _figure(cell: Plan, select: Select) -> float | bool:
+    """Of several runs that differ in REPEAT only, the median or the standard deviation."""
+    if not cell.std:
+        return cell.metric.value(select, cell.where)
+    values = [cell.metric.value(lambda _, run=run: [run], cell.where) for run in select(cell.where)]
+    if len(values) == 1:
+        raise UnavailableError("one run only")
+    return stdev(values)
+
+
+def _selector(candidates: list[Run], used: list[Run]) -> Select:
+    """What a metric asks for runs; every run it is given, or would be if it had completed, is added to `used`."""
+
+    def select(conditions: Where) -> list[Run]:
+        found = newest_of_each_repeat(candidates, run_conditions(conditions))
+        used.extend(found)
+        completed = [run for run in found if run.state == "completed"]
+        if not completed:
+            raise UnavailableError(found[-1].state.upper())
+        for run in completed:
+            ran = run.record.get("precision")
+            if "precision" in conditions and ran != conditions["precision"]:
+                raise UnavailableError(f"ran in {ran}")
+        return completed
 
     return select
 
@@ -197,12 +201,12 @@ def _selector(candidates: list[Run], condition: Where, used: list[Run]) -> Selec
 def figure_of(run: Run, metric: Metric) -> str:
     """One run's figure as printed, without its unit, or the words for why there is none."""
 
-    def select(conditions: Where) -> Run:
+    def select(conditions: Where) -> list[Run]:
         if conditions:
             raise UnavailableError("compares runs")
         if run.state != "completed":
             raise UnavailableError(run.state.upper())
-        return run
+        return [run]
 
     try:
         return written(metric, metric.value(select, {}), unit_named=True)
@@ -224,18 +228,18 @@ def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str
     return f"{value:,.{metric.decimals}f}{'' if unit_named or not metric.unit else ' ' + metric.unit}"
 
 
-def newest(runs: list[Run], where: Where) -> Run:
-    """The newest completed of the matching runs, else the newest of them.
+def newest_of_each_repeat(runs: list[Run], where: Where) -> list[Run]:
+    """For each REPEAT the newest completed of the matching runs, else the newest of them.
 
     Raises:
         UnavailableError: no run matches.
     """
-    newest_of_all = None
-    for run in reversed(runs):  # of thousands of runs, the newest few decide
+    found: dict[int, Run] = {}
+    for run in runs:  # oldest first
         if run.matches(where):
-            if run.state == "completed":
-                return run
-            newest_of_all = newest_of_all or run
-    if newest_of_all is None:
+            before = found.get(repeat := run.facts["repeat"])
+            if before is None or run.state == "completed" or before.state != "completed":
+                found[repeat] = run
+    if not found:
         raise UnavailableError(NOT_MEASURED)
-    return newest_of_all
+    return [found[repeat] for repeat in sorted(found)]

@@ -79,10 +79,13 @@ def test_skipped_logits_are_not_counted_as_work_done(rung_run, filled) -> None:
 def test_repeats_give_the_median_and_not_the_newest(rung_run, filled) -> None:
     for name, repeat, real in (("r1", 1, 20_000), ("r2", 2, 90_000), ("r3", 3, 22_000)):
         rung_run(name, "1_bf16", real=real, repeat=repeat)
-    rung_run("r4", "0_textbook", real=10_000, repeat=2)
+    for name, repeat, real in (("r4", 1, 8_000), ("r5", 2, 10_000), ("r6", 3, 40_000)):
+        rung_run(name, "0_textbook", real=real, repeat=repeat)
+    rung_run("r7", "2_batch", real=30_000)
     rows = filled("18")
     assert rows["1 bf16"]["Real tokens/s"] == "22,000"
-    assert rows["1 bf16"]["Gain over the textbook"] == "9.00"  # of the one repeat that both have
+    assert rows["1 bf16"]["Gain over the textbook"] == "2.20"
+    assert rows["2 batch"]["Gain over the textbook"] == "3.00", "one run was compared with the textbook's newest"
 
 
 def test_variant_is_compared_with_the_rung_it_varies(rung_run, filled) -> None:
