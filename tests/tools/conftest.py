@@ -96,17 +96,27 @@ def make_run(logs: Path):
 
 
 @pytest.fixture
-def filled(logs: Path) -> Callable[[Path, str], dict[str, list[str]]]:
-    """The figures of a README's table, by row label (labels)."""
+def filled_by_column(logs: Path) -> Callable[[Path, str], dict[str, dict[str, str]]]:
+    """The figures of a README's table, by row label (labels) and column."""
 
-    def fill(exercise: Path, number: str) -> dict[str, list[str]]:
+    def fill(exercise: Path, number: str) -> dict[str, dict[str, str]]:
         (table,) = (table for table in tables.definitions(exercise / "README.md") if table.number == number)
         cells = tables.fill(table, find_runs(logs)).cells
         labels = table.label_columns
         return {
-            " / ".join(row[:labels]): [cell.text for cell in found if cell]
+            " / ".join(row[:labels]): {name: cell.text for name, cell in zip(table.header, found, strict=True) if cell}
             for row, found in zip(table.rows, cells, strict=True)
         }
+
+    return fill
+
+
+@pytest.fixture
+def filled(filled_by_column: Callable[[Path, str], dict[str, dict[str, str]]]) -> Callable[[Path, str], dict]:
+    """The same, the columns in their order."""
+
+    def fill(exercise: Path, number: str) -> dict[str, list[str]]:
+        return {label: [*figures.values()] for label, figures in filled_by_column(exercise, number).items()}
 
     return fill
 

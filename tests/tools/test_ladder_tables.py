@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tools import ladder, tables
+from tools import ladder
 from tools.__main__ import main
 from tools.mfu import flops_per_token
-from tools.runs import find_runs
 
 REPO = Path(__file__).parents[2]
 # BLOOM-560m, as run.json describes it.
@@ -16,16 +15,8 @@ MODEL |= {"layers": 24, "hidden_size": 1024}
 
 
 @pytest.fixture
-def filled(logs):
-    def fill(number: str, exercise: str = "speed-ladder") -> dict[str, dict[str, str]]:
-        (table,) = (table for table in tables.definitions(REPO / exercise / "README.md") if table.number == number)
-        cells = tables.fill(table, find_runs(logs)).cells
-        return {
-            row[0]: {name: cell.text for name, cell in zip(table.header, texts, strict=True) if cell}
-            for row, texts in zip(table.rows, cells, strict=True)
-        }
-
-    return fill
+def filled(filled_by_column):
+    return lambda number, exercise="speed-ladder": filled_by_column(REPO / exercise, number)
 
 
 @pytest.fixture
