@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from throwaway_slurm import ThrowawaySlurm, missing_programs
@@ -23,3 +24,12 @@ def slurm(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> It
     """A running cluster of two nodes with two GPUs in name only each."""
     with ThrowawaySlurm(tmp_path_factory.mktemp("slurm"), nodes=2, gpus_per_node=2) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For a test's own cluster: slurmd's sockets lie in it, whose paths the kernel limits to 107 characters.
+
+    With a test's name, its folder takes too many of them when tests run side by side.
+    """
+    return tmp_path_factory.mktemp("cluster")

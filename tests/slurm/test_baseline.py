@@ -149,8 +149,10 @@ def test_K11_two_jobs_on_one_node_keep_apart(slurm: ThrowawaySlurm, environment:
 
 
 @pytest.mark.skipif(not memory_cgroup_writable(), reason="this machine lets nobody set memory limits (cgroup v1)")
-def test_out_of_memory_is_recorded_as_oom(slurm_installed: None, environment: dict[str, str], tmp_path: Path) -> None:
-    with ThrowawaySlurm(tmp_path / "cluster", nodes=1, gpus_per_node=2, cgroup_memory=True) as cluster:
+def test_out_of_memory_is_recorded_as_oom(
+    slurm_installed: None, environment: dict[str, str], tmp_path: Path, cluster_folder: Path
+) -> None:
+    with ThrowawaySlurm(cluster_folder, nodes=1, gpus_per_node=2, cgroup_memory=True) as cluster:
         output = tmp_path / "job.out"
         options = [f"--output={output}", "--mem=300M"]
         job = cluster.submit("baseline/baseline.slurm", cwd=REPO, options=options, env=environment)

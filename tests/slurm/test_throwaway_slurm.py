@@ -94,9 +94,9 @@ def test_job_over_its_memory_is_killed(
 
 
 def test_two_clusters_at_once_and_nothing_is_left_after_stop(
-    slurm: ThrowawaySlurm, script: Script, tmp_path: Path
+    slurm: ThrowawaySlurm, script: Script, tmp_path: Path, cluster_folder: Path
 ) -> None:
-    with ThrowawaySlurm(tmp_path / "second", nodes=1) as second:
+    with ThrowawaySlurm(cluster_folder, nodes=1) as second:
         # The sleep ignores SIGTERM and runs in its own session, as a stubborn training might.
         job = second.submit(script("trap '' TERM; setsid sleep 100 & echo started; wait"), cwd=tmp_path)
         second.wait_running(job)
@@ -107,8 +107,8 @@ def test_two_clusters_at_once_and_nothing_is_left_after_stop(
     second.stop()  # a second stop does nothing
 
 
-def test_cgroups_are_removed(slurm_installed: None, tmp_path: Path) -> None:
-    with ThrowawaySlurm(tmp_path, nodes=3) as cluster:  # no other cluster here has a third node
+def test_cgroups_are_removed(slurm_installed: None, tmp_path: Path, cluster_folder: Path) -> None:
+    with ThrowawaySlurm(cluster_folder, nodes=3) as cluster:  # no other cluster here has a third node
         job = tmp_path / "job.slurm"
         job.write_text("#!/bin/bash\nsrun true\n")
         assert (
@@ -121,9 +121,9 @@ def test_cgroups_are_removed(slurm_installed: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=lambda end: end.name)
 def test_interrupted_test_process_leaves_no_cluster(
-    slurm_installed: None, script: Script, tmp_path: Path, end: signal.Signals
+    slurm_installed: None, script: Script, cluster_folder: Path, end: signal.Signals
 ) -> None:
-    cluster = ThrowawaySlurm(tmp_path, nodes=1)  # only to look for the processes of the child's cluster
+    cluster = ThrowawaySlurm(cluster_folder, nodes=1)  # only to look for the processes of the child's cluster
     if end == signal.SIGKILL and not cluster.isolated_nodes:
         pytest.skip("the kernel ends jobs with their node only where nodes have their own process ids")
     code = """if True:
@@ -137,7 +137,7 @@ def test_interrupted_test_process_leaves_no_cluster(
         print("running", flush=True)
         time.sleep(100)
     """
-    command = [sys.executable, "-c", code, str(tmp_path), str(script("sleep 100"))]
+    command = [sys.executable, "-c", code, str(cluster_folder), str(script("sleep 100"))]
     with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "running\n"
