@@ -14,6 +14,8 @@ from tests.launching import REPO, tiny_profile
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "GENERATE_SIZE": "0", "SAVE": "no"}
 
+pytestmark = pytest.mark.usefixtures("optimizers_compiled")
+
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:

@@ -24,6 +24,8 @@ PARITY = {
     "GPUS_PER_NODE": "2",
 }
 
+pytestmark = pytest.mark.usefixtures("optimizers_compiled")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,6 +10,7 @@ from tests.launching import REPO, tiny_profile
 
 
 @pytest.mark.timeout(420)
+@pytest.mark.usefixtures("slurm_installed", "optimizers_compiled")
 def test_every_task_of_a_job_array_finds_its_script_and_runs_its_cell(slurm: ThrowawaySlurm, tmp_path: Path) -> None:
     """Also the last task: its job id is the array's own, and of that SLURM shows every task that is not over."""
     environment = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs"), "MAX_STEPS": "2", "SAVE": "no"}

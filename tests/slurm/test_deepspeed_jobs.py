@@ -1,9 +1,6 @@
 """ZeRO through a real sbatch: two nodes with one process each, and two processes of one node started by srun."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,18 +8,7 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
 
-
-@pytest.fixture(scope="module", autouse=True)
-def optimizers_compiled(slurm_installed: None) -> None:
-    """Compiled before the first job: inside a job's 4 GB the compilation runs out of memory."""
-    code = """from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
-from workshop.compilation import remove_stale_locks
-remove_stale_locks()
-CPUAdamBuilder().load(verbose=False)
-FusedAdamBuilder().load(verbose=False)"""
-    # With the ninja that the launcher finds: another version throws the build away and starts again.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": path})
+pytestmark = pytest.mark.usefixtures("slurm_installed", "optimizers_compiled")
 
 
 @pytest.fixture

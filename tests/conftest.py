@@ -1,0 +1,60 @@
+"""How the tests share a machine: two at a time (`make test`), but what must not meet stays in one process, in order."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+
+# The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
+LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each test has one processor; threads that wait for a busy one would only take it from the other test.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        starts = [item.nodeid.startswith(f"tests/{start}") for start in LONGEST]
+        return starts.index(True) if any(starts) else len(starts)
+
+    items.sort(key=place)  # stable: tests of one file stay in order
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """With `-n 2`: a file's tests, which share trainings, run in one process in order; so does all that shares SLURM.
+
+    Not --dist=loadgroup: pytest-xdist 3.8 marks the groups in a place where pytest 9.2 no longer looks.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class InOrder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "slurm" if nodeid.startswith("tests/slurm/") else nodeid.split("::", 1)[0]
+
+    config.option.loadscopereorder = False  # it would put files of many tests first, and those are short
+    return InOrder(config, log)
+
+
+@pytest.fixture(scope="session")
+def optimizers_compiled() -> None:
+    """What DeepSpeed compiles on first use, before a job needs it: in a job's memory limit the compiler is killed.
+
+    Two processes that ask at once: PyTorch lets one compile and the other wait.
+    """
+    code = """from deepspeed.accelerator import get_accelerator
+from workshop.compilation import remove_stale_locks
+remove_stale_locks()
+builders = ["FusedAdamBuilder", "CPUAdamBuilder"]
+if get_accelerator().device_name() == "cpu":
+    builders.append("ShareMemCommBuilder")
+for builder in builders:
+    get_accelerator().create_op_builder(builder).load(verbose=False)"""
+    # With the ninja that the launcher finds: another version throws the build away and starts again.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": path})
