@@ -2,11 +2,13 @@
 
 import ast
 import difflib
+import itertools
 import json
 import re
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,14 @@ def rows_of_tables(text: str) -> list[list[str]]:
     return [markdown.cells(line) for line in text.splitlines() if line.startswith("|")]
 
 
+def table_headed(title: str, readme: str) -> list[list[str]]:
+    """The rows below the header that has this cell."""
+    lines = (REPO / readme).read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("|") and title in markdown.cells(line))
+    below = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [markdown.cells(line) for line in below]
+
+
 def cells_of_tables(text: str) -> set[str]:
     return {cell for row in rows_of_tables(text) for cell in row}
 
@@ -131,8 +141,7 @@ def test_what_the_tuned_offload_gains_is_what_was_measured() -> None:
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
     rows = rows_of_tables((REPO / "speed-ladder/README.md").read_text())
     gains = {row[0]: row[-2:] for row in rows if len(row) == 11 and row[-1]}
-    (start,) = (place for place, row in enumerate(rows) if "Predicted" in row)
-    measured = {row[0]: row[2] for row in rows[start + 2 : start + 2 + len(LADDER)]}
+    measured = {row[0]: row[2] for row in table_headed("Predicted", "speed-ladder/README.md")}
     expected = {label(rung): gains[label(rung)][0] for rung in LADDER[1:]}
     assert measured == expected | {"the top over the textbook": gains[label(TOP)][1]}
 
@@ -156,60 +165,48 @@ def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
 
 def test_profile_in_the_ladder_s_readme_is_the_measured_one() -> None:
     """The GPU's time in each kind of kernel; what is left of the step without the profiler is idle."""
-    measured = {}
+    steps_ms, parts_ms = defaultdict(list), {}
     for run in find_runs(REPO / "logs/reference/h200x2", "speed-ladder"):
         rung = run.facts["rung"]
-        if not run.facts["profiled"]:
-            if run.facts["model"] == "bloom-560m":
-                measured.setdefault(rung, {}).setdefault("step", []).append(
-                    1000 / run.summary["train/steps_per_second"]
-                )
-            continue
-        text = (run.folder / "profile.txt").read_text()
-        kernel_ms = {}  # the column Self CUDA, the fourth time of a line
-        for line in text.splitlines():
-            times = re.findall(r" ([\d.]+)(ms|us)\b", line)
-            if len(times) >= 6:
-                kernel_ms.setdefault(line.split()[0], float(times[3][0]) / {"ms": 3, "us": 3000}[times[3][1]])
-        parts = {
-            "matrix products": kernel_ms["aten::mm"] + kernel_ms["aten::addmm"],
-            "attention": sum(ms for name, ms in kernel_ms.items() if "_flex_attention_" in name),
-            "loss and its gradient": sum(ms for name, ms in kernel_ms.items() if "logsumexp" in name),
-            "optimizer": kernel_ms["aten::_fused_adamw_"],
-        }
-        (total,) = re.findall(r"Self CUDA time total: ([\d.]+)ms", text)
-        parts["all other kernels"] = float(total) / 3 - sum(parts.values())
-        measured.setdefault(rung, {}).update(parts)
+        if run.facts["profiled"]:
+            parts_ms[rung] = kernels_ms_per_step((run.folder / "profile.txt").read_text())
+        elif run.facts["model"] == "bloom-560m":
+            steps_ms[rung].append(1000 / run.summary["train/steps_per_second"])
     columns = []
     for rung in ("10_stream", "11_labelled"):
-        *parts, step = (
-            {**measured[rung], "step": statistics.median(measured[rung]["step"])}[name]
-            for name in (
-                "matrix products",
-                "attention",
-                "loss and its gradient",
-                "optimizer",
-                "all other kernels",
-                "step",
-            )
-        )
-        texts = [f"{ms:.0f} ms" if ms else "in the others" for ms in parts]
-        columns.append([*texts, f"{step - sum(parts):.0f} ms", f"{step:.0f} ms"])
-    rows = rows_of_tables((REPO / "speed-ladder/README.md").read_text())
-    (start,) = (place for place, row in enumerate(rows) if row[0] == "Per step")
-    assert [row[1:] for row in rows[start + 2 : start + 9]] == [list(row) for row in zip(*columns, strict=True)]
+        step_ms, busy_ms = statistics.median(steps_ms[rung]), sum(parts_ms[rung].values())
+        texts = [f"{ms:.0f} ms" if ms else "in the others" for ms in parts_ms[rung].values()]
+        columns.append([*texts, f"{step_ms - busy_ms:.0f} ms", f"{step_ms:.0f} ms"])
+    names = [*parts_ms["10_stream"], "idle", "the step, unprofiled"]
+    expected = [list(row) for row in zip(names, *columns, strict=True)]
+    assert table_headed("Per step", "speed-ladder/README.md") == expected
+
+
+def kernels_ms_per_step(profile: str) -> dict[str, float]:
+    """The README's parts in its order, from a profile of three steps."""
+    kernels_ms = {}  # the column Self CUDA, the fourth time of a line
+    for line in profile.splitlines():
+        times = re.findall(r" ([\d.]+)(ms|us)\b", line)
+        if len(times) >= 6:
+            kernels_ms.setdefault(line.split()[0], float(times[3][0]) / {"ms": 3, "us": 3000}[times[3][1]])
+    parts = {
+        "matrix products": kernels_ms["aten::mm"] + kernels_ms["aten::addmm"],
+        "attention": sum(ms for name, ms in kernels_ms.items() if "_flex_attention_" in name),
+        "loss and its gradient": sum(ms for name, ms in kernels_ms.items() if "logsumexp" in name),
+        "optimizer": kernels_ms["aten::_fused_adamw_"],
+    }
+    (total,) = re.findall(r"Self CUDA time total: ([\d.]+)ms", profile)
+    return parts | {"all other kernels": float(total) / 3 - sum(parts.values())}
 
 
 def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
-    texts, steps_s = {}, []
-    for run in find_runs(REPO / "logs/reference/h200x2", "deepspeed-zero3-offload"):
-        texts[run.state] = (run.folder / "train.out").read_text()
-        if run.state == "completed":
-            steps_s.append(1 / run.summary["train/steps_per_second"])
+    runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", "deepspeed-zero3-offload")}
+    texts = {state: (run.folder / "train.out").read_text() for state, run in runs.items()}
+    step_s = 1 / runs["completed"].summary["train/steps_per_second"]
     (peak, states), (growth, _) = re.findall(r"check: .*?([\d.]+) GiB.*?([\d.]+) GiB", texts["completed"])
+    rows = table_headed("BLOOM-7b1, ZeRO-3 with offload, two H200", "deepspeed-zero3-offload/README.md")
+    assert [row[1] for row in rows] == [f"{states} GiB", f"{peak} GiB", f"{growth} GiB", f"{step_s:.1f} s"]
     readme = (REPO / "deepspeed-zero3-offload/README.md").read_text()
-    rows = [row[1] for row in rows_of_tables(readme) if len(row) == 2 and row[1]]
-    assert rows[1:] == [f"{states} GiB", f"{peak} GiB", f"{growth} GiB", f"{steps_s[0]:.1f} s"]
     assert "check: the loss fell from 13.375 to 28.379: NOT SO" in texts["completed"]
     for figure in ("131.74 GiB", "139.80"):
         assert figure in readme

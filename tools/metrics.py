@@ -190,24 +190,24 @@ def _ratio(metric: Metric, reference: Where, sign: int = 1, scale: float = 1) ->
     return value
 
 
-def _require_equal_work(*runs: Run) -> None:
-    """Raises: UnavailableError: the runs trained on other amounts of data, and their runtimes say nothing together:
+def _require_equal_work(*sides: list[Run]) -> None:
+    """Raises: UnavailableError: the two sides trained on other amounts of data; their runtimes say nothing together:
     MAX_STEPS=25 on four GPUs is four times the work of MAX_STEPS=25 on one.
     """
-    tokens = [run.steps.tokens.sum() for run in runs if run.steps is not None]
+    tokens = [repeats[-1].steps.tokens.sum() for repeats in sides if repeats[-1].steps is not None]
     if len(tokens) == 2 and not 1 / 1.1 < tokens[0] / tokens[1] < 1.1:  # the last step of an epoch is filled up
         raise UnavailableError("unequal work")
 
 
 def _runtime_scale_factor(select: Select, where: Where) -> float:
     """The runtime alone over the one here, of equal work."""
-    _require_equal_work(select(where)[-1], select(where | _ALONE)[-1])
+    _require_equal_work(select(where), select(where | _ALONE))
     return _ratio(_TRAIN_RUNTIME, _ALONE, sign=-1)(select, where)
 
 
 def _runtime_change(select: Select, where: Where) -> float:
     """What offload does to the runtime, in percent, of equal work."""
-    _require_equal_work(*(select(where | {"offload": offload})[-1] for offload in (False, True)))
+    _require_equal_work(*(select(where | {"offload": offload}) for offload in (False, True)))
     return _change_percent(_TRAIN_RUNTIME, 1)(select, where)
 
 

@@ -106,10 +106,10 @@ def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, devi
     beyond, nowhere = torch.iinfo(documents.dtype).max - 1, torch.iinfo(documents.dtype).max
     rising = documents.masked_fill(documents == 0, beyond)
     in_blocks = functional.pad(rising, (0, blocks * size - length), value=nowhere).view(rows, blocks, size)
-    first, last = in_blocks.amin(2), in_blocks.masked_fill(in_blocks == nowhere, 0).amax(2)
+    first, last = in_blocks.amin(2), in_blocks.amax(2)
     # [rows, 1, query blocks, key blocks]: some pairs see each other; all do, because both blocks lie in one document
     meet = (last[:, None, None, :] >= first[:, None, :, None]).tril()
-    full = (first[:, None, None, :] == in_blocks.amax(2)[:, None, :, None]).tril(-1)
+    full = (first[:, None, None, :] == last[:, None, :, None]).tril(-1)
     partial = meet & ~full
     parts = {}
     for name, chosen in {"kv": partial, "full_kv": full, "q": partial.mT, "full_q": full.mT}.items():
