@@ -123,6 +123,9 @@ class _Flex:
     def __init__(
         self, head_slopes: torch.Tensor, length: int, documents: torch.Tensor | None, device: torch.device
     ) -> None:
+        if documents is not None:
+            documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
+
         # flex_attention traces these three: what they read becomes an input of its kernel.
         def alibi(score, row, head, query_position, key_position):
             return score + head_slopes[head] * (key_position - query_position)

@@ -28,36 +28,67 @@ def loss_sum(
         weight: the head, [vocabulary, hidden size]; in mixed precision the products are computed in autocast's type.
         targets: [positions], token ids or IGNORE.
         method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU.
-        chunk: positions per chunk of "chunked".
+        chunk: positions per chunk of "chunked" and "liger".
     """
     if method == "chunked":
         return _Chunked.apply(hidden, weight, targets, chunk)
-    if method == "liger":
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        return LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORE, reduction="sum")(weight, hidden, targets)
+    if method == "liger" and len(targets):
+        return _liger(hidden, weight, targets, chunk)
     logits = functional.linear(hidden, weight).float()
     return functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum")
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Of [positions, vocabulary] logits: the summed loss in fp32, and its gradient in the logits' type."""
-    scores = logits.float()
-    log_normaliser = scores.logsumexp(dim=1)
+    log_probabilities = logits.log_softmax(dim=1, dtype=torch.float32)
     counts = targets != IGNORE
-    target_scores = scores.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1)
-    loss = ((log_normaliser - target_scores) * counts).sum()
+    of_targets = log_probabilities.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1)
+    loss = -(of_targets * counts).sum()
     # A comparison with the column's number, not scatter_: a compiler can fuse it into the one pass over the logits.
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets.unsqueeze(1)
-    gradient = ((scores - log_normaliser.unsqueeze(1)).exp() - is_target.float()) * counts.unsqueeze(1)
+    gradient = (log_probabilities.exp() - is_target.float()) * counts.unsqueeze(1)
     return loss, gradient.to(logits.dtype)
 
 
 @cache
-def _fused_on_gpu() -> Any:
-    # Ten operations, each of which would read and write gigabytes of logits; compiled they are one kernel. Any number
-    # of rows, or the last chunk of every batch would be compiled anew.
-    return torch.compile(_loss_and_gradient, dynamic=True)
+def _compiled() -> Any:
+    return torch.compile(_loss_and_gradient)
+
+
+def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_loss_and_gradient` as one kernel instead of ten operations, each of which would read and write gigabytes."""
+    # Any number of rows, or the last chunk of every batch would be compiled anew; but the vocabulary's size is known
+    # to the compiler, which makes the kernel 1.5 times as fast (H200).
+    for rows in (logits, targets):
+        torch._dynamo.maybe_mark_dynamic(rows, 0)
+    return _compiled()(logits, targets)
+
+
+def _liger(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int) -> torch.Tensor:
+    """Liger Kernel's own autograd function, because its module has no argument for the chunks.
+
+    Its default chunks are of the size of `hidden`: a few hundred positions with BLOOM's vocabulary, and for each of
+    them it adds up the gradient of the whole head.
+    """
+    from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
+
+    dtype = _product_type(hidden, weight)
+    vocabulary, hidden_size = weight.shape
+    chunks = -(-len(hidden) // chunk)
+    budget = -(-vocabulary // (chunks * hidden_size))  # in units of `hidden`'s size
+    no_bias, no_class_weights, unused, fp32_sums = None, None, False, torch.float32
+    with torch.autocast(hidden.device.type, enabled=False):
+        loss, *_ = LigerFusedLinearCrossEntropyFunction.apply(
+            *(hidden.to(dtype), weight.to(dtype), targets, no_bias, no_class_weights, IGNORE, 0.0, 0.0, "sum", None),
+            *(unused, fp32_sums, unused, unused, unused, None, None, budget),
+        )
+    return loss
+
+
+def _product_type(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+    """In which the head's products are computed: autocast's, where it is on."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 class _Chunked(torch.autograd.Function):
@@ -67,16 +98,15 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int
     ) -> torch.Tensor:
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        with torch.autocast(device, enabled=False):
+        dtype = _product_type(hidden, weight)
+        with torch.autocast(hidden.device.type, enabled=False):
             return _Chunked._in_chunks(ctx, hidden, weight, targets, chunk, dtype)
 
     @staticmethod
     def _in_chunks(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int, dtype: torch.dtype
     ) -> torch.Tensor:
-        evaluate = _fused_on_gpu() if hidden.is_cuda else _loss_and_gradient
+        evaluate = _fused_on_gpu if hidden.is_cuda else _loss_and_gradient
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         narrow, head = hidden.to(dtype), weight.to(dtype)
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)

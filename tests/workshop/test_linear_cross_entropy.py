@@ -1,9 +1,13 @@
 """The chunked loss is the cross-entropy, and it never holds all logits."""
 
+import functools
+
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workshop import linear_cross_entropy
 from workshop.linear_cross_entropy import loss_sum
 
 POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
@@ -18,8 +22,8 @@ def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return hidden, weight, targets
 
 
-def solved(method: str, chunk: int) -> tuple[torch.Tensor, ...]:
-    hidden, weight, targets = problem()
+def solved(method: str, chunk: int, device: str = "cpu") -> tuple[torch.Tensor, ...]:
+    hidden, weight, targets = (tensor.detach().to(device).requires_grad_(tensor.requires_grad) for tensor in problem())
     loss = loss_sum(hidden, weight, targets, method, chunk)
     (loss * 3).backward()  # the Trainer multiplies by the number of ranks
     return loss.detach(), hidden.grad, weight.grad
@@ -70,9 +74,33 @@ def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:
         assert 0 < error <= 1.1 * own_error
 
 
+def test_one_kernel_for_any_number_of_rows_that_knows_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
+    linear_cross_entropy._compiled.cache_clear()
+    for rows in (20, 50, 7):
+        logits, targets = torch.randn(rows, VOCABULARY), torch.randint(0, VOCABULARY, (rows,))
+        fused = linear_cross_entropy._fused_on_gpu(logits, targets)
+        torch.testing.assert_close(fused, linear_cross_entropy._loss_and_gradient(logits, targets))
+    linear_cross_entropy._compiled.cache_clear()
+    assert traced.frame_count == 1
+    shapes = [node.meta["example_value"].shape for node in traced.graphs[0].graph.find_nodes(op="placeholder")[-2:]]
+    assert [type(size) for shape in shapes for size in shape] == [torch.SymInt, int, torch.SymInt]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="these kernels need a GPU")
+@pytest.mark.parametrize("method", ["chunked", "liger"])
+@pytest.mark.parametrize("chunk", [7, 32, 1000])
+def test_kernels_give_the_full_loss_and_its_gradients(method: str, chunk: int) -> None:
+    if method == "liger":
+        pytest.importorskip("liger_kernel")
+    for found, expected in zip(solved(method, chunk, "cuda"), solved("full", chunk, "cuda"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="Liger Kernel needs a GPU")
-def test_ligers_loss_is_the_full_one() -> None:
+def test_ligers_chunks_have_the_size_that_was_asked_for() -> None:
     pytest.importorskip("liger_kernel")
-    hidden, weight, targets = (tensor.cuda() for tensor in problem())
-    full = loss_sum(hidden, weight, targets, "full", 0)
-    torch.testing.assert_close(loss_sum(hidden, weight, targets, "liger", 0), full, rtol=1e-4, atol=1e-4)
+    with Largest() as largest:
+        solved("liger", 32, "cuda")
+    assert largest.elements == 32 * VOCABULARY
