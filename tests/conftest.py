@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO
+from tests.launching import PATH, REPO
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
@@ -56,5 +55,4 @@ if get_accelerator().device_name() == "cpu":
 for builder in builders:
     get_accelerator().create_op_builder(builder).load(verbose=False)"""
     # With the ninja that the launcher finds: another version throws the build away and starts again.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": path})
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": PATH})

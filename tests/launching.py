@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
+PATH = (
+    f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this test's Python first: the launchers find its packages
+)
 
 
 def tiny_profile() -> dict[str, str]:
@@ -13,4 +16,4 @@ def tiny_profile() -> dict[str, str]:
     command = f"source {REPO}/tiny.env && env -0"
     answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
     variables = dict(line.split("=", 1) for line in answer.split("\0") if "=" in line)
-    return variables | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return variables | {"PATH": PATH}

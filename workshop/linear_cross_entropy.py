@@ -120,6 +120,7 @@ class _Chunked(torch.autograd.Function):
                 hidden_gradient[part] = gradient @ head
             if need_weight:
                 weight_gradient += gradient.T @ narrow[part]
+            del gradient  # as large as the chunk's logits, and else there until the next chunk has both of its own
         ctx.gradients = (hidden_gradient, None if weight_gradient is None else weight_gradient.to(weight.dtype))
         return loss
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.launching import REPO
+from tests.launching import PATH, REPO
 from tools.gpu_peaks import PEAK_TFLOPS
 from tools.mfu import flops_per_token
 from workshop.models import shape_config
@@ -36,7 +36,7 @@ def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(t
         re.search(r"^    (source tiny\.env .*)\n    (python -m tools submit .*)$", README, re.M).groups()
     )
     script = laptop.replace("--local", "--local --dry-run")
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LOG_DIR": str(tmp_path)}
+    environment = {"PATH": PATH, "LOG_DIR": str(tmp_path)}
     dry = subprocess.run(["bash", "-c", script], cwd=REPO, env=environment, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr
     assert dry.stdout.count("would run here") == len(set(dry.stdout.splitlines()[1:-1])) == 36

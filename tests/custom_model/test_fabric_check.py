@@ -1,15 +1,14 @@
 """The verdict on a fabric: measured in one world, and fast enough for the threshold; 44 and 46 are told apart."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from custom_model.fabric_check import collectives, judge, row
 from tests.custom_model.launching import REPO, tiny_profile
+from tests.launching import PATH
 from tools import nccl_log
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
@@ -78,7 +77,7 @@ def test_K12_nccl_tests_are_started_by_mpi_and_their_world_is_counted(tmp_path: 
         (tmp_path / name).chmod(0o755)
     script = "cd custom_model; source ../workshop/launch.sh; source ./fabric.sh; start_run; check_fabric; echo trains"
     variables = tiny_profile() | {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{tmp_path}:{PATH}",
         "GPUS_PER_NODE": "2",
         "LOG_DIR": str(tmp_path / "logs"),
         "CALLS": str(tmp_path / "calls"),

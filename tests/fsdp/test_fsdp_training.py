@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-REPO = Path(__file__).parents[2]
+from tests.launching import PATH, REPO
+
 CONFIGS = REPO / "fsdp/fsdp_configs"
 STEPS = 20
 # 8 examples per step with two processes and with four; an epoch has 10 steps.
@@ -59,8 +60,7 @@ def launched(tmp_path_factory):
     @cache
     def run(config: str, **settings: str) -> Path:
         experiment = "-".join([config, *settings])
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        changed = {"PATH": path, "LOG_DIR": str(logs), "EXPERIMENT_NAME": experiment, "GPUS_PER_NODE": "2"}
+        changed = {"PATH": PATH, "LOG_DIR": str(logs), "EXPERIMENT_NAME": experiment, "GPUS_PER_NODE": "2"}
         environment = os.environ | SETTINGS | changed | OF_STRATEGY.get(config, {}) | settings
         command = ["bash", "fsdp/multi_gpu.slurm", f"fsdp/fsdp_configs/{config}.json"]
         job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=240)

@@ -1,20 +1,18 @@
 """FSDP through a real sbatch: two nodes become one world, and HYBRID_SHARD keeps a whole copy on each."""
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.fsdp.test_fsdp_training import REPO, SETTINGS, record
+from tests.fsdp.test_fsdp_training import SETTINGS, record
+from tests.launching import PATH, REPO
 
 
 def test_two_nodes_train_as_one_world_with_a_copy_on_each(slurm: ThrowawaySlurm, tmp_path: Path) -> None:
     if not slurm.isolated_nodes:
         pytest.skip("needs nodes with hostnames of their own (root with CAP_SYS_ADMIN)")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = SETTINGS | {"LOG_DIR": str(tmp_path), "PATH": path, "MAX_STEPS": "3", "GENERATE_SIZE": "3"}
+    environment = SETTINGS | {"LOG_DIR": str(tmp_path), "PATH": PATH, "MAX_STEPS": "3", "GENERATE_SIZE": "3"}
     del environment["CUDA_VISIBLE_DEVICES"]  # SLURM says which GPUs, though they exist in name only
     options = ["--nodes=2", "--gpus-per-node=2", f"--output={tmp_path}/job.out", "--mem=4G", "--cpus-per-task=1"]
     job = slurm.submit(

@@ -5,18 +5,17 @@ import json
 import os
 import re
 import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.small_bloom import TOKENIZER, bloom
 from tools.submitted import sourced_environment
 from workshop.settings import RUNGS, Settings
 
-REPO = Path(__file__).parents[2]
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
 # 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
 TRAINING = {
@@ -44,8 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(folder: Path, launcher: str, config: str, **settings: str) -> Path:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = {"PATH": path, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{config}-{len(settings)}"}
+    own = {"PATH": PATH, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{config}-{len(settings)}"}
     environ = os.environ | TRAINING | own | {"MODEL_NAME": str(folder / "tiny")} | settings
     job = subprocess.run(
         ["bash", launcher, config], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
@@ -93,8 +91,7 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     (command,) = re.findall(
         r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M
     )
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = os.environ | {"PATH": path, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(
         ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
     )

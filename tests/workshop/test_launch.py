@@ -6,14 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import PATH, REPO, tiny_profile
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
 
 
 def launch(log_dir: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = os.environ | {"LOG_DIR": str(log_dir), "PATH": path}
+    environ = os.environ | {"LOG_DIR": str(log_dir), "PATH": PATH}
     # `env` after tiny.env: what a participant sets last wins.
     command = TINY.replace("exec bash", "exec env " + " ".join(f"{k}={v}" for k, v in changes.items()) + " bash")
     return subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=300)
