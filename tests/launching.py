@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
-PATH = (
-    f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this test's Python first: the launchers find its packages
-)
+# This test's Python first, so that the launchers find its packages.
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def tiny_profile() -> dict[str, str]:
