@@ -117,7 +117,7 @@ class Settings:
     rung: str = setting(default="")  # the file in speed-ladder/rungs that launch.sh has read these from
     attention: str = setting(_choice("eager", "sdpa", "flex"), "eager")
     loss: str = setting(_choice("full", "chunked", "liger"), "full")
-    loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at the same time, with LOSS=chunked
+    loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at once, with LOSS=chunked or liger
     logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
     stream: str = setting(_choice("fp32", "bf16"), "fp32")  # what blocks hand on to each other, with BF16=true
     compile: bool = setting(_boolean, False)  # torch.compile, block by block
