@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.filled_tables import filled_table
 from tools import markdown
 from tools.ladder import LADDER, TEXTBOOK, TOP, label
 from tools.runs import find_runs
-from tools.tables import definitions, fill
 
 REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
@@ -139,18 +139,15 @@ def test_what_the_tuned_offload_gains_is_what_was_measured() -> None:
     assert "share is {:.1f} times at 4 x 4 in fp16 and {:.1f} times at 16 x 1".format(*gains[1:]) in text
 
 
-def ladder_table(number: str, host: str) -> dict[str, list[str]]:
-    """The rows of one of the ladder's tables, filled from this host's reference runs, by their first cell."""
-    (table,) = (t for t in definitions(REPO / "speed-ladder/README.md") if t.number == number)
-    filled = fill(table, find_runs(REPO / "logs/reference" / host))
-    return {row[0]: row for row in rows_of_tables(filled.markdown())}
+def ladder_table(number: str, host: str) -> dict[str, dict[str, str]]:
+    return filled_table(REPO / "speed-ladder", number, REPO / "logs/reference" / host)
 
 
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
     quoted = [row[2:4] for row in table_headed("Predicted", "speed-ladder/README.md")]
-    here, on_host_b = (ladder_table("18", host) for host in ("h200x2", "h200x2-host-b"))
-    expected = [[rows[label(rung)][-2] for rows in (here, on_host_b)] for rung in LADDER[1:]]
-    assert quoted == [*expected, [rows[label(TOP)][-1] for rows in (here, on_host_b)]]
+    hosts = [ladder_table("18", host) for host in ("h200x2", "h200x2-host-b")]
+    expected = [[rows[label(rung)]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:]]
+    assert quoted == [*expected, [rows[label(TOP)]["Gain over the textbook"] for rows in hosts]]
 
 
 def test_how_well_two_gpus_share_the_ladder_s_top_is_what_was_measured() -> None:
@@ -162,7 +159,8 @@ def test_how_well_two_gpus_share_the_ladder_s_top_is_what_was_measured() -> None
     (on_host_b,) = re.findall(r"On host b it was ([\d.]+), ([\d.]+), ([\d.]+), ([\d.]+) and ([\d.]+) %", readme)
     for quoted, host in ((here, "h200x2"), (on_host_b, "h200x2-host-b")):
         rows = ladder_table("19b", host)
-        assert list(quoted) == [rows[method][-1] for method in ("DDP", "FSDP2", "ZeRO-1", "ZeRO-2", "ZeRO-3")]
+        methods = ("DDP", "FSDP2", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+        assert list(quoted) == [rows[method]["Of n times one GPU (%)"] for method in methods]
 
 
 def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:

@@ -32,7 +32,7 @@ def loss_sum(
     """
     if method == "chunked":
         return _Chunked.apply(hidden, weight, targets, chunk)
-    if method == "liger" and len(targets):
+    if method == "liger" and len(targets):  # Liger Kernel cannot split nothing into chunks
         return _liger(hidden, weight, targets, chunk)
     logits = functional.linear(hidden, weight).float()
     return functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum")
@@ -72,7 +72,7 @@ def _liger(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, ch
     """
     from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
 
-    dtype = _product_type(hidden, weight)
+    dtype = product_type(weight)
     vocabulary, hidden_size = weight.shape
     chunks = -(-len(hidden) // chunk)
     budget = -(-vocabulary // (chunks * hidden_size))  # in units of `hidden`'s size
@@ -85,10 +85,10 @@ def _liger(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, ch
     return loss
 
 
-def _product_type(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
-    """In which the head's products are computed: autocast's, where it is on."""
-    device = hidden.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+def product_type(factor: torch.Tensor) -> torch.dtype:
+    """In which a matrix product of this tensor is computed: autocast's type where that is on, else its own."""
+    device = factor.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else factor.dtype
 
 
 class _Chunked(torch.autograd.Function):
@@ -98,7 +98,7 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int
     ) -> torch.Tensor:
-        dtype = _product_type(hidden, weight)
+        dtype = product_type(weight)
         with torch.autocast(hidden.device.type, enabled=False):
             return _Chunked._in_chunks(ctx, hidden, weight, targets, chunk, dtype)
 

@@ -21,7 +21,7 @@ from transformers.models.bloom import modeling_bloom
 from workshop import bloom_attention
 from workshop.encoding import IGNORE, next_targets
 from workshop.errors import WorkshopError
-from workshop.linear_cross_entropy import loss_sum
+from workshop.linear_cross_entropy import loss_sum, product_type
 from workshop.settings import Settings
 
 
@@ -140,8 +140,7 @@ class BloomForCausalLM(modeling_bloom.BloomForCausalLM):
         """Last hidden states, [rows, length, hidden size]."""
         bloom, length = self.transformer, input_ids.shape[1]
         hidden = bloom.word_embeddings_layernorm(bloom.word_embeddings(input_ids))
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        dtype = product_type(hidden)
         if self.narrow_stream:
             hidden = hidden.to(dtype)  # and so is every sum of it with a block's result
         if self.attention:

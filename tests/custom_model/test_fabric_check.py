@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import collectives, judge, row
-from tests.custom_model.launching import REPO, tiny_profile
-from tests.launching import PATH
+from tests.launching import PATH, REPO, tiny_profile
 from tools import nccl_log
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"

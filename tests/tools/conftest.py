@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools import tables
-from tools.runs import find_runs
+from tests.filled_tables import filled_table
 
 RECORD = {
     "exercise": "baseline",
@@ -99,16 +98,7 @@ def make_run(logs: Path):
 def filled_by_column(logs: Path) -> Callable[[Path, str], dict[str, dict[str, str]]]:
     """The figures of a README's table, by row label (labels) and column."""
 
-    def fill(exercise: Path, number: str) -> dict[str, dict[str, str]]:
-        (table,) = (table for table in tables.definitions(exercise / "README.md") if table.number == number)
-        cells = tables.fill(table, find_runs(logs)).cells
-        labels = table.label_columns
-        return {
-            " / ".join(row[:labels]): {name: cell.text for name, cell in zip(table.header, found, strict=True) if cell}
-            for row, found in zip(table.rows, cells, strict=True)
-        }
-
-    return fill
+    return lambda exercise, number: filled_table(exercise, number, logs)
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from workshop.linear_cross_entropy import loss_sum
 POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
 
 
-def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def problem(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    hidden = torch.randn(POSITIONS, HIDDEN, requires_grad=True)
-    weight = torch.randn(VOCABULARY, HIDDEN, requires_grad=True)
-    targets = torch.randint(0, VOCABULARY, (POSITIONS,))
+    hidden = torch.randn(POSITIONS, HIDDEN).to(device).requires_grad_()
+    weight = torch.randn(VOCABULARY, HIDDEN).to(device).requires_grad_()
+    targets = torch.randint(0, VOCABULARY, (POSITIONS,)).to(device)
     targets[10:23] = -100
     return hidden, weight, targets
 
 
 def solved(method: str, chunk: int, device: str = "cpu") -> tuple[torch.Tensor, ...]:
-    hidden, weight, targets = (tensor.detach().to(device).requires_grad_(tensor.requires_grad) for tensor in problem())
+    hidden, weight, targets = problem(device)
     loss = loss_sum(hidden, weight, targets, method, chunk)
     (loss * 3).backward()  # the Trainer multiplies by the number of ranks
     return loss.detach(), hidden.grad, weight.grad

@@ -1,0 +1,17 @@
+"""The tables of a README, filled as `python -m tools fill` does it."""
+
+from pathlib import Path
+
+from tools import tables
+from tools.runs import find_runs
+
+
+def filled_table(exercise: Path, number: str, logs: Path) -> dict[str, dict[str, str]]:
+    """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
+    (table,) = (table for table in tables.definitions(exercise / "README.md") if table.number == number)
+    cells = tables.fill(table, find_runs(logs)).cells
+    labels = table.label_columns
+    return {
+        " / ".join(row[:labels]): {name: cell.text for name, cell in zip(table.header, found, strict=True) if cell}
+        for row, found in zip(table.rows, cells, strict=True)
+    }
