@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from tools.errors import InputError
@@ -89,6 +90,40 @@ def _table(path: Path, caption: re.Match, lines: list[str], below: int) -> Table
         raise InputError(f"{path}:{start + 1}: Table {caption[1]} has no rows")
     numbers = list(range(start + 3, end + 1))
     return Table(path, caption[1], caption[0], header, lines[start + 1], rows, numbers, start + 1)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A pipe table anywhere in a text. Attributes: name: "Table 1" of its caption, or the header's first cell."""
+
+    name: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def grids(text: str) -> list[Grid]:
+    """All pipe tables of a text, those in generated blocks too; figures that are links as their text."""
+    lines = re.sub(r"\[([^\[\]]+)\]\[[^\[\]]+\]", r"\1", text).split("\n")
+    found, name = [], ""
+    for position, line in enumerate(lines):
+        if match := _CAPTION.fullmatch(line.strip()):
+            name = f"Table {match[1]}"
+        elif line.startswith("|") and position + 1 < len(lines) and _SEPARATOR.fullmatch(lines[position + 1].strip()):
+            below = takewhile(lambda row: row.startswith("|"), lines[position + 2 :])
+            header = cells(line)
+            found.append(Grid(name or header[0], header, [cells(row) for row in below]))
+            name = ""
+    return found
+
+
+def section(text: str, anchor: str) -> str | None:
+    """The part of a text below the heading with this anchor on GitHub, up to the next heading of its level."""
+    headings = [(m.start(), len(m[1]), m[2]) for m in re.finditer(r"^(#+) +(.+)$", text, re.MULTILINE)]
+    for number, (start, level, title) in enumerate(headings):
+        if re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") == anchor:
+            ends = [other for other, depth, _ in headings[number + 1 :] if depth <= level]
+            return text[start : ends[0] if ends else len(text)]
+    return None
 
 
 def render(table: Table, rows: list[list[str]]) -> str:

@@ -28,14 +28,19 @@ def exercise_folder(name: str) -> Path:
 
 def readmes(root: Path = ROOT) -> list[Path]:
     """Every README.md of the repository; hidden folders and participants' run folders are left out."""
-    return sorted(_readmes(root, Path()))
+    return [document for document in documents(root) if document.name == "README.md"]
 
 
-def _readmes(root: Path, below: Path) -> Iterator[Path]:
+def documents(root: Path = ROOT) -> list[Path]:
+    """The same with every RESULTS.md, which has the reference tables but defines none."""
+    return sorted(_documents(root, Path()))
+
+
+def _documents(root: Path, below: Path) -> Iterator[Path]:
     for entry in os.scandir(root / below):
         if entry.is_dir() and not entry.name.startswith(".") and (below.name != "logs" or entry.name == "reference"):
-            yield from _readmes(root, below / entry.name)
-        elif entry.name == "README.md":
+            yield from _documents(root, below / entry.name)
+        elif entry.name in ("README.md", "RESULTS.md"):
             yield root / below / entry.name
 
 

@@ -1,7 +1,8 @@
-"""Regenerate the generated blocks of all READMEs, or name those that have drifted from the logs.
+"""Regenerate the generated blocks of all README.md and RESULTS.md, or name those that have drifted from the logs.
 
 A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
-its content is what the command prints in the repository's root.
+its content is what the command prints in the repository's root. Then come the figures that sentences quote from tables
+(tools/quoted.py).
 """
 
 import argparse
@@ -10,12 +11,13 @@ import io
 import shlex
 from pathlib import Path
 
+from tools import quoted
 from tools.errors import InputError, NoRunsError
 from tools.markdown import BLOCK_END, BLOCK_START
-from tools.repository import ROOT, readmes
+from tools.repository import ROOT, documents
 
 # Commands that only read and print: a README must not be able to start anything else.
-_ALLOWED = ("fill", "plot", "quote")
+_ALLOWED = ("fill", "plot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,22 +27,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     root = arguments.root.resolve()
-    blocks, drifted = 0, []
-    for readme in readmes(root):
-        before = readme.read_text(encoding="utf-8")
-        after, count = regenerated(readme, before, root)
-        blocks += count
-        if after != before:
-            drifted.append(readme.relative_to(root))
+    before = {path: path.read_text(encoding="utf-8") for path in documents(root)}
+    blocks = {path: regenerated(path, text, root) for path, text in before.items()}
+    tables = {path: text for path, (text, _) in blocks.items()}
+    drifted = 0
+    for path, text in tables.items():
+        after, figures = quoted.refreshed(path, text, lambda source: _text(source, tables))
+        place, block = path.relative_to(root), "has drifted from the logs" if arguments.check else "updated"
+        if text != before[path]:
+            print(f"{place}: generated block {block}")
+        for figure in figures:
+            print(f"{place}:{figure}")
+        if after != before[path]:
+            drifted += 1
             if not arguments.check:
-                readme.write_text(after, encoding="utf-8")
-    for readme in drifted:
-        print(f"{readme}: {'generated block has drifted from the logs' if arguments.check else 'updated'}")
-    print(f"{blocks} generated blocks, {len(drifted)} READMEs {'drifted' if arguments.check else 'updated'}")
+                path.write_text(after, encoding="utf-8")
+    count = sum(count for _, count in blocks.values())
+    print(f"{count} generated blocks, {drifted} files {'drifted' if arguments.check else 'updated'}")
     if drifted and arguments.check:
         print("next: python -m tools report")
         return 1
     return 0
+
+
+def _text(source: Path, tables: dict[Path, str]) -> str:
+    """A file that a figure comes from: as regenerated, or as it is."""
+    try:
+        return tables[source] if source in tables else source.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{source}: no such file, but a figure is to come from it") from error
 
 
 def regenerated(readme: Path, text: str, root: Path) -> tuple[str, int]:

@@ -19,7 +19,7 @@ def test_block_is_filled_and_the_blank_table_stays_blank(root, capsys):
     text = (root / "baseline/README.md").read_text()
     assert text.count("| F1 (%) | |") == 1
     assert "| F1 (%) | 55.12 |\n\nFrom `logs/baseline/r1`\n\n<!-- end generated -->\n\nEnd.\n" in text
-    assert "baseline/README.md: updated" in capsys.readouterr().out
+    assert "baseline/README.md: generated block updated" in capsys.readouterr().out
 
 
 def test_report_is_stable(root):

@@ -1,0 +1,111 @@
+"""A figure in a sentence follows its table: where one drifts, `report --check` fails, and `report` mends it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.__main__ import main
+
+RESULTS = """# Results
+
+## One host
+
+**Table 1** *Speeds*
+
+| Model and data | Strategy | Samples/s, 4 x 4 | Runtime |
+|---|---|---|---|
+| small, 500 | DDP | 1,046.20 | 78 s |
+| small, 500 | FULL_SHARD | 25.77 | OOM |
+
+### A part of it
+
+| Per step | GPU |
+|---|---|
+| idle | [17][wait] ms |
+
+## Another host
+
+**Table 1** *Speeds*
+
+| Model and data | Strategy | Samples/s, 4 x 4 | Runtime |
+|---|---|---|---|
+| small, 500 | DDP | 90.84 | 99 s |
+
+[wait]: #another-host "= 0 * ddp + 17"
+[ddp]: #another-host "Table 1 | small, 500 | DDP | Samples/s, 4 x 4"
+"""
+README = """# Exercise
+
+It was [1,046][ddp] samples/s in [78 s][time], [40.6][ratio] times as much; of it [17 ms][idle] idle. See [here][there].
+
+[ddp]: RESULTS.md#one-host "Table 1 | small, 500 | DDP | Samples/s, 4 x 4"
+[full]: RESULTS.md#one-host "Table 1 | small, 500 | FULL_SHARD | Samples/s, 4 x 4"
+[ratio]: RESULTS.md#one-host "= ddp / full"
+[time]: RESULTS.md#one-host "Table 1 | small, 500 | DDP | Runtime"
+[idle]: RESULTS.md#a-part-of-it "Per step | idle | GPU"
+[there]: https://example.org "elsewhere"
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "README.md").write_text(README)
+    (tmp_path / "RESULTS.md").write_text(RESULTS)
+    return tmp_path
+
+
+def report(root: Path, *options: str) -> int:
+    return main(["report", "--root", str(root), *options])
+
+
+def test_figures_with_their_own_decimals_and_units_are_accepted(root: Path, capsys: pytest.CaptureFixture) -> None:
+    assert report(root, "--check") == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("right", "drifted"), [("1,046]", "1,047]"), ("78 s", "87 s"), ("40.6]", "40.9]"), ("17 ms", "18 ms")]
+)
+def test_drifted_figure_is_named_and_mended(
+    root: Path, capsys: pytest.CaptureFixture, right: str, drifted: str
+) -> None:
+    (root / "README.md").write_text(README.replace(right, drifted))
+    assert report(root, "--check") == 1
+    assert f"README.md:3: {drifted.rstrip(']')}, but " in capsys.readouterr().out
+    assert report(root) == 0
+    assert (root / "README.md").read_text() == README
+
+
+def test_figure_follows_a_table_that_changed(root: Path) -> None:
+    (root / "RESULTS.md").write_text(RESULTS.replace("25.77", "523.10"))
+    assert report(root) == 0
+    assert "[2.0][ratio] times" in (root / "README.md").read_text()
+
+
+def test_cell_without_a_figure_replaces_the_figure(root: Path) -> None:
+    (root / "RESULTS.md").write_text(RESULTS.replace("78 s", "OOM"))
+    assert report(root) == 0
+    assert "in [OOM][time]" in (root / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "complaint"),
+    [
+        ("| DDP | Runtime", "| DDQ | Runtime", "README.md:8: .* is 0 cells of RESULTS.md#one-host, not 1"),
+        ("#one-host", "#no-host", "README.md:5: RESULTS.md has no heading #no-host"),
+        ("RESULTS.md#a-part", "RESULTZ.md#a-part", "RESULTZ.md: no such file"),
+        ("| small, 500 | DDP | R", "| small, 500 | R", "README.md:8: .* is 2 cells"),
+        ("[78 s][time]", "[78 s][tim]", r"README.md:3: \[78 s\]\[tim\]: no figure is defined as \[tim\]"),
+        ("[78 s][time]", "78 s", r"README.md:8: nothing quotes the figure \[time\]"),
+        ("= ddp / full", "= ddp ^ full", "README.md:7: .* expected arithmetic with names of figures"),
+        ("= ddp / full", "= ddp / fool", "README.md:7: .* expected arithmetic with names of figures"),
+        ("[1,046]", "[many]", "README.md:3: 'many' quotes 1,046.2, but is no number"),
+    ],
+)
+def test_figure_from_nowhere_is_an_error(
+    root: Path, capsys: pytest.CaptureFixture, before: str, after: str, complaint: str
+) -> None:
+    (root / "README.md").write_text(README.replace(before, after))
+    assert report(root, "--check") == 2
+    error = capsys.readouterr().err
+    assert re.search(complaint, error), error
