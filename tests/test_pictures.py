@@ -1,0 +1,85 @@
+"""A picture that a browser shows otherwise than it was drawn would teach something else."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pictures.draw import HERE, PICTURES
+from tests.launching import REPO
+
+# In the browser: texts that leave their picture, or lie on one another by more than a pixel.
+LOOK = """
+const faults = [];
+for (const svg of document.querySelectorAll("svg")) {
+  const card = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")];
+  const boxes = texts.map(text => text.getBoundingClientRect());
+  boxes.forEach((a, i) => {
+    const words = svg.id + ": " + texts[i].textContent;
+    if (!a.width) faults.push(words + " is not shown");
+    if (a.left < card.left + 4 || a.right > card.right - 4 || a.top < card.top || a.bottom > card.bottom)
+      faults.push(words + " leaves the picture");
+    boxes.slice(i + 1).forEach((b, j) => {
+      const over = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (over > 1 && down > 3) faults.push(words + " lies on " + texts[i + 1 + j].textContent);
+    });
+  });
+}
+const found = document.createElement("pre");
+found.textContent = JSON.stringify(faults);
+document.body.replaceChildren(found);
+"""
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_committed_picture_is_the_drawn_one_and_says_in_words_what_it_shows(name: str) -> None:
+    text = (HERE / f"{name}.svg").read_text()
+    assert text == PICTURES[name]().text(), "next: python -m pictures.draw"
+    root = ElementTree.fromstring(text)
+    words = {tag: root.findtext(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("title", "desc")}
+    assert len(words["title"]) > 20 and len(words["desc"]) > 60
+
+
+def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> None:
+    used = set()
+    for readme in [REPO / "README.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
+        for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", readme.read_text()):
+            picture = (readme.parent / target).resolve()
+            assert picture.is_file(), f"{readme}: {target}"
+            assert words, f"{readme}: {target} has no words for those who cannot see it"
+            used.add(picture)
+    assert used
+
+
+def look(tmp_path: Path, pictures: dict[str, str]) -> list[str]:
+    """What Chromium finds wrong with the pictures."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not chromium:
+        message = "no chromium on this machine (Debian: apt-get install chromium)"
+        if os.environ.get("REQUIRE_CHROMIUM") == "1":
+            pytest.fail(f"REQUIRE_CHROMIUM=1, but {message}")
+        pytest.skip(f"needs a browser: {message}")
+    drawn = "".join(f"<div>{text.replace('<svg', f'<svg id={name!r}', 1)}</div>" for name, text in pictures.items())
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><meta charset='utf-8'><body>{drawn}<script>{LOOK}</script></body>")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
+    answer = subprocess.run([chromium, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    (found,) = re.findall(r"<pre>(.*)</pre>", answer.stdout, re.DOTALL) or [answer.stderr[-2000:]]
+    return json.loads(unescape(found))
+
+
+def test_browser_shows_every_word_inside_its_picture_and_none_on_another(tmp_path: Path) -> None:
+    assert look(tmp_path, {name: (HERE / f"{name}.svg").read_text() for name in PICTURES}) == []
+
+
+def test_fault_in_a_picture_is_found(tmp_path: Path) -> None:
+    text = (HERE / "labels.svg").read_text()
+    faults = look(tmp_path, {"moved": text.replace("<text x='64'", "<text x='864'", 1)})
+    assert len(faults) == 1 and faults[0].startswith("moved: input lies on ")
