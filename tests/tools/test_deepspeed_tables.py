@@ -146,8 +146,8 @@ def parameters(name: str) -> int:
     return 250_880 * width + 2 * width + blocks * (12 * width**2 + 13 * width) + 2 * width
 
 
-def first_cells(exercise: Path, row: str) -> list[str]:
-    (line,) = re.findall(rf"^\| {row} \|(.*)\|$", (exercise / "README.md").read_text(), re.MULTILINE)
+def first_cells(document: Path, row: str) -> list[str]:
+    (line,) = re.findall(rf"^\| {row} \|(.*)\|$", document.read_text(), re.MULTILINE)
     return [cell.strip() for cell in line.split("|")]
 
 
@@ -159,7 +159,7 @@ def bytes_left(stage: int, gpus: float) -> float:
 
 def test_K7_memory_of_the_stages_is_16_bytes_split_and_has_no_activations_in_it() -> None:
     for stage in range(4):
-        cells = first_cells(MULTI, f"{stage}")
+        cells = first_cells(MULTI / "README.md", f"{stage}")
         figures = [f"{bytes_left(stage, gpus):g}" for gpus in (2, 8)]
         gib = [f"{bytes_left(stage, gpus) * parameters('1b7') / 2**30:.1f}" for gpus in (2, 8)]
         assert cells[-4:] == [figures[0], gib[0], figures[1], gib[1]]
@@ -168,4 +168,4 @@ def test_K7_memory_of_the_stages_is_16_bytes_split_and_has_no_activations_in_it(
 @pytest.mark.parametrize("name", BLOOM)
 def test_states_of_each_model_are_16_bytes_per_parameter(name: str) -> None:
     total, weights = (f"{size * parameters(name) / 2**30:.1f}" for size in (16, 2))
-    assert first_cells(SINGLE, f"BLOOM-{name}") == [f"{parameters(name):,}", total, weights]
+    assert first_cells(SINGLE / "RESULTS.md", f"BLOOM-{name}") == [f"{parameters(name):,}", total, weights]
