@@ -1,7 +1,8 @@
 """Why a job failed, read from its output (train.out): by the launcher at its end, by the tools for a run without one.
 
 One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
-So the kinds are ranked by what can cause what, and within a kind the first in the file counts.
+So the kinds are ranked by what can cause what, and within a kind the first in the file counts. Only the form of an
+error counts, at the start of its line: a warning may mention `CUDA out of memory` or `scancel` and nothing is wrong.
 """
 
 from __future__ import annotations
@@ -10,36 +11,85 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+# What may stand before an error on its line: a progress bar; names of the rank or the node (`[rank0]: `, `node3: `).
+_BAR = r"(?:^|\r)(?:[^|\r%]*\d%\|(?:[^|\r]*\|[^\]\r]*\])?\s*)?"
+_START = _BAR + r"(?:\[[\w.-]+\]: ?|\d+: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: ){,3}"
+_EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
+_OWN_ERROR = r"error(?: \(rank \d+\))?: "  # how the workshop's own code reports a mistake in the input
+# What the libraries say when the GPU or the CPU has no memory left.
+_NO_MEMORY = (
+    r"(?:(?:CUDA|HIP|XPU|NPU|MPS backend) out of memory"
+    r"|(?:CUDA|HIP|XPU)(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED|hipErrorOutOfMemory)"
+    r"|cu\w+ error: \w+_ALLOC_FAILED"
+    r"|cudaErrorMemoryAllocation"
+    r"|(?:\[enforce fail at [^\]]*\][^:]*)?DefaultCPUAllocator: "
+    r"|std::bad_alloc"
+    r"|unable to m?map .*Cannot allocate memory)"
+)
+_OUT_OF_MEMORY = _START + (
+    # Some exceptions carry another one in their text.
+    rf"(?:(?:[\w.]+(?:Error|Exception|Failed): ){{,3}}(?:[\w.]*(?:Memory|OutOfMemory)Error(?::|\s*$)|{_NO_MEMORY})"
+    rf"|(?:{_EXCEPTION}|{_OWN_ERROR}).*\[Errno 12\] Cannot allocate memory"
+    r"|[\w./-]+: (?:line \d+: )?fork: (?:retry: )?Cannot allocate memory"
+    # How C++ ends a process, and PyTorch's watchdog of NCCL.
+    r"|terminate called after throwing an instance of '(?:std::bad_alloc|c10::\w*OutOfMemoryError)'"
+    rf"|(?:\s*what\(\):\s+|\[[EF]\d)(?:.*terminated with exception: )?{_NO_MEMORY}"
+    # PyTorch ends its message about NCCL with NCCL's own words.
+    r"|Cuda failure (?:\d+ )?'out of memory')"
+)
 _TASK = r"srun: error: [^:]*: tasks? [^:]*: "  # how srun begins its report of a task that did not end well
+# What SLURM and the kernel say when they ended a process.
+_KILLED_FOR_MEMORY = (
+    r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
+    rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
+)
+_SLURM_ENDS = r"slurm(?:step)?d[^*]*\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
 # A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
-_TASK_FAILED = re.compile(_TASK + r"(?!Terminated|Exited with exit code 143)")
-# What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and
-# that reads the same.
-_BY_OTHERS = [
-    ("cancelled", r"slurmstepd.*CANCELLED AT|scancel"),
-    ("failed", _TASK + r"(?:Killed|Exited with exit code 137)"),
-]
+_TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
+# How a rank reports that it lost the others, or was ended with them.
+_LOST = (
+    r"(?:[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
+    r"|Connection\w*Error)\b|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
+)
+# PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
+_ENDED = rf"{_BAR}(?:\[rank\d+\]: ?(?!{_LOST}){_EXCEPTION}|(?:\[rank\d+\]: ?)?{_OWN_ERROR})"
+_HANDLED = "During handling of the above exception"  # so that one had not ended the rank
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Lines that tell a state; `not_after`: lines after which they are a consequence."""
+
+    state: str
+    pattern: str
+    not_after: str | None = None
+
+
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
-_RANK_KILLED = ("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+_RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
-    # The last of these is what srun says of a task.
-    (
-        "oom",
-        r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator: .*allocate|oom[-_ ]kill|\bMemoryError\b"
-        r"|Out Of Memory",
-    ),
-    ("timeout", r"DUE TO TIME LIMIT"),
-    ("preempted", r"DUE TO PREEMPTION"),
-    *_BY_OTHERS,
+    Kind("oom", _KILLED_FOR_MEMORY),
+    Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
+    Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
+    Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
+    Kind("failed", _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE"),
+    # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and
+    # that reads the same.
+    Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED),
+    Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
-    # The exception itself at the start of its line, as a traceback ends, or `error: …`, which is how the workshop's own
-    # code reports a mistake in the input; a warning in the middle of a line is none.
-    ("failed", r"(?:^|\r)(?:\[rank\d+\]: ?)?(?:error(?: \(rank \d+\))?: |[\w.]*(?:Error|Exception)(?:: |$))"),
-    ("failed", r"Watchdog caught collective operation timeout"),
-    ("failed", _TASK_FAILED.pattern),
+    Kind("failed", rf"{_START}(?:{_OWN_ERROR}|(?!{_LOST}){_EXCEPTION})"),
+    # A PyTorch that does not repeat NCCL's words: NCCL's own line tells why, which alone would be a warning.
+    Kind("oom", r"NCCL WARN .*(?:Cuda failure (?:\d+ )?'out of memory'|Failed to CUDA [mc]alloc)"),
+    Kind("failed", _START + _EXCEPTION),
+    Kind("failed", r"Watchdog caught collective operation timeout"),
+    Kind("failed", _TASK_FAILED),
 ]
-_PATTERNS = [(state, re.compile(pattern), (state, pattern) in _BY_OTHERS) for state, pattern in _KINDS]
+_COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
+# Every pattern above needs one of these; most lines of a training have none.
+_HINT = re.compile(r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog")
+_ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED)}
 
 
 @dataclass(frozen=True)
@@ -59,15 +109,22 @@ class Cause:
 
 def cause(path: Path) -> Cause | None:
     """The first cause of a failure, or None if the output names none."""
-    best: tuple[int, str, int, str] | None = None  # rank, state, line, text
-    task_failed = False
+    best: tuple[int, int, str] | None = None  # rank of the kind, line, text
+    seen: set[str] = set()  # the endings that stand on a line above
     # newline="\n": a progress bar's carriage returns are no line ends to grep -n or an editor.
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
-            for rank, (state, pattern, by_others) in enumerate(_PATTERNS[: best[0] if best else None]):
-                if (match := pattern.search(line)) and not (by_others and task_failed):
+            if not _HINT.search(line):
+                continue
+            for rank, kind in enumerate(_KINDS[: best[0] if best else None]):
+                if kind.not_after not in seen and (match := _COMPILED[kind].search(line)):
                     start = line.rfind("\r", 0, match.end()) + 1
-                    best = rank, state, number, line[start:].strip()[:500]
+                    best = rank, number, line[start:].strip()[:500]
                     break
-            task_failed = task_failed or _TASK_FAILED.search(line) is not None
-    return Cause(*best[1:], task_failed, _KINDS[best[0]] == _RANK_KILLED) if best else None
+            if _HANDLED in line:
+                seen.discard(_ENDED)
+            seen |= {pattern for pattern, compiled in _ENDINGS.items() if compiled.search(line)}
+    if not best:
+        return None
+    rank, number, text = best
+    return Cause(_KINDS[rank].state, number, text, _TASK_FAILED in seen, _KINDS[rank] == _RANK_KILLED)
