@@ -22,7 +22,7 @@ _NO_MEMORY = (
     r"|(?:CUDA|HIP|XPU)(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED|hipErrorOutOfMemory)"
     r"|cu\w+ error: \w+_ALLOC_FAILED"
     r"|cudaErrorMemoryAllocation"
-    r"|(?:\[enforce fail at [^\]]*\][^:]*)?DefaultCPUAllocator: "
+    r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: "
     r"|std::bad_alloc"
     r"|unable to m?map .*Cannot allocate memory)"
 )
