@@ -123,23 +123,20 @@ def ladder_table(number: str, host: str) -> dict[str, dict[str, str]]:
 
 
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
-    quoted = [row[2:4] for row in table_headed("Predicted", "speed-ladder/README.md")]
+    quoted = [row[2:4] for row in table_headed("Predicted", "speed-ladder/RESULTS.md")]
     hosts = [ladder_table("18", host) for host in ("h200x2", "h200x2-host-b")]
     expected = [[rows[label(rung)]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:]]
     assert quoted == [*expected, [rows[label(TOP)]["Gain over the textbook"] for rows in hosts]]
 
 
-def test_how_well_two_gpus_share_the_ladder_s_top_is_what_was_measured() -> None:
-    readme = " ".join((REPO / "speed-ladder/README.md").read_text().split())
-    (here,) = re.findall(
-        r"DDP keeps ([\d.]+) % .*? FSDP2 ([\d.]+) %.*? ZeRO-1 ([\d.]+) %, ZeRO-2 ([\d.]+) %; ZeRO-3 .*? ([\d.]+) %",
-        readme,
-    )
-    (on_host_b,) = re.findall(r"On host b it was ([\d.]+), ([\d.]+), ([\d.]+), ([\d.]+) and ([\d.]+) %", readme)
-    for quoted, host in ((here, "h200x2"), (on_host_b, "h200x2-host-b")):
-        rows = ladder_table("19b", host)
-        methods = ("DDP", "FSDP2", "ZeRO-1", "ZeRO-2", "ZeRO-3")
-        assert list(quoted) == [rows[method]["Of n times one GPU (%)"] for method in methods]
+def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> None:
+    shares = {}
+    for run in find_runs(REPO / "logs/reference/h200x4-host-b", "fsdp"):
+        if run.facts["profiled"]:
+            found = re.findall(r"(\d+\.\d)%\n", (run.folder / "profile.txt").read_text())[:4]
+            shares[run.facts["config"]] = [f"{float(share):.0f}%" for share in found]
+    rows = table_headed("Rank 0's GPU", "speed-ladder/RESULTS.md")
+    assert [row[1:] for row in rows] == [list(pair) for pair in zip(shares["full_shard"], shares["ddp"], strict=True)]
 
 
 def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
@@ -152,14 +149,13 @@ def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
         times_s = run.steps.step_time_s[run.summary["warmup_steps"] :].tolist()
         steps[textbook] += len(times_s)
         outside[textbook] += sum(abs(time_s / statistics.median(times_s) - 1) > 0.1 for time_s in times_s)
-    readme = " ".join((REPO / "speed-ladder/README.md").read_text().split())
-    assert (
-        f"Of rungs 9 to 11's {steps[False]} steps behind the warm-up {outside[False]} are further than 10 %" in readme
-    )
-    assert f"of the textbook's {steps[True]} there are {outside[True]}" in readme
+    assert table_headed("More than 10 % from their run's median", "speed-ladder/RESULTS.md") == [
+        ["rungs 9 to 11", f"{steps[False]}", f"{outside[False]}"],
+        ["textbook", f"{steps[True]}", f"{outside[True]}"],
+    ]
 
 
-def test_profile_in_the_ladder_s_readme_is_the_measured_one() -> None:
+def test_profile_in_the_ladder_s_results_is_the_measured_one() -> None:
     """The GPU's time in each kind of kernel; what is left of the step without the profiler is idle."""
     steps_ms, parts_ms = defaultdict(list), {}
     for run in find_runs(REPO / "logs/reference/h200x2", "speed-ladder"):
@@ -175,7 +171,7 @@ def test_profile_in_the_ladder_s_readme_is_the_measured_one() -> None:
         columns.append([*texts, f"{step_ms - busy_ms:.0f} ms", f"{step_ms:.0f} ms"])
     names = [*parts_ms["10_stream"], "idle", "the step, unprofiled"]
     expected = [list(row) for row in zip(names, *columns, strict=True)]
-    assert table_headed("Per step", "speed-ladder/README.md") == expected
+    assert table_headed("Per step", "speed-ladder/RESULTS.md") == expected
 
 
 def kernels_ms_per_step(profile: str) -> dict[str, float]:
