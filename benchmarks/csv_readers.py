@@ -24,8 +24,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from synthetic_runs import write_runs
 
-from tools import batch, textcsv
-from tools.gpu_columns import CONTRACT
+from tools.logs import batch, textcsv
+from tools.logs.gpu_columns import CONTRACT
 
 BLANKS = bytes.maketrans(b"MiB%", b"    ")
 MEMORY, BUSY = CONTRACT.index("memory.used"), CONTRACT.index("utilization.gpu")

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from custom_model.settings import CustomSettings
-from tools import nccl_log
 from tools.errors import LogError
+from tools.logs import nccl_log
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 SMALLEST_MIB, FACTOR = 1, 4

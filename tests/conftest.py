@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,11 @@ for builder in builders:
     get_accelerator().create_op_builder(builder).load(verbose=False)"""
     # With the ninja that the launcher finds: another version throws the build away and starts again.
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": PATH})
+
+
+@pytest.fixture
+def sample_logs() -> Path:
+    """Real logs by others, kept outside the repository."""
+    if "SHARDLAB_TEST_DATA" not in os.environ:
+        pytest.skip("set SHARDLAB_TEST_DATA to the folder of real sample data to run this test")
+    return Path(os.environ["SHARDLAB_TEST_DATA"]) / "logs"

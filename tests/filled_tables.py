@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tools import tables
-from tools.runs import find_runs
+from tools.logs.runs import find_runs
+from tools.tables.fill import fill as tables
 
 
 def filled_table(exercise: Path, number: str, logs: Path) -> dict[str, dict[str, str]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.filled_tables import filled_table
-from tools import markdown
-from tools.ladder import LADDER, TEXTBOOK, TOP, label
-from tools.runs import find_runs
+from tools.logs.runs import find_runs
+from tools.tables.fill import markdown
+from tools.tables.ladder import LADDER, TEXTBOOK, TOP, label
 
 REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.failure import cause
+from evidence.causes import cause
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 

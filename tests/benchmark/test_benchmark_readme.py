@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.launching import PATH, REPO
-from tools.gpu_peaks import PEAK_TFLOPS
-from tools.mfu import flops_per_token
+from tools.tables.gpu_peaks import PEAK_TFLOPS
+from tools.tables.mfu import flops_per_token
 from workshop.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()

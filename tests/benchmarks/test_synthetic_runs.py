@@ -2,7 +2,7 @@ import itertools
 from pathlib import Path
 
 from benchmarks.synthetic_runs import write_runs
-from tools.runs import find_runs
+from tools.logs.runs import find_runs
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from custom_model.model import SimpleGPTModel
 from tests.custom_model.launching import REPO, launch
-from tools import nccl_log, steps
-from tools.runs import read_run
+from tools.logs import nccl_log, steps
+from tools.logs.runs import read_run
 from workshop.callbacks import WARMUP_STEPS
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from custom_model.fabric_check import collectives, judge, row
 from tests.launching import PATH, REPO, tiny_profile
-from tools import nccl_log
+from tools.logs import nccl_log
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"

@@ -7,7 +7,7 @@ import torch
 from launching import REPO, launch, losses, record
 from transformers import AutoModelForCausalLM
 
-from tools import deepspeed_timers
+from tools.logs import deepspeed_timers
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.custom_model.launching import REPO, SHORT, tiny_profile
-from tools import nccl_log
+from tools.logs import nccl_log
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.small_bloom import TOKENIZER, bloom
-from tools.submitted import sourced_environment
+from tools.submit.submitted import sourced_environment
 from workshop.settings import RUNGS, Settings
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]

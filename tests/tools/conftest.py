@@ -1,7 +1,6 @@
 """Run folders and repositories to read, made as small as a test needs them."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,14 +108,6 @@ def filled(filled_by_column: Callable[[Path, str], dict[str, dict[str, str]]]) -
         return {label: [*figures.values()] for label, figures in filled_by_column(exercise, number).items()}
 
     return fill
-
-
-@pytest.fixture
-def sample_logs() -> Path:
-    """Real logs by others, kept outside the repository."""
-    if "SHARDLAB_TEST_DATA" not in os.environ:
-        pytest.skip("set SHARDLAB_TEST_DATA to the folder of real sample data to run this test")
-    return Path(os.environ["SHARDLAB_TEST_DATA"]) / "logs"
 
 
 @pytest.fixture

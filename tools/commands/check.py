@@ -8,14 +8,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import markdown, tables
+from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
-from tools.logs_option import add_logs_option, chosen_logs
-from tools.markdown import Table
-from tools.registry import normalised
-from tools.repository import no_runs, table_definitions
-from tools.runs import find_runs_in, save_evidence
-from tools.tables import Cell
+from tools.logs.runs import find_runs_in, save_evidence
+from tools.tables.fill import Cell, markdown
+from tools.tables.fill import fill as tables
+from tools.tables.markdown import Table
+from tools.tables.registry import normalised
+from tools.tables.repository import no_runs, table_definitions
 
 _NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
 _DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")

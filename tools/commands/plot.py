@@ -5,11 +5,13 @@ import os
 import sys
 from pathlib import Path
 
-from tools import drawing, grid_plot, nvidia_smi, tables
+from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
-from tools.logs_option import add_logs_option, chosen_logs
-from tools.repository import exercise_folder, no_runs
-from tools.runs import Run, find_runs_in
+from tools.logs import nvidia_smi
+from tools.logs.runs import Run, find_runs_in
+from tools.tables.fill import drawing, grid_plot
+from tools.tables.fill import fill as tables
+from tools.tables.repository import exercise_folder, no_runs
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # As many as matplotlib has colours that can be told apart.

@@ -11,10 +11,10 @@ import io
 import shlex
 from pathlib import Path
 
-from tools import quoted
 from tools.errors import InputError, NoRunsError
-from tools.markdown import BLOCK_END, BLOCK_START
-from tools.repository import ROOT, documents
+from tools.tables import quoted
+from tools.tables.markdown import BLOCK_END, BLOCK_START
+from tools.tables.repository import ROOT, documents
 
 # Commands that only read and print: a README must not be able to start anything else.
 _ALLOWED = ("fill", "plot")

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from tools import tables
+from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
-from tools.logs_option import add_logs_option, as_options, chosen_logs
-from tools.metrics import METRICS
-from tools.progress import progress
-from tools.repository import no_runs
-from tools.runs import SHOWN_STATES, Run, ask_all, find_runs_in, save_evidence
+from tools.logs.progress import progress
+from tools.logs.runs import SHOWN_STATES, Run, ask_all, find_runs_in, save_evidence
+from tools.tables.fill import fill as tables
+from tools.tables.metrics import METRICS
+from tools.tables.repository import no_runs
 
 _HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime"]
 _REASON_WIDTH = 100

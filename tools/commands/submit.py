@@ -6,13 +6,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tools import slurm, snapshot
 from tools.errors import InputError, NoRunsError
-from tools.lanes import Lane, lanes
-from tools.local_runs import LocalRuns, Task
-from tools.runs import default_logs, find_runs
-from tools.submissions import Submission, exercise_files, read
-from tools.submitted import STATES, History, runs_of
+from tools.logs.runs import default_logs, find_runs
+from tools.submit import slurm, snapshot
+from tools.submit.lanes import Lane, lanes
+from tools.submit.local_runs import LocalRuns, Task
+from tools.submit.submissions import Submission, exercise_files, read
+from tools.submit.submitted import STATES, History, runs_of
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 

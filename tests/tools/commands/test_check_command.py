@@ -2,7 +2,7 @@ import pytest
 
 from tools.__main__ import main
 from tools.commands import check
-from tools.repository import table_definitions
+from tools.tables.repository import table_definitions
 
 README = """**Table 1** *Summary*
 
@@ -136,8 +136,8 @@ def test_no_runs_to_check_against_has_its_own_exit_code(checked):
 
 @pytest.mark.parametrize(("value", "seconds"), [("0:05:00", 300), ("5:00", 300), ("300 sec", 300), ("300", 300)])
 def test_runtime_may_be_written_as_a_duration(value, seconds):
-    from tools.metrics import METRICS
-    from tools.tables import Cell
+    from tools.tables.fill import Cell
+    from tools.tables.metrics import METRICS
 
     cell = Cell("300 s", 300.0, METRICS["total_runtime"])
     assert check.agrees(value, cell, 0.0, "x:1") == (seconds == 300)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tools.__main__ import main
-from tools.repository import ROOT
+from tools.tables.repository import ROOT
 
 README = """# Exercise
 

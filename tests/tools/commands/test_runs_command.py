@@ -1,9 +1,9 @@
 import re
 
 from tools.__main__ import main
-from tools.metrics import METRICS
-from tools.runs import find_runs
-from tools.tables import figure_of
+from tools.logs.runs import find_runs
+from tools.tables.fill import figure_of
+from tools.tables.metrics import METRICS
 
 
 def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, logs, capsys, monkeypatch):

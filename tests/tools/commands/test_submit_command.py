@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exercise_folder import REPO, make_exercise
 
+from tests.exercise_folder import REPO, make_exercise
 from tools.__main__ import main
 
 
@@ -204,7 +204,7 @@ def test_more_gpus_than_a_run_has_side_by_side_names_the_line(
 def test_number_of_jobs_is_slurm_s_to_decide_where_it_queues(
     tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tools.slurm.available", lambda: True)
-    monkeypatch.setattr("tools.slurm.queue", dict)
+    monkeypatch.setattr("tools.submit.slurm.available", lambda: True)
+    monkeypatch.setattr("tools.submit.slurm.queue", dict)
     assert main(["submit", str(make_exercise(tmp_path, "run.slurm\n")), "--logs", str(logs), "--jobs", "2"]) == 2
     assert "--jobs 2: SLURM decides how many jobs run at a time" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""A repository with one tiny exercise, whose launcher leaves a run folder in a moment and reports what it was given."""
+
+import shutil
+from pathlib import Path
+
+REPO = Path(__file__).parents[1]
+
+# `fail` as an argument makes the run fail, `early` stops the launcher before it has a run folder.
+LAUNCHER = """\
+#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --gpus-per-node=1
+case " $* " in *" early "*) echo "error: no python on PATH" >&2; exit 1;; esac
+state=completed
+case " $* " in *" fail "*) state=failed;; esac
+folder=$LOG_DIR/ex/$(date +%s%N)
+mkdir -p "$folder"
+echo "run folder: $folder"
+started=$(date -u +%Y-%m-%dT%H:%M:%S.%6N+00:00)
+cat > "$folder/run.json" <<END
+{"exercise": "ex", "state": "$state", "start_time": "$started", "submission": "$SUBMISSION",
+ "given": "$TRAIN_SIZE $GPUS_PER_NODE $PWD", "code": "$(cat "$(dirname "$0")/train.py")"}
+END
+[ "$state" = completed ]
+"""
+ENV_VARS = """\
+export EXPERIMENT_NAME="${EXPERIMENT_NAME:-ex}"
+export TRAIN_SIZE="${TRAIN_SIZE:-500}"
+export FP16="${FP16:-true}"
+export FLAVOUR="${FLAVOUR:-plain}"
+"""
+
+
+def make_exercise(root: Path, submit: str) -> Path:
+    """root/ex with a submit.txt, beside the workshop's real settings.py; gives the exercise's folder."""
+    exercise = root / "ex"
+    (exercise / "ds_configs").mkdir(parents=True)
+    (root / "workshop").mkdir()
+    shutil.copy(REPO / "workshop/settings.py", root / "workshop")
+    (exercise / "run.slurm").write_text(LAUNCHER)
+    (exercise / "env_vars.sh").write_text(ENV_VARS)
+    (exercise / "train.py").write_text("old")
+    (exercise / "ds_configs/zero1.json").write_text("{}")
+    (exercise / "submit.txt").write_text(submit)
+    return exercise

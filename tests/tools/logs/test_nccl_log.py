@@ -1,0 +1,66 @@
+"""nccl-tests logs: a real one of eight GPUs, the torch measurement's, and what must not pass for a measurement."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.errors import LogError
+from tools.logs import nccl_log
+
+OURS = """\
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 4(factor) warmup iters: 2 iters: 5 validation: 0
+# Using devices
+#  Rank  0 Group  0 Pid  29547 on node1 device  0 NVIDIA H200
+#  Rank  1 Group  0 Pid  29546 on node2 device  0 NVIDIA H200
+#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
+# Collective test starting: all_reduce_perf
+  1048576  262144  float  sum  -1  N/A  N/A  N/A  N/A  4464.92  0.235  0.235  N/A
+node1:29547:29601 [0] NCCL INFO Launch mode Parallel
+  4194304  1048576  float  sum  -1  N/A  N/A  N/A  N/A  9491.78  0.442  0.442  N/A
+# Collective test starting: all_gather_perf
+  1048576  262144  float  none  -1  2545.88  0.412  0.206  N/A  N/A  N/A  N/A  N/A
+"""
+# Two processes that know nothing of each other: what srun starts without MPI.
+TWO_WORLDS = """\
+#   Rank  0 Pid 4001 on node1 device  0 [0x00] A100-SXM4-40GB
+#   Rank  0 Pid 4002 on node2 device  0 [0x00] A100-SXM4-40GB
+  4194304       1048576   float     sum    10.0   419.43    0.00    N/A    10.0   419.43    0.00    N/A
+"""
+
+
+def read(tmp_path: Path, text: str) -> nccl_log.FabricLog:
+    path = tmp_path / "nccl.log"
+    path.write_text(text)
+    return nccl_log.read(path)
+
+
+def test_real_log_of_nccl_tests(sample_logs: Path) -> None:
+    log = nccl_log.read(sample_logs / "nccl-allreduce-8xA100.log")
+    assert (log.world_size, log.hosts, list(log.collectives)) == (8, {"localhost"}, ["all_reduce"])
+    rows = {row.size_bytes: row for row in log.collectives["all_reduce"]}
+    assert rows[1048576] == nccl_log.Bandwidth(1048576, 74.78, 14.02, 24.54)
+    assert log.allreduce_gb_per_s == rows[max(rows)].busbw_gb_per_s > 200
+    assert rows[8388608].busbw_gb_per_s == pytest.approx(rows[8388608].algbw_gb_per_s * 2 * 7 / 8, rel=0.01)
+
+
+def test_log_of_torch_has_several_collectives(tmp_path: Path) -> None:
+    log = read(tmp_path, OURS)
+    assert (log.world_size, log.hosts, log.allreduce_gb_per_s) == (2, {"node1", "node2"}, 0.442)
+    assert log.collectives["all_gather"] == [nccl_log.Bandwidth(1048576, 2545.88, 0.412, 0.206)]
+
+
+def test_K12_processes_that_are_each_a_world_are_not_taken_for_one(tmp_path: Path) -> None:
+    assert read(tmp_path, TWO_WORLDS).world_size == 1
+
+
+def test_cut_off_log_has_what_is_complete(tmp_path: Path) -> None:
+    log = read(tmp_path, OURS[:-30])
+    assert log.allreduce_gb_per_s == 0.442
+    assert "all_gather" not in log.collectives
+    assert read(tmp_path, "").allreduce_gb_per_s is None
+
+
+@pytest.mark.parametrize("damage", [("9491.78", "fast"), ("  0.442  0.442", ""), ("9491.78  0.442", "N/A  0.442")])
+def test_damaged_line_is_named(tmp_path: Path, damage: tuple[str, str]) -> None:
+    with pytest.raises(LogError, match=r"nccl.log:9: found '4194304 .* expected size, count, type, redop"):
+        read(tmp_path, OURS.replace(*damage))

@@ -1,0 +1,182 @@
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.synthetic_runs import write_runs
+from tools.__main__ import main
+from tools.errors import LogError
+from tools.logs import figures_file
+from tools.logs import remembered as evidence
+from tools.logs.figures_file import FILE_NAME
+from tools.logs.remembered import Kind
+from tools.logs.runs import ask_all, find_runs, read_run
+from tools.tables.fill import figure_of
+from tools.tables.metrics import METRICS
+
+REPO = Path(__file__).parents[3]
+FIGURES = [name for name in METRICS if "cpu" in name or "gpu" in name or "loss" in name or name == "total_runtime"]
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The names of the files given to the parsers, which still do their work."""
+    names = []
+
+    def counting(kind: Kind) -> Kind:
+        def read(paths: list[str]) -> list:
+            names.extend(path.rsplit("/", 2)[1] + "/" + Path(path).name for path in paths)
+            return kind.read(paths)
+
+        return Kind(kind.figures, read)
+
+    monkeypatch.setattr(evidence, "KINDS", {name: counting(kind) for name, kind in evidence.KINDS.items()})
+    return names
+
+
+def figures(logs: Path) -> list[list[str]]:
+    """Every figure of every run, as a command reads and remembers them."""
+    runs = find_runs(logs)
+    rows = list(ask_all(runs, lambda run: [lambda name=name: figure_of(run, METRICS[name]) for name in FIGURES]))
+    runs[0].evidence.save()
+    return rows
+
+
+def test_unchanged_run_is_not_parsed_twice(make_run, logs, parsed):
+    make_run("r1", summary=None)
+    make_run("r2", **{"gpu_memory.csv": None})
+    first = figures(logs)
+    assert {"r1/cpu_memory.txt", "r1/gpu_memory.csv", "r1/train.out", "r2/cpu_memory.txt"} <= set(parsed)
+    assert len(parsed) == len(set(parsed))
+    parsed.clear()
+    assert figures(logs) == first
+    assert parsed == []
+
+
+def test_log_of_a_running_job_is_parsed_again_when_it_has_grown(make_run, logs, parsed):
+    make_run("r1")
+    growing = make_run("r2") / "gpu_memory.csv"
+    figures(logs)
+    parsed.clear()
+    with growing.open("a") as log:
+        log.write("2026/11/21 09:45:05.000, 0, Tesla V100-SXM2-32GB, 30000, 32768, 100\n")
+    assert figures(logs)[1][FIGURES.index("peak_gpu")] == "30,000"
+    assert parsed == ["r2/gpu_memory.csv"]
+
+
+def test_log_of_the_same_size_written_later_is_parsed_again(make_run, logs, parsed):
+    path = make_run("r1") / "gpu_memory.csv"
+    figures(logs)
+    parsed.clear()
+    path.write_text(path.read_text().replace("21658", "21659"))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert figures(logs)[0][FIGURES.index("peak_gpu")] == "21,659"
+    assert parsed == ["r1/gpu_memory.csv"]
+
+
+def test_change_of_the_parsers_makes_what_they_found_unknown(make_run, logs, parsed, monkeypatch):
+    make_run("r1")
+    figures(logs)
+    parsed.clear()
+    monkeypatch.setattr(figures_file, "code_version", lambda: b"0123456789abcdef")
+    figures(logs)
+    assert "r1/gpu_memory.csv" in parsed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data.replace(b"21658", b"11658"),
+        lambda data: b"{}",
+        lambda data: b"\xff" * 100,
+    ],
+    ids=["empty", "cut off", "one digit", "no head", "no text"],
+)
+def test_damaged_file_of_figures_costs_time_and_nothing_else(make_run, logs, damage):
+    make_run("r1")
+    first = figures(logs)
+    path = logs / FILE_NAME
+    path.write_bytes(damage(path.read_bytes()))
+    assert figures(logs) == first
+    assert b'"r1"' in path.read_bytes() or b"/r1" in path.read_bytes()
+
+
+def test_logs_folder_that_cannot_be_written_to_is_read_all_the_same(make_run, logs):
+    make_run("r1")
+    (logs / FILE_NAME).mkdir()  # also root cannot write a file there
+    assert figures(logs)[0][FIGURES.index("peak_gpu")] == "21,658"
+    assert sorted(path.name for path in logs.iterdir()) == [FILE_NAME, "baseline"]
+
+
+def test_several_commands_at_once_leave_one_good_file(logs):
+    for _ in write_runs(logs, 60, samples=8):
+        pass
+    command = [sys.executable, "-m", "tools", "runs", "--figures", "peak_gpu,mean_cpu", "--logs", str(logs)]
+    commands = [subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    outputs = {command.communicate()[0] for command in commands}
+    assert len(outputs) == 1 and "60 runs" in outputs.pop()
+    assert [path.name for path in logs.glob(".*")] == [FILE_NAME]
+    known = json.loads((logs / FILE_NAME).read_bytes().partition(b"\n")[2])
+    assert len(known) > 50
+
+
+def test_deleted_run_is_forgotten(make_run, logs):
+    make_run("r1")
+    shutil.rmtree(make_run("r2"))
+    figures(logs)
+    assert list(json.loads((logs / FILE_NAME).read_bytes().partition(b"\n")[2])) == ["baseline/r1"]
+
+
+def test_damaged_log_is_the_same_error_from_the_file_of_figures(make_run, logs):
+    make_run("r1", **{"gpu_memory.csv": "NVIDIA-SMI has failed\n"})
+    errors = []
+    for _ in range(2):
+        (run,) = find_runs(logs)
+        with pytest.raises(LogError) as error:
+            run.gpu_log  # noqa: B018
+        errors.append(str(error.value))
+        run.evidence.save()
+    assert (logs / FILE_NAME).exists()
+    assert errors[0] == errors[1] and "NVIDIA-SMI has failed" in errors[0]
+
+
+def test_committed_reference_logs_stay_as_they_were_committed(capsys):
+    reference = REPO / "logs" / "reference" / "h200x1"
+    assert main(["fill", "baseline", "--logs", str(reference)]) == 0
+    assert "Table 1" in capsys.readouterr().out
+    assert list(reference.glob("**/.*")) == []
+
+
+def test_a_folder_that_looks_like_a_run_s_own_is_not_written_to(make_run, logs):
+    folder = make_run("r1")
+    (run,) = find_runs(folder)
+    assert run.gpu_log.peak_mib == 21658
+    run.evidence.save()
+    assert not (folder / FILE_NAME).exists()
+
+
+def test_figures_do_not_depend_on_how_they_were_read(logs):
+    """Many logs joined by several processes, from the file of figures, and each log alone: the very same floats."""
+    folders = list(write_runs(logs, 300, samples=6))
+    together, remembered = figures(logs), figures(logs)
+    alone = [[figure_of(read_run(folder), METRICS[name]) for name in FIGURES] for folder in folders]
+    assert together == remembered == alone
+    kinds = set(itertools.chain.from_iterable(together))
+    assert "OOM" in kinds and "unreadable log" not in kinds
+
+
+def test_figures_survive_relative_and_absolute_names_of_the_logs_folder(make_run, logs, monkeypatch, parsed):
+    make_run("r1")
+    monkeypatch.chdir(logs)
+    figures(Path())
+    parsed.clear()
+    for name in (Path("../logs"), logs, Path()):
+        figures(name)
+    assert parsed == []

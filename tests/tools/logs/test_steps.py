@@ -1,0 +1,41 @@
+import pytest
+
+from tools.errors import LogError
+from tools.logs import steps
+
+HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text: str) -> steps.StepLog:
+        (tmp_path / "steps.csv").write_text(text)
+        return steps.read(tmp_path / "steps.csv")
+
+    return read
+
+
+def test_columns_are_numbers(read):
+    log = read(HEADER + "1,0.5,2048,700,2.5,0.25\n2,0.25,2048,650,nan,0.5\n")
+    assert log.step.tolist() == [1, 2]
+    assert log.step_time_s.tolist() == [0.5, 0.25]
+    assert log.loss[0] == 2.5
+
+
+def test_last_line_of_a_killed_job_is_left_out(read):
+    assert read(HEADER + "1,0.5,2048,700,2.5,0.25\n2,0.2").step.tolist() == [1]
+
+
+@pytest.mark.parametrize("text", ["", HEADER])
+def test_log_without_steps_is_empty(read, text):
+    assert read(text).step.size == 0
+
+
+def test_missing_column_is_named(read):
+    with pytest.raises(LogError, match=r"steps\.csv:1: .*missing: real_tokens"):
+        read("step,step_time_s,tokens,loss,epoch\n1,0.5,2048,2.5,0.25\n")
+
+
+def test_word_in_a_number_column_is_an_error_with_its_line(read):
+    with pytest.raises(LogError, match=r"steps\.csv:3: found 'fast', expected a number in column step_time_s"):
+        read(HEADER + "1,0.5,2048,700,2.5,0.25\n2,fast,2048,650,2.25,0.5\n")

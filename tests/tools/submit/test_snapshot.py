@@ -1,0 +1,110 @@
+"""A snapshot is the code of the moment, and says how it differs from its commit."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.submit import snapshot
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    (root / "ex").mkdir(parents=True)
+    (root / "ex/train.py").write_text("print('old')\n")
+    (root / "ex/launcher.slurm").write_text("#!/bin/bash\n")
+    (root / "ex/launcher.slurm").chmod(0o755)
+    (root / "ex/ds_config.json").symlink_to("zero1.json")
+    (root / ".gitignore").write_text(".venv/\n/logs/*\n/cluster.env\n")
+    (root / "logs").mkdir()
+    (root / "logs/README.md").write_text("runs\n")
+    return root
+
+
+def git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(root: Path) -> str:
+    git(root, "init", "--quiet")
+    git(root, "add", "--force", ".")
+    git(root, "commit", "--quiet", "--message=first")
+    return git(root, "rev-parse", "HEAD")
+
+
+def facts(taken: snapshot.Snapshot) -> dict[str, object]:
+    return json.loads((taken.folder / "snapshot.json").read_text())
+
+
+def test_editing_after_the_snapshot_does_not_change_it(root: Path) -> None:
+    head = commit(root)
+    taken = snapshot.take(root, root / "logs")
+    assert facts(taken) == {"git_commit": head, "git_dirty": False}
+    assert not (taken.folder / "code.diff").exists()
+    (root / "ex/train.py").write_text("print('new')\n")
+    assert (taken.folder / "ex/train.py").read_text() == "print('old')\n"
+    assert (taken.folder / "ex/launcher.slurm").stat().st_mode & 0o777 == 0o555
+    assert (taken.folder / "ex/ds_config.json").readlink() == Path("zero1.json")
+    assert not (taken.folder / "logs").exists()
+
+
+def test_the_diff_holds_edits_and_new_files_and_can_be_applied(root: Path) -> None:
+    commit(root)
+    (root / "ex/train.py").write_text("print('new')\n")
+    (root / "ex/new.py").write_text("x = 1\n")
+    before = git(root, "status", "--porcelain")
+    taken = snapshot.take(root, root / "logs")
+    assert git(root, "status", "--porcelain") == before, "the user's index has changed"
+    assert facts(taken)["git_dirty"] is True
+    git(root, "stash", "--include-untracked", "--quiet")
+    git(root, "apply", str(taken.folder / "code.diff"))
+    assert (root / "ex/train.py").read_text() == "print('new')\n"
+    assert (root / "ex/new.py").read_text() == "x = 1\n"
+
+
+def test_the_same_code_is_copied_once_and_other_code_elsewhere(root: Path) -> None:
+    commit(root)
+    first = snapshot.take(root, root / "logs")
+    assert snapshot.take(root, root / "logs").folder == first.folder
+    (root / "ex/train.py").unlink()
+    second = snapshot.take(root, root / "logs")
+    assert second.folder != first.folder
+    assert not (second.folder / "ex/train.py").exists()
+    assert {path.name for path in first.folder.parent.iterdir()} == {first.folder.name, second.folder.name}
+
+
+def test_python_and_site_settings_are_those_of_the_repository_also_if_made_later(root: Path) -> None:
+    commit(root)
+    taken = snapshot.take(root, root / "logs")
+    (root / ".venv").mkdir()
+    (root / ".venv/python").write_text("")
+    (root / "cluster.env").write_text("export SBATCH_PARTITION=gpu\n")
+    assert (taken.folder / ".venv/python").exists()
+    assert "gpu" in (taken.folder / "cluster.env").read_text()
+    assert snapshot.take(root, root / "logs").folder == taken.folder
+
+
+def test_untracked_data_is_left_out_and_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(root)
+    monkeypatch.setattr(snapshot, "LARGEST_UNTRACKED_BYTES", 10)
+    (root / "ex/data.json").write_text("[1, 2, 3, 4, 5]")
+    taken = snapshot.take(root, root / "logs")
+    assert taken.left_out == ["ex/data.json"]
+    assert not (taken.folder / "ex/data.json").exists()
+
+
+def test_outside_git_everything_but_environment_logs_and_caches_is_copied(root: Path, tmp_path: Path) -> None:
+    (root / ".venv").mkdir()
+    (root / ".venv/python").write_text("")
+    (root / "ex/__pycache__").mkdir()
+    (root / "ex/__pycache__/train.pyc").write_text("")
+    taken = snapshot.take(root, root / "my_logs")
+    assert facts(taken) == {"git_commit": None, "git_dirty": None}
+    copied = {str(path.relative_to(taken.folder)) for path in taken.folder.rglob("*") if not path.is_dir()}
+    code = {"ex/train.py", "ex/launcher.slurm", "ex/ds_config.json", ".gitignore"}
+    assert copied - code <= {"snapshot.json", ".venv", "cluster.env"}
+    assert code <= copied
+    assert snapshot.take(root, root / "my_logs").folder == taken.folder

@@ -1,0 +1,258 @@
+import re
+
+import pytest
+
+from tools.errors import InputError
+from tools.logs.runs import find_runs
+from tools.tables.fill import fill as tables
+
+TABLE_1 = """**Table 1** *Training and evaluation summary*
+
+| Metric | Value |
+|:---|---:|
+| Train Loss (Final) | |
+| Eval Loss (Epoch 1) | |
+| Eval Loss (Epoch 3) | |
+| Training Speed (samples/sec) | |
+| Evaluation Speed (samples/sec) | |
+| Steps per Epoch | |
+| Memory Allocated (MiB) | |
+| GPU Utilization (%) | |
+| Exact Match (%) | |
+| F1 (%) | |
+"""
+TABLE_2 = """**Table 2** *GPU memory*
+
+| Metric | Value |
+|---|---|
+| Peak GPU Memory Usage (MiB) | |
+| Mean GPU Memory Usage (MiB) | |
+| Minimum GPU Memory Usage (MiB) | |
+"""
+PINNED = """**Table 3** *Pinned memory*
+
+| | Peak GPU Memory (MiB) | Peak CPU Memory (MiB) | Peak CPU Memory, PSS (MiB) | Total Runtime |
+|---|---|---|---|---|
+| pin_memory true | | | | |
+| pin_memory false | | | | |
+"""
+TRADE_OFF = """**Table 7** *Offload trade-off*
+
+| | GPU Mem (No Offload) | GPU Mem (Offload) | Mem Savings (%) | Train Runtime (No Offload) | Runtime change (%) |
+|---|---|---|---|---|---|
+| Stage 2 | | | | | |
+"""
+
+
+@pytest.fixture
+def fill(make_readme, logs):
+    def fill(text: str) -> list[list[str]]:
+        (table,) = tables.definitions(make_readme(text))
+        filled = tables.fill(table, find_runs(logs))
+        fill.notes, fill.runs = filled.notes, filled.runs
+        return [[cell.text for cell in row if cell] for row in filled.cells]
+
+    return fill
+
+
+def gpu_log(*used: int) -> str:
+    header = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
+    return header + "".join(f"2026/11/21 09:45:01.000, 0, H200, {mib}, 143771, 50\n" for mib in used)
+
+
+def test_table_1_is_filled_from_the_run_s_own_logs(make_run, fill):
+    make_run("r1")
+    values = [row[0] for row in fill(TABLE_1)]
+    assert values == ["0.7039", "1.2965", "1.7790", "11.80", "39.40", "32", "19,597", "88.2", "41.00", "55.12"]
+
+
+def test_unrounded_figures_of_the_summary_come_before_printed_ones(make_run, fill):
+    make_run("r1", summary={"train_loss": 0.70391234, "eval_loss": [1.29654321, 1.5, 1.7]})
+    assert [row[0] for row in fill(TABLE_1)][:2] == ["0.7039", "1.2965"]
+
+
+def test_K7_steps_per_epoch_is_not_the_highest_epoch_number(make_run, fill):
+    make_run("r1", {"steps_per_epoch": 32})
+    assert fill("**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Steps per Epoch | |\n") == [["32"]]
+
+
+def test_B4_gpu_memory_counts_samples_of_zero(make_run, fill):
+    make_run("r1")
+    assert fill(TABLE_2) == [["21,658"], ["10,415"], ["0"]]
+
+
+def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
+    pss = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n 0.0 0.0 5000.4 9000.0\n"
+    record = {"exercise": "deepspeed-single-gpu", "config": "zero2_offload"}
+    make_run("r1", record, **{"cpu_pss.txt": pss})
+    assert fill(PINNED)[0] == ["21,658", "8,000", "5,000", "300 s"]
+
+
+def test_missing_pss_log_is_said(make_run, fill):
+    make_run("r1", {"exercise": "deepspeed-single-gpu", "config": "zero2_offload_unpinned"})
+    assert fill(PINNED) == [["not measured"] * 4, ["21,658", "8,000", "no PSS log", "300 s"]]
+    assert any("r1: no PSS log" in note for note in fill.notes)
+
+
+def test_newest_completed_run_counts_not_a_newer_failed_one(make_run, fill):
+    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(1)})
+    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(2)})
+    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00", "state": "oom"}, **{"gpu_memory.csv": gpu_log(3)})
+    assert fill(TABLE_2)[0] == ["2"]
+    assert [run.folder.name for run in fill.runs] == ["r2"]
+
+
+@pytest.mark.parametrize("state", ["oom", "timeout", "failed", "cancelled", "preempted", "running"])
+def test_failed_run_is_a_word_in_the_cell_even_if_it_has_logs(make_run, fill, state):
+    make_run("r1", {"state": state, "reason": "because"})
+    assert fill(TABLE_2) == [[state.upper()]] * 3
+    assert any("because" in note for note in fill.notes) == (state != "running")
+
+
+def test_runs_of_another_exercise_do_not_fill_the_table(make_run, fill):
+    make_run("r1", {"exercise": "fsdp"})
+    assert fill(TABLE_2) == [["not measured"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("record", "files", "cell"),
+    [
+        ({}, {"gpu_memory.csv": None}, "no GPU log"),
+        ({}, {"gpu_memory.csv": ""}, "empty GPU log"),
+        ({"device": "cpu"}, {"gpu_memory.csv": None}, "no GPU"),
+        ({}, {"gpu_memory.csv": "NVIDIA-SMI has failed.\n"}, "unreadable log"),
+    ],
+)
+def test_missing_gpu_evidence_is_said_not_made_up(make_run, fill, record, files, cell):
+    make_run("r1", record, **files)
+    assert fill(TABLE_2) == [[cell]] * 3
+    assert fill.notes
+
+
+def test_epoch_that_was_not_trained_has_no_loss(make_run, fill):
+    make_run("r1", summary={"eval_loss": [1.5]})
+    rows = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Eval Loss (Epoch 1) | |\n| Eval Loss (Epoch 3) | |\n"
+    assert fill(rows) == [["1.5000"], ["1 epoch only"]]
+
+
+def test_word_in_the_summary_is_named_not_printed_as_a_figure(make_run, fill):
+    make_run("r1", summary={"f1": "high"})
+    assert fill(TABLE_1)[-1] == ["unreadable log"]
+    assert any("summary.json: found \"f1: 'high'\"" in note for note in fill.notes)
+
+
+def trade_off_run(make_run, config, used, runtime_s, state="completed"):
+    record = {"exercise": "deepspeed-multi-gpu", "config": config, "world_size": 2, "model": {"name": "bloom-1b7"}}
+    log = {"gpu_memory-node1.csv": gpu_log(used), "gpu_memory.csv": None}
+    make_run(config, record | {"state": state}, summary={"train_runtime_s": runtime_s}, **log)
+
+
+def test_offload_trade_off_is_computed_against_the_run_without_offload(make_run, fill):
+    trade_off_run(make_run, "zero2", 40_000, 100.0)
+    trade_off_run(make_run, "zero2_offload", 30_000, 350.0)
+    assert fill(TRADE_OFF) == [["40,000 MiB", "30,000 MiB", "25.0", "100.0 s", "250.0"]]
+
+
+def test_ratio_with_a_failed_run_says_how_it_failed(make_run, fill):
+    trade_off_run(make_run, "zero2", 40_000, 100.0, state="oom")
+    trade_off_run(make_run, "zero2_offload", 30_000, 350.0)
+    assert fill(TRADE_OFF) == [["OOM", "30,000 MiB", "OOM", "OOM", "OOM"]]
+
+
+def test_offload_row_does_not_take_the_unpinned_variant(make_run, fill):
+    trade_off_run(make_run, "zero2_offload_unpinned", 30_000, 350.0)
+    assert fill(TRADE_OFF)[0][1] == "not measured"
+
+
+def test_gpu_peak_is_over_all_nodes(make_run, fill):
+    record = {"exercise": "deepspeed-multi-gpu", "config": "zero0", "nodes": 2, "model": {"name": "bloom-1b7"}}
+    files = {"gpu_memory.csv": None, "gpu_memory-a.csv": gpu_log(10, 30), "gpu_memory-b.csv": gpu_log(50, 70)}
+    make_run("r1", record, **files)
+    text = "**Table 8** *T*\n\n| | 2 nodes |\n|---|---|\n| Peak GPU Memory (MiB) | |\n| Average GPU Memory (MiB) | |\n"
+    assert fill(text) == [["70"], ["40"]]
+
+
+def test_sharding_table_shows_what_a_run_observed(make_run, fill):
+    sharding = {"method": "fsdp2", "parameters": True, "cpu_offload": False, "hf_trainer": True}
+    make_run("r1", {"exercise": "deepspeed-zero3-offload", "sharding": sharding})
+    text = "**Table 9** *T*\n\n| | FSDP2 | DDP |\n|---|---|---|\n| Parameter sharding | | |\n| CPU offload | | |\n"
+    assert fill(text) == [["yes", "not measured"], ["not measured", "not measured"]]
+
+
+def test_filled_table_keeps_the_readme_s_form_and_names_its_runs(make_run, make_readme, logs):
+    folder = make_run("r1", {"emulated_nodes": True})
+    (table,) = tables.definitions(make_readme(TABLE_2))
+    filled = tables.fill(table, find_runs(logs))
+    assert filled.markdown().splitlines()[:5] == [
+        "**Table 2** *GPU memory*",
+        "",
+        "| Metric | Value |",
+        "|---|---|",
+        "| Peak GPU Memory Usage (MiB) | 21,658 |",
+    ]
+    assert filled.sources() == f"From `{folder}` (nodes emulated on one host)"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (TABLE_2.replace("Mean GPU", "Mean TPU"), "README.md:6: Table 2: nothing fills the label 'Mean TPU Memory"),
+        (TABLE_2.replace("Table 2", "Table 99"), "README.md:3: Table 99 is unknown"),
+        (TABLE_2.replace("Value", "F1 (%)"), r"README.md:5: the labels .* give two metrics \(f1, peak_gpu\)"),
+        (TABLE_2.replace("Peak GPU Memory Usage (MiB)", "Stage 1"), "README.md:5: .* give no metric"),
+    ],
+)
+def test_label_that_nothing_fills_is_named_with_file_and_line(make_readme, text, error):
+    (table,) = tables.definitions(make_readme(text))
+    with pytest.raises(InputError, match=error):
+        tables.plan(table)
+
+
+def test_explanation_gives_every_figure_a_definition():
+    from tools.commands.fill import explanation
+
+    assert all(re.fullmatch(r"- `\w+`( \([^)]+\))?: \S.+", line) for line in explanation().splitlines())
+
+
+GRID = "**Table 17** *T*\n\n| Experiment | Tokens/s | Tokens/s, std | MFU (%) |\n|---|---|---|---|\n"
+
+
+def grid_run(make_run, name: str, repeat: int, speed: float, **changes):
+    settings = {"fp16": False, "bf16": True, "batch_size": 32, "max_length": 128, "repeat": repeat}
+    # 6 x parameters = 0.989 GFLOP per token
+    model = {"name": "gpt2", "parameters": 989e6 / 6, "embedding_parameters": 1e7, "layers": 0, "hidden_size": 8}
+    record = {"exercise": "benchmark", "config": "zero0", "precision": "bf16", "gpu_names": ["NVIDIA H200"]}
+    names = ("median_tokens", "tokens", "logit_positions", "samples")
+    speeds = {f"train/{name}_per_second": speed for name in names}
+    make_run(name, record | {"settings": settings, "model": model} | changes, summary=speeds)
+
+
+def test_repeats_are_summarised_by_median_and_standard_deviation(make_run, fill):
+    for repeat, speed in enumerate((100_000.0, 400_000.0, 200_000.0), 1):
+        grid_run(make_run, f"r{repeat}", repeat, speed)
+    grid_run(make_run, "r4", 3, 210_000.0, start_time="2026-11-21T10:45:00+00:00")  # once more: the newest counts
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    # 0.989 GFLOP x 210,000 / 989 TFLOP/s
+    assert row == ["210,000", "151,767", "21.0"]
+
+
+def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0)
+    grid_run(make_run, "r2", 2, 100_000.0, state="failed", reason="NCCL error")
+    grid_run(make_run, "r3", 1, 0.0, state="oom", config="zero1")
+    first, second = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n| zs1_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert first == ["100,000", "one run only", "10.0"]
+    assert any("FAILED: NCCL error" in note for note in fill.notes)
+    assert set(second) == {"OOM"}
+
+
+def test_precision_that_fell_back_is_not_shown_as_the_one_asked_for(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0, precision="fp32")
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert set(row) == {"ran in fp32"}
+
+
+def test_mfu_of_an_unknown_gpu_is_left_out_and_said(make_run, fill):
+    grid_run(make_run, "r1", 1, 100_000.0, gpu_names=["Some GPU 9000"])
+    (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
+    assert row[2] == "no peak of Some GPU 9000 in bf16"

@@ -1,0 +1,68 @@
+"""The SLURM commands that submitting needs."""
+
+import getpass
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tools.errors import InputError
+from tools.submit.submissions import Submission
+from tools.submit.submitted import sourced_environment
+
+_MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
+_STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
+
+
+class SbatchError(Exception):
+    """sbatch refused a job; the message is what it said."""
+
+
+def available() -> bool:
+    return shutil.which("sbatch") is not None
+
+
+def mark(submission: Submission, logs: Path) -> str:
+    """A job comment that is the same for the same submission into the same logs."""
+    text = "\0".join([str(logs), submission.exercise.name, submission.text])
+    return _MARK + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def queue() -> dict[str, str]:
+    """State, "queued" or "running", by `mark` of the user's jobs that wait or run.
+
+    Raises:
+        InputError: SLURM does not answer. Whoever submitted on would queue everything twice.
+    """
+    command = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--states={_STATES}", "--format=%T %k"]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode != 0:
+        raise InputError(f"{' '.join(command)}: {answer.stderr.strip()}; expected SLURM to answer, or use --local")
+    rows = (line.split(maxsplit=1) for line in answer.stdout.splitlines())
+    jobs = [(row[1].strip(), row[0]) for row in rows if len(row) == 2 and row[1].startswith(_MARK)]
+    return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for comment, state in jobs}
+
+
+def site_options(root: Path) -> dict[str, str]:
+    """The SBATCH_* variables of cluster.env; one that is already set wins."""
+    site = root / "cluster.env"
+    if not site.is_file():
+        return {}
+    found = sourced_environment(site, os.environ)
+    return {name: value for name, value in found.items() if name.startswith("SBATCH_") and name not in os.environ}
+
+
+def sbatch(options: Sequence[str], command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Queue a job and give its id.
+
+    Raises:
+        SbatchError: sbatch refused it.
+    """
+    answer = subprocess.run(
+        ["sbatch", "--parsable", *options, *command], env=environment, capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        raise SbatchError(answer.stderr.strip() or f"sbatch ended with exit code {answer.returncode}")
+    return answer.stdout.strip().splitlines()[-1].split(";")[0]

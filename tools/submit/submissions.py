@@ -1,0 +1,209 @@
+"""submit.txt: the runs of an exercise, one per line, as one would type them.
+
+    MODEL_NAME=bigscience/bloom-3b TRAIN_SIZE=10000 --mem=200G deepspeed.slurm ds_configs/zero3_offload.json
+    settings                                        options    launcher        its arguments
+
+Settings and options may be left out. A variable that is set in the shell wins, as it does over env_vars.sh: so
+`source tiny.env` turns every line into its tiny version. In a list of runs outside the exercises' folders a launcher is
+written with its exercise, as in fsdp/multi_gpu.slurm.
+"""
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from tools.errors import InputError, LogError
+from tools.tables.repository import ROOT
+
+# Options that change what is measured. The others (memory, time limit, queue) may differ between two tries of one run.
+_SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
+# Where a run goes and how it is started: no part of what it is.
+OPERATIONAL = {
+    *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
+    *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
+}
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
+_EXPORT = re.compile(r"^\s*export\s+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One line of a submit.txt, with what the shell overrides already applied.
+
+    Attributes:
+        exercise: the exercise's folder.
+        file: the submit.txt, or another list of runs.
+        line: line number in it, counted from 1.
+        settings: environment variables of the run.
+        overrides: the names among them whose value is the shell's.
+        options: sbatch options, those of the line before those of the command line.
+        launcher: file name of the .slurm in the folder.
+        arguments: what follows the launcher.
+    """
+
+    exercise: Path
+    file: Path
+    line: int
+    settings: dict[str, str]
+    overrides: tuple[str, ...]
+    options: tuple[str, ...]
+    launcher: str
+    arguments: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        elsewhere = "" if self.file.parent == self.exercise else f" ({self.exercise.name})"
+        return f"{self.file.parent.name}/{self.file.name}:{self.line}{elsewhere}"
+
+    @cached_property
+    def text(self) -> str:
+        """The line in its normal form; run.json records it as `submission`, two equal ones are the same run."""
+        return self._normal(self.settings)
+
+    @property
+    def short(self) -> str:
+        """The same without what the shell sets, which is the same for all lines."""
+        return self._normal({name: self.settings[name] for name in self.settings if name not in self.overrides})
+
+    def _normal(self, settings: Mapping[str, str]) -> str:
+        # As in the rest of run.json, no folders of this machine.
+        assignments = [
+            f"{name}={Path(value).name if value.startswith('/') else value}" for name, value in sorted(settings.items())
+        ]
+        shape = [f"--{name}={value}" for name, value in sorted(self.shape.items())]
+        return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
+
+    @cached_property
+    def shape(self) -> dict[str, str]:
+        """Options that change what is measured; the last one of a name counts, as it does for sbatch."""
+        found = (_OPTION.fullmatch(option) for option in self.options)
+        return {match[1]: match[2] for match in found if match and match[1] in _SHAPE and match[2]}
+
+    def count(self, option: str) -> int:
+        """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1."""
+        launcher = (self.exercise / self.launcher).read_text()
+        default = re.search(rf"^#SBATCH\s+--{option}=(\S+)", launcher, re.MULTILINE)
+        value = self.shape.get(option) or (default[1] if default else "1")
+        number = value.rsplit(":", 1)[-1]  # h200:4
+        return int(number) if number.isdecimal() else 1
+
+
+@dataclass(frozen=True)
+class Known:
+    """The variables a run reads: `defaults` of the Settings fields (None: must be set), the exercise's own `names`."""
+
+    defaults: dict[str, Any]
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+
+def known_settings(exercise: Path) -> Known:
+    """Read from the source, because importing workshop/ would need the training libraries."""
+    source = exercise.parent / "workshop" / "settings.py"
+    defaults: dict[str, Any] = {}
+    prefixes: tuple[str, ...] = ()
+    for node in ast.parse(source.read_text()).body if source.is_file() else ():
+        if isinstance(node, ast.ClassDef) and node.name == "Settings":
+            fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+            defaults = {item.target.id.upper(): _default(item.value) for item in fields}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LIBRARY_PREFIXES":
+            prefixes = ast.literal_eval(node.value)
+    env_file = exercise / "env_vars.sh"
+    exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
+    return Known(defaults, frozenset({*defaults, *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}), prefixes)
+
+
+def _default(call: ast.expr | None) -> Any:
+    """The default in `setting(parse, default)` or `setting(default=...)`; None if there is none."""
+    if not isinstance(call, ast.Call):
+        return None
+    values = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "default")]
+    return ast.literal_eval(values[0]) if values else None
+
+
+def exercise_files(names: Sequence[str]) -> list[Path]:
+    """The submit.txt of the exercises named, or of all that have one.
+
+    Raises:
+        InputError: a name is no folder with a submit.txt.
+    """
+    every = sorted(path.parent for path in ROOT.glob("*/submit.txt"))
+    found = []
+    for name in names:
+        folder = next((path for path in (Path(name), ROOT / name) if (path / "submit.txt").is_file()), None)
+        if folder is None:
+            have = ", ".join(path.name for path in every) or "none yet"
+            raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
+        found.append(folder.resolve())
+    return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
+
+
+def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
+    """The lines of an exercise's submit.txt, or of another list of runs.
+
+    Raises:
+        LogError: a line names a launcher, a configuration or a setting that does not exist.
+    """
+    found = []
+    known_of = cache(known_settings)  # parses source files: once per exercise, not per line
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise LogError(path, number, line, f"a shell line ({error})") from error
+        if words:
+            found.append(_submission(path, number, words, known_of, shell, extra_options))
+    return found
+
+
+def _submission(
+    path: Path,
+    line: int,
+    words: list[str],
+    known_of: Callable[[Path], Known],
+    shell: Mapping[str, str],
+    extra_options: Sequence[str],
+) -> Submission:
+    launcher = next((word for word in words if word.endswith(".slurm")), "")
+    folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
+    known = known_of(folder)
+    settings, options = {}, []
+    rest = list(words)
+    while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
+        if match[1] not in known.names and not match[1].startswith(known.prefixes):
+            close = get_close_matches(match[1], known.names, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise LogError(path, line, match[1], f"one of {', '.join(sorted(known.names))}{hint}")
+        settings[match[1]] = match[2]
+        rest.pop(0)
+    while rest and rest[0].startswith("-"):
+        if not _OPTION.fullmatch(rest[0]):
+            raise LogError(path, line, rest[0], "an sbatch option as --name=value")
+        options.append(rest.pop(0))
+    if not rest or not (folder / Path(rest[0]).name).is_file():
+        launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
+        expected = f"a launcher of {folder.name}: {launchers}"
+        raise LogError(path, line, rest[0] if rest else "no launcher", expected)
+    launcher, arguments = Path(rest[0]).name, rest[1:]
+    for argument in arguments:
+        if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
+            configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
+            raise LogError(path, line, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
+    from_shell = {name: shell[name] for name in known.names - OPERATIONAL if shell.get(name)}
+    return Submission(
+        exercise=folder,
+        file=path,
+        line=line,
+        settings=settings | from_shell,
+        overrides=tuple(sorted(from_shell)),
+        options=(*options, *extra_options),
+        launcher=launcher,
+        arguments=tuple(arguments),
+    )

@@ -1,0 +1,107 @@
+"""What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.errors import InputError
+from tools.logs.runs import SHOWN_STATES, Run
+from tools.submit.submissions import OPERATIONAL, Submission, known_settings
+
+STATES = ("missing", "queued", *SHOWN_STATES)
+
+
+@dataclass(frozen=True)
+class History:
+    """The runs of one submission, oldest first, and the state SLURM's queue gives for it, if it is there."""
+
+    runs: list[Run]
+    in_queue: str | None = None
+
+    @property
+    def state(self) -> str:
+        """What happened last: "missing", "queued" or the newest run's state."""
+        return self.in_queue or (self.runs[-1].state if self.runs else "missing")
+
+    @property
+    def completed(self) -> Run | None:
+        return next((run for run in reversed(self.runs) if run.state == "completed"), None)
+
+
+def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
+    """Those of `runs` that are this submission, also when they were started by hand or before an edit of submit.txt.
+
+    What a run records about itself decides: its `submission`, and every setting it used. So a tiny run is none of the
+    real one, and neither is a run from before a setting was edited in env_vars.sh.
+    """
+    candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
+    # Arguments such as --steps change settings behind the environment's back: there the line alone must do.
+    if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
+        return candidates
+    expected = _effective_settings(submission)
+    return [run for run in candidates if _same_settings(run.record.get("settings") or {}, expected)]
+
+
+def _maybe(submission: Submission, run: Run) -> bool:
+    record = run.record
+    if record["exercise"] != submission.exercise.name:
+        return False
+    if "submission" in record:
+        return record["submission"] == submission.text
+    # Started by hand. Without its settings, which rank 0 writes, nobody can say what it was.
+    configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
+    shape = (submission.count("nodes"), submission.count("gpus-per-node"))
+    same_config = record.get("config") in configs if configs else record.get("config") in (None, "ds_config")
+    same_shape = (record.get("nodes"), record.get("gpus_per_node")) == shape
+    return bool(record.get("settings")) and _only_configs(submission) and same_config and same_shape
+
+
+def _only_configs(submission: Submission) -> bool:
+    return all(argument.endswith(".json") for argument in submission.arguments)
+
+
+def _effective_settings(submission: Submission) -> dict[str, Any]:
+    """Every setting the submission would run with now: its own, those of env_vars.sh, the defaults.
+
+    Raises:
+        InputError: env_vars.sh cannot be read by bash.
+    """
+    known = known_settings(submission.exercise)
+    shape = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
+    settings = shape | {"REPO": str(submission.exercise.parent)} | submission.settings
+    if rung := settings.get("RUNG"):  # as launch.sh does it
+        settings |= sourced_environment(submission.exercise.parent / "speed-ladder" / "rungs" / f"{rung}.env", settings)
+    sourced = sourced_environment(submission.exercise / "env_vars.sh", settings)
+    names = {*known.names, *known.defaults} - OPERATIONAL
+    return {name.lower(): sourced.get(name) or known.defaults.get(name) for name in names}
+
+
+def sourced_environment(script: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment after bash has sourced `script`, with nothing in it before but PATH, HOME and `variables`."""
+    before = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(script.resolve())]
+    answer = subprocess.run(
+        command, cwd=script.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
+    )
+    if answer.returncode != 0:
+        raise InputError(f"{script}: bash cannot read it: {answer.stderr.strip()[-300:]}")
+    return dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
+
+
+def _same_settings(recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return all(_same(value, expected[name]) for name, value in recorded.items() if expected.get(name) is not None)
+
+
+def _same(recorded: Any, expected: Any) -> bool:
+    """Whether a value of run.json is what the text `expected` means; of a path run.json keeps the last part only."""
+    if isinstance(recorded, bool):
+        return recorded == (str(expected).lower() in ("true", "1"))
+    if isinstance(recorded, int | float):
+        try:
+            return float(expected) == recorded
+        except ValueError:
+            return False
+    return str(recorded) in (str(expected), Path(str(expected)).name)

@@ -1,0 +1,138 @@
+"""Figures that a sentence quotes from a table: a link whose text is the figure and whose title names the cell.
+
+    FULL_SHARD trains [25.77][full] samples/s, [0.56][share] of DDP's.
+
+    [full]: RESULTS.md#four-h200 "Table 10 | FULL_SHARD | Samples/s"
+    [ddp]: RESULTS.md#four-h200 "Table 10 | DDP | Samples/s"
+    [share]: RESULTS.md#four-h200 "= full / ddp"
+
+On GitHub the figure is a link to its table. The title has the table's number (or the first cell of its header), the
+row's labels and the column; or `=` and arithmetic with the names of other figures of the same file. The sentence
+decides the number of decimals; `python -m tools report` puts the figure in, `report --check` fails where it differs.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.errors import InputError
+from tools.tables.markdown import Grid, grids, section
+
+_DEFINITION = re.compile(r'\[([^\]]+)\]: (\S+) "(= .+|.+ \| .+)"')
+_QUOTE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]+)\]")
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
+_OPERATORS: dict[type, Callable[[float, float], float]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Attributes: place: file and line for errors; target: file and section; title: the cell, or arithmetic."""
+
+    place: str
+    target: str
+    title: str
+
+
+def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, list[str]]:
+    """The file's text with every quoted figure as its table has it, and a line on each that differed.
+
+
+    `read` gives the text of a file that a figure comes from.
+
+    Raises:
+        InputError: a definition names no cell, or several; a quoted figure has no definition, or nothing quotes one.
+    """
+    lines = text.split("\n")
+    found = {
+        match[1]: Definition(f"{path}:{number}", match[2], match[3])
+        for number, line in enumerate(lines, 1)
+        if (match := _DEFINITION.fullmatch(line))
+    }
+    cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
+    used = {name for one in found.values() if one.title.startswith("= ") for name in re.findall(r"\w+", one.title)}
+    differed = []
+    for number, line in enumerate(lines, 1):
+
+        def figure(match: re.Match, number: int = number, place: str = f"{path}:{number}") -> str:
+            before, name = match.groups()
+            if name not in found:
+                if _NUMBER.search(before):
+                    raise InputError(f"{place}: [{before}][{name}]: no figure is defined as [{name}]")
+                return match[0]
+            used.add(name)
+            after = _written(before, _value(name, found, cells), place)
+            if after != before:
+                differed.append(f"{number}: {before}, but {found[name].title!r} is {after}")
+            return f"[{after}][{name}]"
+
+        lines[number - 1] = _QUOTE.sub(figure, line)
+    if unused := sorted(found.keys() - used):
+        raise InputError(f"{found[unused[0]].place}: nothing quotes the figure [{unused[0]}]")
+    return "\n".join(lines), differed
+
+
+def _cell(path: Path, definition: Definition, read: Callable[[Path], str]) -> str:
+    """The text of the cell that a definition names."""
+    file, _, anchor = definition.target.partition("#")
+    text = read((path.parent / file).resolve() if file else path)
+    if anchor and (part := section(text, anchor)) is None:
+        raise InputError(f"{definition.place}: {file or path.name} has no heading #{anchor}")
+    table, *labels, column = definition.title.split(" | ")
+    rows = [
+        (grid, row)
+        for grid in grids(part if anchor else text)
+        if grid.name == table and column in grid.header
+        for row in grid.rows
+        if row[: len(labels)] == labels
+    ]
+    if len(rows) != 1:
+        raise InputError(f"{definition.place}: {definition.title!r} is {len(rows)} cells of {definition.target}, not 1")
+    (grid, row) = rows[0]
+    return _column(grid, row, column)
+
+
+def _column(grid: Grid, row: list[str], column: str) -> str:
+    return row[grid.header.index(column)]
+
+
+def _value(name: str, found: Mapping[str, Definition], cells: Mapping[str, str]) -> float | str:
+    """A figure as a number, or as text where its cell has none."""
+    if name in cells:
+        match = _NUMBER.match(cells[name])
+        return float(match[0].replace(",", "")) if match else cells[name]
+    definition = found[name]
+    try:
+        return _computed(ast.parse(definition.title[2:], mode="eval").body, found, cells)
+    except (SyntaxError, KeyError, TypeError, ZeroDivisionError, RecursionError) as error:
+        raise InputError(
+            f"{definition.place}: {definition.title!r}: expected arithmetic with names of figures"
+        ) from error
+
+
+def _computed(node: ast.expr, found: Mapping[str, Definition], cells: Mapping[str, str]) -> float:
+    match node:
+        case ast.BinOp():
+            left, right = (_computed(side, found, cells) for side in (node.left, node.right))
+            return _OPERATORS[type(node.op)](left, right)
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name() if isinstance(value := _value(node.id, found, cells), float):
+            return value
+    raise TypeError(ast.dump(node))
+
+
+def _written(before: str, value: float | str, place: str) -> str:
+    """The figure in the form the sentence has: its decimals, and the words around the number."""
+    if isinstance(value, str):
+        return value
+    match = _NUMBER.search(before)
+    if not match:
+        raise InputError(f"{place}: {before!r} quotes {value:,}, but is no number")
+    return f"{before[: match.start()]}{value:,.{len(match[1] or '')}f}{before[match.end() :]}"
