@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tools.logs.runs import find_runs
-from tools.tables.fill import fill as tables
+from tools.tables import fill as tables
 
 
 def filled_table(exercise: Path, number: str, logs: Path) -> dict[str, dict[str, str]]:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
-from tools.tables.fill import markdown
+from tools.tables import markdown
 from tools.tables.ladder import LADDER, TEXTBOOK, TOP, label
 
 REPO = Path(__file__).parents[1]

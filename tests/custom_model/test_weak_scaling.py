@@ -8,7 +8,7 @@ import pytest
 
 from custom_model.flops import Shapes
 from custom_model.weak_scaling import read_rule
-from tools.tables.fill import markdown
+from tools.tables import markdown
 from workshop.errors import WorkshopError
 
 REPO = Path(__file__).parents[2]

@@ -11,8 +11,9 @@ from pathlib import Path
 from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
 from tools.logs.runs import find_runs_in, save_evidence
-from tools.tables.fill import Cell, markdown
-from tools.tables.fill import fill as tables
+from tools.tables import fill as tables
+from tools.tables import markdown
+from tools.tables.fill import Cell
 from tools.tables.markdown import Table
 from tools.tables.registry import normalised
 from tools.tables.repository import no_runs, table_definitions

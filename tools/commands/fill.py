@@ -6,8 +6,8 @@ from pathlib import Path
 from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
 from tools.logs.runs import Run, find_runs_in, read_run, save_evidence
-from tools.tables.fill import export
-from tools.tables.fill import fill as tables
+from tools.tables import export
+from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import exercise_folder, no_runs
 

@@ -9,8 +9,8 @@ from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
 from tools.logs import nvidia_smi
 from tools.logs.runs import Run, find_runs_in
-from tools.tables.fill import drawing, grid_plot
-from tools.tables.fill import fill as tables
+from tools.tables import drawing, grid_plot
+from tools.tables import fill as tables
 from tools.tables.repository import exercise_folder, no_runs
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve

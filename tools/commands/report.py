@@ -2,7 +2,7 @@
 
 A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
 its content is what the command prints in the repository's root. Then come the figures that sentences quote from tables
-(tools/quoted.py).
+(tools/tables/quoted.py).
 """
 
 import argparse

@@ -9,7 +9,7 @@ from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
 from tools.logs.progress import progress
 from tools.logs.runs import SHOWN_STATES, Run, ask_all, find_runs_in, save_evidence
-from tools.tables.fill import fill as tables
+from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
 

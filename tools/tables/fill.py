@@ -10,7 +10,7 @@ from statistics import stdev
 
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.runs import Run
-from tools.tables.fill import markdown
+from tools.tables import markdown
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS, Metric, Select, Where
 from tools.tables.registry import TABLES, TableDefaults, meaning, run_conditions

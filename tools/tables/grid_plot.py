@@ -10,7 +10,7 @@ from typing import Any
 
 from tools.errors import InputError, UnavailableError
 from tools.logs.runs import Run
-from tools.tables.fill import drawing
+from tools.tables import drawing
 from tools.tables.metrics import METRICS
 
 _PRECISIONS = ("fp32", "fp16", "bf16")

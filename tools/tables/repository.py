@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
-from tools.tables.fill import fill as tables
+from tools.tables import fill as tables
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]

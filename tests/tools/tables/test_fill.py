@@ -4,7 +4,7 @@ import pytest
 
 from tools.errors import InputError
 from tools.logs.runs import find_runs
-from tools.tables.fill import fill as tables
+from tools.tables import fill as tables
 
 TABLE_1 = """**Table 1** *Training and evaluation summary*
 

@@ -5,7 +5,7 @@ from matplotlib import pyplot
 
 from tools.errors import InputError
 from tools.logs.runs import find_runs
-from tools.tables.fill import grid_plot
+from tools.tables import grid_plot
 
 
 @pytest.fixture

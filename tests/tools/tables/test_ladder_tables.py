@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.__main__ import main
-from tools.tables.fill import ladder
+from tools.tables import ladder
 from tools.tables.mfu import flops_per_token
 
 REPO = Path(__file__).parents[3]

@@ -1,7 +1,7 @@
 import pytest
 
 from tools.errors import InputError
-from tools.tables.fill import markdown
+from tools.tables import markdown
 
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
 
