@@ -23,7 +23,6 @@ REPO = Path(__file__).parents[1]
 LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
 
 BOLD_FIGURE = r"\*\*([\d.,]+(?: s)?)\*\*"
-ANSWERED = [readme for readme in REPO.glob("*/README.md") if "<summary>Answers; in bold" in readme.read_text()]
 
 MEASURED = ("fsdp", "deepspeed-single-gpu", "deepspeed-multi-gpu", "speed-ladder")
 
@@ -108,14 +107,6 @@ def table_headed(title: str, readme: str) -> list[list[str]]:
 
 def cells_of_tables(text: str) -> set[str]:
     return {cell for row in rows_of_tables(text) for cell in row}
-
-
-@pytest.mark.parametrize("readme", ANSWERED, ids=lambda readme: readme.parent.name)
-def test_figures_of_the_answers_are_those_of_the_tables(readme: Path) -> None:
-    text, answers = re.fullmatch(r"(.*)<details>(.*?)</details>.*", readme.read_text(), re.DOTALL).groups()
-    figures = re.findall(BOLD_FIGURE, answers)
-    assert figures
-    assert [figure for figure in figures if figure not in cells_of_tables(text)] == []
 
 
 def ladder_table(number: str, host: str) -> dict[str, dict[str, str]]:

@@ -12,11 +12,12 @@ from transformers import AutoModelForCausalLM
 
 from tests.launching import PATH, REPO
 from tools.tables.gpu_peaks import PEAK_TFLOPS
+from tools.tables.markdown import grids
 from tools.tables.mfu import flops_per_token
 from workshop.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()
-PROSE = " ".join(README.split())
+RESULTS = (REPO / "benchmark/RESULTS.md").read_text()
 GRIDS = re.findall(r"^    python (benchmark/grid\.py .*?) > (\w+\.txt)$", README, re.MULTILINE)
 
 
@@ -45,7 +46,7 @@ def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(t
 
 
 def test_every_test_that_teaches_an_erratum_exists() -> None:
-    named = set(re.findall(r"`(test_B\d\w+)`", README))
+    named = set(re.findall(r"`(test_B\d\w+)`", RESULTS))
     existing = {
         name for file in (REPO / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", file.read_text())
     }
@@ -53,16 +54,15 @@ def test_every_test_that_teaches_an_erratum_exists() -> None:
     assert {name[:7] for name in named} == {f"test_B{number}" for number in range(1, 6)}
 
 
-def test_flops_of_the_readme_are_those_of_the_shape() -> None:
+def test_flops_and_peaks_of_the_readme_are_those_that_mfu_is_computed_with() -> None:
     config = shape_config("gpt2")
     with torch.device("meta"):
         parameters = AutoModelForCausalLM.from_config(config).num_parameters()
     flops = flops_per_token(parameters, config.num_hidden_layers, config.hidden_size, 128)
-    assert f"{flops / 1e9:.3f} GFLOP per token" in PROSE
-    assert f"{parameters / 1e6:.0f} M parameters" in PROSE
-
-
-def test_peaks_of_the_readme_are_those_that_mfu_is_computed_with() -> None:
     (peaks,) = {tuple(PEAK_TFLOPS[name].values()) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")}
     half, _, full = peaks
-    assert f"H100 SXM and H200 {half} TFLOP/s in fp16 and bf16, {full} in fp32" in PROSE
+    (table,) = (grid for grid in grids(README) if grid.name == "Shape or GPU")
+    assert table.rows == [
+        ["GPT-2", f"{parameters / 1e6:.0f}", f"{flops / 1e9:.3f}", "", ""],
+        ["H100 SXM, H200", "", "", f"{half}", f"{full}"],
+    ]

@@ -40,10 +40,10 @@ def test_everything_copied_and_installed_is_in_the_repository() -> None:
     assert installed - {"git", "make"} <= set(re.findall(r"[\w+-]+", CI)), "CI installs the same packages from Debian"
 
 
-def test_commands_in_the_recipes_heads_are_those_of_the_readme() -> None:
-    readme = (REPO / "benchmark/README.md").read_text()
+def test_commands_in_the_recipes_heads_are_those_of_the_results() -> None:
+    results = (REPO / "benchmark/RESULTS.md").read_text()
     for command in re.findall(r"^#   (docker build .*|apptainer .*)$", DOCKERFILE + DEFINITION, re.MULTILINE):
-        assert command in readme, command
+        assert command in results, command
 
 
 def test_launcher_in_a_container_uses_its_python_and_not_the_hosts_venv(tmp_path: Path) -> None:
