@@ -22,10 +22,6 @@ REPO = Path(__file__).parents[1]
 # Lines of code that differ from the baseline's train.py, imports and arguments together.
 LESSON = {"deepspeed-single-gpu": 3, "fsdp": 3, "custom_model": 14, "benchmark": 8, "deepspeed-zero3-offload": 17}
 
-BOLD_FIGURE = r"\*\*([\d.,]+(?: s)?)\*\*"
-
-MEASURED = ("fsdp", "deepspeed-single-gpu", "deepspeed-multi-gpu", "speed-ladder")
-
 
 def code_lines(path: Path) -> list[str]:
     """The script without docstring and comments."""
@@ -93,20 +89,12 @@ def test_profile_in_the_fsdp_results_is_the_measured_one() -> None:
     assert [row[1:] for row in rows] == [list(pair) for pair in zip(ddp, full_shard, strict=True)]
 
 
-def rows_of_tables(text: str) -> list[list[str]]:
-    return [markdown.cells(line) for line in text.splitlines() if line.startswith("|")]
-
-
 def table_headed(title: str, readme: str) -> list[list[str]]:
     """The rows below the header that has this cell."""
     lines = (REPO / readme).read_text().splitlines()
     (start,) = (number for number, line in enumerate(lines) if line.startswith("|") and title in markdown.cells(line))
     below = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
     return [markdown.cells(line) for line in below]
-
-
-def cells_of_tables(text: str) -> set[str]:
-    return {cell for row in rows_of_tables(text) for cell in row}
 
 
 def ladder_table(number: str, host: str) -> dict[str, dict[str, str]]:
@@ -211,14 +199,6 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
 
 def span_s(times_s: list[float]) -> str:
     return f"{min(times_s):.1f} to {max(times_s):.1f} s"
-
-
-def test_advice_on_strategies_quotes_the_measured_tables() -> None:
-    (advice,) = re.findall(r"## Which strategy\?\n(.*?)\n## ", (REPO / "README.md").read_text(), re.DOTALL)
-    figures = re.findall(BOLD_FIGURE, advice)
-    assert figures
-    tables = "".join(path.read_text() for chapter in MEASURED for path in (REPO / chapter).glob("R*.md"))
-    assert [figure for figure in figures if figure not in cells_of_tables(tables)] == []
 
 
 def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:
