@@ -104,7 +104,8 @@ class Settings:
     batch_size: int = setting(_positive)  # per GPU and micro-batch
     grad_acc: int = setting(_positive)  # micro-batches per optimizer step
     eval_batch_size: int = setting(_count, 0)  # per GPU; 0: as BATCH_SIZE
-    learning_rate: float = setting(_real)
+    learning_rate: float = setting(_real)  # the highest: it falls to 0 over the training in a straight line
+    lr_warmup_steps: int = setting(_count, 0)  # over these it first rises from 0
     weight_decay: float = setting(_real)
     fp16: bool = setting(_boolean)
     bf16: bool = setting(_boolean)
@@ -127,6 +128,8 @@ class Settings:
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
     generate_size: int = setting(_count, 100)  # evaluation examples to answer for exact match and F1; 0: none
+    generate_train_size: int = setting(_count, 0)  # training examples to answer too: are they known by heart?
+    generate_before: bool = setting(_boolean, False)  # answer the evaluation examples before the training too
     max_new_tokens: int = setting(_positive, 32)
 
     # Where the Trainer reports to beside the run folder.
@@ -174,6 +177,8 @@ class Settings:
                 f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
                 "they would underflow; expected BF16=true FP16=false, or LOSS=full"
             )
+        if self.generate_before and not self.generate_size:
+            raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"

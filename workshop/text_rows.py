@@ -22,10 +22,11 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     A text that is too short begins again. DATASET=synthetic draws random tokens instead. Raises WorkshopError for
     settings that need questions and answers.
     """
-    if settings.generate_size or settings.packing or settings.logits == "labelled":
+    if settings.generate_size or settings.generate_train_size or settings.packing or settings.logits == "labelled":
         raise WorkshopError(
-            "the benchmark trains on plain text: expected GENERATE_SIZE=0, PACKING=false and LOGITS=all, found "
-            f"GENERATE_SIZE={settings.generate_size}, PACKING={settings.packing}, LOGITS={settings.logits}"
+            "the benchmark trains on plain text: expected GENERATE_SIZE=0, GENERATE_TRAIN_SIZE=0, "
+            f"PACKING=false and LOGITS=all, found GENERATE_SIZE={settings.generate_size}, "
+            f"GENERATE_TRAIN_SIZE={settings.generate_train_size}, PACKING={settings.packing}, LOGITS={settings.logits}"
         )
     if settings.dataset == "synthetic":
         draw = torch.Generator().manual_seed(settings.seed)

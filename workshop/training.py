@@ -5,7 +5,7 @@ import json
 import math
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,27 @@ from workshop.deepspeed import connect_cpu_ranks
 from workshop.encoding import PaddingCollator, encode_all
 from workshop.errors import WorkshopError
 from workshop.fsdp import gather_when_saving, shard_on_cpu
-from workshop.generation import answer_questions
 from workshop.models import model_config, model_size, short_name
 from workshop.packing import pack
 from workshop.profiling import Profiler
 from workshop.run_record import update_run_record
+from workshop.scoring import ScoreBefore, scores, sentences
 from workshop.settings import Settings
 from workshop.sharding import ShardingRecorder
 from workshop.speed import check_machine, check_model
 from workshop.squad import Example, split_examples
-from workshop.squad_metric import score
 from workshop.weights_and_biases import report_summary, reporters
 
 
 @dataclass(frozen=True)
 class Data:
-    """Encoded examples (packed: rows of them) for the Trainer, and the evaluation examples as text for EM and F1."""
+    """Encoded examples (packed: rows of them) for the Trainer, and examples of both kinds as text for EM and F1."""
 
     train: list[dict[str, list[int]]]
     evaluation: list[dict[str, list[int]]]
-    examples: list[Example]
+    examples: list[Example]  # held out
     collator: PaddingCollator
+    train_examples: list[Example] = field(default_factory=list)
 
 
 def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
@@ -62,6 +62,7 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         evaluation=encode_all(evaluation, tokenizer, settings.max_length, settings.labels),
         examples=evaluation,
         collator=PaddingCollator(tokenizer.pad_token_id, pad_to, find_targets=settings.logits == "labelled"),
+        train_examples=train,
     )
 
 
@@ -87,6 +88,7 @@ def training_arguments(settings: Settings, **chapter: Any) -> TrainingArguments:
         per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
         gradient_accumulation_steps=settings.grad_acc,
         learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
         max_grad_norm=1.0,
         optim=settings.optimizer,
@@ -220,6 +222,8 @@ def build_trainer(
         ],
     )
     recorder.attach(trainer)
+    if settings.generate_before:
+        trainer.add_callback(ScoreBefore(settings, trainer, data.examples[: settings.generate_size]))
     return trainer
 
 
@@ -242,25 +246,15 @@ def finish(settings: Settings, trainer: MeasuredTrainer, data: Data) -> None:
     if settings.save != "no":
         gather_when_saving(trainer)
         trainer.save_model()  # gathers sharded weights on all ranks, writes on one; the tokenizer goes with it
-    if settings.generate_size:
-        examples = data.examples[: settings.generate_size]
-        answers = answer_questions(
-            trainer.model_wrapped,
-            trainer.processing_class,
-            examples,
-            max_length=settings.max_length,
-            batch_size=settings.eval_batch_size or settings.batch_size,
-            max_new_tokens=settings.max_new_tokens,
-            rank=trainer.args.process_index,
-            world_size=trainer.args.world_size,
-            synced=trainer.args.world_size > 1,
-        )
-        scores = score(examples, answers)
-        summary |= {"exact_match": scores["exact_match"], "f1": scores["f1"], "generated_examples": len(examples)}
-        write_summary(settings, trainer, summary)
+    if settings.generate_before:
+        summary |= find_callback(trainer, ScoreBefore).summary
+    summary |= scores(settings, trainer, data.examples[: settings.generate_size])
+    summary |= scores(settings, trainer, data.train_examples[: settings.generate_train_size], "train_{}")
+    write_summary(settings, trainer, summary)
     disconnect(trainer)
     if trainer.is_world_process_zero():
         print(json.dumps(summary, indent=2))
+        print("\n".join(sentences(summary)))
         report_summary(settings, summary)
 
 

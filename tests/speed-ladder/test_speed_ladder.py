@@ -92,12 +92,19 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
         r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M
     )
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}
     job = subprocess.run(
         ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
     )
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=flex PACKING=true" in job.stdout
     assert "warning: ATTENTION=flex needs a GPU" in job.stdout
+    assert re.findall(r"'learning_rate': '?([\d.e-]+)", job.stdout) == ["0", "0.001", "0.002"], "no warm-up"
+    assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
+    assert re.search(r"^training questions \(3\): exact match ", job.stdout, re.M)
+    (summary,) = tmp_path.glob("speed-ladder/*/summary.json")
+    keys = {"exact_match", "f1_before", "train_f1"}
+    assert keys <= json.loads(summary.read_text()).keys()
 
 
 def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:

@@ -102,3 +102,8 @@ def test_every_field_is_read_somewhere() -> None:
     names = Settings.__dataclass_fields__
     unread = [name for name in names if not re.search(rf"(?:settings|self)\.{name}\b", sources)]
     assert unread == []
+
+
+def test_untrained_model_without_questions_to_answer_is_an_error() -> None:
+    with pytest.raises(WorkshopError, match=r"GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size"):
+        Settings.from_environment(ENVIRONMENT | {"GENERATE_BEFORE": "true", "GENERATE_SIZE": "0"})

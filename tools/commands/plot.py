@@ -14,6 +14,12 @@ from tools.tables import fill as tables
 from tools.tables.repository import exercise_folder, no_runs
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
+# What the loss can be drawn over: the axis' label, and its values from the steps.
+_OVER = {
+    "step": ("step", lambda steps: steps.step),
+    "examples": ("training examples", lambda steps: None if steps.samples is None else steps.samples.cumsum()),
+    "time": ("time in steps (s)", lambda steps: steps.step_time_s.cumsum()),
+}
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
 
@@ -22,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
     add_logs_option(parser)
     parser.add_argument("--output", type=Path, default=None, metavar="FILE.png", help="default: EXERCISE.png")
+    parser.add_argument("--over", choices=_OVER, default="step", help="what the loss is drawn over (default: step)")
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
     parser.add_argument("--column", default="Real tokens/s", help="the column to draw (default: %(default)s)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
@@ -48,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if len(runs) > _MOST_RUNS:
             print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
-        shows, notes = "Training loss and GPU memory", draw(runs[-_MOST_RUNS:], title, output)
+        shows, notes = "Training loss and GPU memory", draw(runs[-_MOST_RUNS:], title, output, arguments.over)
     for line in notes:
         print(line, file=sys.stderr)
     link = os.path.relpath(output, exercise)
@@ -56,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def draw(runs: list[Run], title: str, output: Path) -> list[str]:
+def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> list[str]:
     """Write the figure; gives a line for each run that has nothing to draw.
 
     Raises:
@@ -66,18 +73,20 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     with drawing.figure(output, 1, 2, (11, 4)) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         for run in runs:
-            label = f"{run.record.get('config') or run.folder.parent.name} {run.folder.name}"
+            what = run.record.get("config") or run.facts["rung"] or run.folder.parent.name
+            label = f"{what} {run.folder.name}"
             gpu_logs = [nvidia_smi.read(path, with_time=True) for path in sorted(run.folder.glob("gpu_memory*.csv"))]
             steps = run.steps
-            if steps is not None and steps.step.size:
-                loss_axes.plot(steps.step, steps.loss, label=label)
+            places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
+            if places is not None:
+                loss_axes.plot(places, steps.loss, label=label)
             if gpu_logs:
                 _draw_memory(memory_axes, gpu_logs, label)
-            if (steps is None or not steps.step.size) and not any(log.memory_used_mib.size for log in gpu_logs):
+            if places is None and not any(log.memory_used_mib.size for log in gpu_logs):
                 without.append(f"{run.folder}: no steps.csv and no GPU log ({run.state})")
         if len(without) == len(runs):
             raise InputError(f"none of the {len(runs)} runs has steps.csv or a GPU log")
-        drawing.label(loss_axes, "step", "training loss", "no log")
+        drawing.label(loss_axes, _OVER[over][0], "training loss", "no log")
         drawing.label(memory_axes, "time since the log's start (s)", "GPU memory in use (MiB)", "no log")
     return without
 

@@ -148,6 +148,9 @@ class Run:
             "examples_per_gpu_step": (settings.get("batch_size") or 0) * (settings.get("grad_acc") or 0) or None,
             "max_length": settings.get("max_length"),
             "rung": settings.get("rung") or None,
+            # Of runs that ask what was learnt, not how fast; None: not whole epochs.
+            "epochs": None if settings.get("max_steps") else settings.get("num_epochs"),
+            "learning": bool(settings.get("generate_train_size")),
             "profiled": bool(settings.get("profile")),
             "timed": bool(settings.get("timers")),
             "repeat": settings.get("repeat", 1),

@@ -24,6 +24,7 @@ class StepLog:
         step_time_s: synchronised wall time of the step (s), without evaluation and saving.
         tokens, real_tokens: positions processed by all ranks; those that are not padding.
         loss: training loss of the step.
+        samples: training examples of the step; None in logs of before they were counted.
     """
 
     step: np.ndarray
@@ -31,6 +32,7 @@ class StepLog:
     tokens: np.ndarray
     real_tokens: np.ndarray
     loss: np.ndarray
+    samples: np.ndarray | None = None
 
 
 def read(path: Path) -> StepLog:
@@ -48,5 +50,6 @@ def read(path: Path) -> StepLog:
     names = textcsv.fields(header)
     if missing := [name for name in COLUMNS[:5] if name not in names]:
         raise LogError(path, 1, header, f"the header {','.join(COLUMNS)} (missing: {', '.join(missing)})")
-    table = textcsv.read_columns(path, data, names, COLUMNS[:5], header)
-    return StepLog(*(textcsv.to_numbers(path, data, table, name, names.index(name)) for name in COLUMNS[:5]))
+    wanted = COLUMNS[:5] + ["samples"] * ("samples" in names)
+    table = textcsv.read_columns(path, data, names, wanted, header)
+    return StepLog(*(textcsv.to_numbers(path, data, table, name, names.index(name)) for name in wanted))

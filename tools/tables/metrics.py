@@ -251,6 +251,12 @@ def _step_time_ms(run: Run) -> float | None:
     return 1000 / steps_per_second if steps_per_second else None
 
 
+def _last_loss(run: Run) -> float | None:
+    if run.steps is None or not run.steps.loss.size:
+        return None
+    return float(run.steps.loss[-max(1, run.steps.loss.size // 10) :].mean())
+
+
 def _step_part(name: str, what: str) -> Metric:
     """A part of the step by DeepSpeed's timers, median over the steps behind the warm-up."""
 
@@ -380,6 +386,42 @@ METRICS: dict[str, Metric] = {
         "no EM/F1",
     ),
     "f1": _of_run("%", 2, "as exact_match (summary.json)", lambda run: _summary(run, "f1"), "no EM/F1"),
+    "train_exact_match": _of_run(
+        "%",
+        2,
+        "the same of questions that were trained on (summary.json, GENERATE_TRAIN_SIZE)",
+        lambda run: _summary(run, "train_exact_match"),
+        "no EM/F1",
+    ),
+    "train_f1": _of_run("%", 2, "as above (summary.json)", lambda run: _summary(run, "train_f1"), "no EM/F1"),
+    "examples_trained": _of_run(
+        "",
+        0,
+        "training examples in all steps; one that was trained on twice counts twice (steps.csv, samples)",
+        lambda run: float(run.steps.samples.sum()) if run.steps and run.steps.samples is not None else None,
+        "no step times",
+    ),
+    "optimizer_steps": _of_run(
+        "",
+        0,
+        "updates of the weights (steps.csv)",
+        lambda run: float(run.steps.step.max()) if run.steps and run.steps.step.size else None,
+        "no step times",
+    ),
+    "time_in_steps": _of_run(
+        "s",
+        0,
+        "sum of the steps' times, with the first ones; evaluation and saving are not in it (steps.csv)",
+        lambda run: float(run.steps.step_time_s.sum()) if run.steps and run.steps.step.size else None,
+        "no step times",
+    ),
+    "last_loss": _of_run(
+        "",
+        4,
+        "training loss, mean over the last tenth of the steps (steps.csv)",
+        _last_loss,
+        "no step times",
+    ),
     "peak_gpu": _PEAK_GPU,
     "mean_gpu": _of_run(
         "MiB", 0, "mean memory.used over all samples of all GPUs (gpu_memory*.csv)", _gpu("mean_mib"), "no GPU log"

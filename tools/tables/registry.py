@@ -41,6 +41,7 @@ class TableDefaults:
 
 _560M = {"model": "bloom-560m", "train_examples": 500}
 _1B7 = {"model": "bloom-1b7"}
+_LADDER = {"model": "bloom-560m", "world_size": 1}
 _METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")
 TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
@@ -67,8 +68,9 @@ TABLES: dict[str, TableDefaults] = {
     "15": TableDefaults("custom_model", {"config": None, "gpus_per_node": 1, "use_fsdp": True}),
     "16": TableDefaults("custom_model"),
     "17": TableDefaults("benchmark", {"nodes": 1}),
-    "18": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
-    "18b": TableDefaults("speed-ladder", {"model": "bloom-560m", "world_size": 1}),
+    "18": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
+    "18b": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
+    "18d": TableDefaults("speed-ladder", _LADDER | {"learning": True}),
     "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
     "19b": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 2}),
     "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
@@ -180,6 +182,15 @@ _LABELS: dict[str, Meaning] = {
     "padded tokens/s": Meaning("tokens_per_second"),
     "real tokens/s": Meaning("real_tokens_per_second"),
     "mfu without skipped logits (%)": Meaning("mfu_done"),
+    "examples": Meaning("examples_trained"),
+    "optimizer steps": Meaning("optimizer_steps"),
+    "time in steps (s)": Meaning("time_in_steps"),
+    "train loss (last tenth)": Meaning("last_loss"),
+    "held-out loss": Meaning("eval_loss_final"),
+    "training questions, exact match (%)": Meaning("train_exact_match"),
+    "training questions, f1 (%)": Meaning("train_f1"),
+    "held-out, exact match (%)": Meaning("exact_match"),
+    "held-out, f1 (%)": Meaning("f1"),
     "examples per step": Meaning("examples_per_step"),
     "gain over the rung below": Meaning("gain_over_rung_below"),
     "gain over the textbook": Meaning("gain_over_textbook"),
@@ -209,6 +220,12 @@ def _of_batch(metric: str) -> Callable[[re.Match], Meaning]:
     return lambda match: Meaning(metric, _batch(match))
 
 
+def _rung(match: re.Match) -> Meaning:
+    """A rung and how long it trained: "11 labelled, 40 epochs"."""
+    rung = next(rung for rung in LADDER if label(rung) == match[1])
+    return Meaning(where={"rung": rung, "epochs": int(match[2])})
+
+
 def _model(match: re.Match) -> Meaning:
     data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
     return Meaning(where={"model": f"bloom-{match[1]}"} | data)
@@ -222,6 +239,7 @@ _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
         lambda match: Meaning(where=_batch(match) | {"precision": match[3]}),
     ),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
+    (re.compile(rf"({'|'.join(map(label, LADDER))}), (\d+) epochs?"), _rung),
     (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
     (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),
     (re.compile(r"peak allocated, (\d+) x (\d+) \(mib\)"), _of_batch("peak_allocated")),

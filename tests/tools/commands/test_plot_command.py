@@ -23,6 +23,16 @@ def test_plot_is_drawn_from_the_runs_that_have_logs(plot, make_run, tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_loss_over_examples_needs_a_log_that_counts_them(plot, make_run):
+    make_run("r1", **{"gpu_memory.csv": None})
+    assert plot("--over", "time")[0] == 0
+    code, _, error = plot("--over", "examples")
+    assert code == 2 and "none of the 1 runs" in error
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch,samples\n1,0.5,2048,700,2.5,0.25,16\n"
+    make_run("r2", **{"gpu_memory.csv": None, "steps.csv": steps})
+    assert plot("--over", "examples")[0] == 0
+
+
 def test_many_runs_are_not_drawn_in_colours_that_repeat(plot, make_run):
     for number in range(11):
         make_run(f"r{number}", **{"gpu_memory.csv": None})

@@ -1,5 +1,6 @@
 """Tables 18 to 20: rungs are told apart, compared with the one below, and no other chapter's table sees them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,25 @@ def test_four_gpus_are_compared_with_four_times_one(rung_run, filled) -> None:
     assert set(rows["FSDP2"].values()) == {"not measured"}
     assert filled("19b")["One GPU"] == rows["One GPU"]
     assert set(filled("19b")["DDP"].values()) == {"not measured"}
+
+
+def test_run_that_asks_what_was_learnt_is_in_its_own_table_only(rung_run, filled) -> None:
+    learning = {"rung": "11_labelled", "generate_train_size": 500, "num_epochs": 40, "max_steps": 0}
+    folder = rung_run("r1", "11_labelled", real=50_000, settings=learning)
+    rung_run("r2", "11_labelled", real=50_000, settings=learning | {"num_epochs": 2})
+    rung_run("r3", "11_labelled", real=50_000, settings=learning | {"max_steps": 10})
+    lines = [f"{step},0.5,512,500,{20 - step},1.0,180,100,9.5" for step in range(1, 21)]
+    header = "step,step_time_s,tokens,real_tokens,loss,epoch,samples,logit_positions,peak_mem_alloc_mib"
+    (folder / "steps.csv").write_text("\n".join([header, *lines]) + "\n")
+    scores = {"exact_match": 1.25, "f1": 2.5, "train_exact_match": 75.0, "train_f1": 80.0, "eval_loss": [9.0, 8.0]}
+    (folder / "summary.json").write_text(json.dumps(scores))
+    rows = filled("18d")
+    assert list(rows["11 labelled, 40 epochs"].values()) == [
+        *("3,600", "20", "10", "0.5000", "8.0000", "75.00", "80.00", "1.25", "2.50")
+    ]
+    assert rows["11 labelled, 2 epochs"]["Training questions, F1 (%)"] == "no EM/F1"
+    assert set(rows["0 textbook, 2 epochs"].values()) == {"not measured"}
+    assert set(filled("18")["11 labelled"].values()) == {"not measured"}
 
 
 def test_run_on_a_rung_is_in_no_table_of_the_chapter_it_ran_in(rung_run, filled) -> None:
