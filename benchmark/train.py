@@ -6,24 +6,64 @@ One cell:         FP16=true BF16=false bash benchmark/benchmark.slurm ds_configs
 Compare with the chapter it measures: diff ../deepspeed-single-gpu/train.py train.py
 """
 
-from workshop.deepspeed import deepspeed_config
+from transformers import Trainer, TrainingArguments
+
+from workshop.deepspeed import deepspeed_config, prepare_operators
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
 from workshop.text_rows import load_text
-from workshop.training import build_trainer, finish, training_arguments
+from workshop.without_gpu import find_gpu, join_gloo_ranks
 
 
 def main() -> None:
     settings = Settings.from_environment()
-    arguments = training_arguments(settings, deepspeed=deepspeed_config(settings))
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
+        **reporting(settings),  # every step's loss into the log
+    )
+    prepare_operators(arguments)  # DeepSpeed compiles its optimizers on first use
+    join_gloo_ranks(arguments)  # only without a GPU
+    open_records(settings, arguments)
+
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_text(settings, tokenizer)
     model = load_model(settings, tokenizer)
 
-    trainer = build_trainer(settings, model, arguments, tokenizer, data)
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
-    finish(settings, trainer, data)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        trainer.save_model()  # and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 # Settings of the custom model. Edit them here, or set a variable in your shell before you start: the shell wins.
 # A name that nothing reads is an error, so a typing mistake cannot pass silently.
 
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+# ---- What this exercise changes ----
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-custom_model}"
-export LOG_DIR="${LOG_DIR:-$REPO/logs}"
-export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
 # The model's sizes. The tokenizer must not have more entries than VOCAB_SIZE (this one has 49,152).
 export VOCAB_SIZE="${VOCAB_SIZE:-50000}"
@@ -13,11 +11,26 @@ export NUM_LAYERS="${NUM_LAYERS:-3}"
 export NUM_HEADS="${NUM_HEADS:-16}"
 export FF_DIM="${FF_DIM:-8192}"
 export SEQ_LENGTH="${SEQ_LENGTH:-512}"
+export MAX_LENGTH="${MAX_LENGTH:-$SEQ_LENGTH}"
 export TOKENIZER_NAME="${TOKENIZER_NAME:-HuggingFaceTB/SmolLM2-135M}"
+
+# Whether FSDP shards it; single_node.slurm sets false.
+export USE_FSDP="${USE_FSDP:-true}"
+
+# The fabric check of multi_node.slurm: bus bandwidth (GB/s) of the all-reduce of FABRIC_MAX_MIB over all GPUs, below
+# which the job ends with exit code 46. 5 suits nodes on fast Ethernet; the README has values for other fabrics.
+export FABRIC_MIN_GB_PER_S="${FABRIC_MIN_GB_PER_S:-5}"
+export FABRIC_MAX_MIB="${FABRIC_MAX_MIB:-4096}"
+export FABRIC_ITERATIONS="${FABRIC_ITERATIONS:-50}"
+export FABRIC_WARMUP="${FABRIC_WARMUP:-20}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+export LOG_DIR="${LOG_DIR:-$REPO/logs}"
+export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
 # The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
-export MAX_LENGTH="${MAX_LENGTH:-$SEQ_LENGTH}"
 export PADDING="${PADDING:-max_length}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"
 export EVAL_SIZE="${EVAL_SIZE:-100}"
@@ -30,14 +43,6 @@ export LEARNING_RATE="${LEARNING_RATE:-5e-5}"
 export WEIGHT_DECAY="${WEIGHT_DECAY:-0.01}"
 export FP16="${FP16:-true}"
 export BF16="${BF16:-false}"
-export USE_FSDP="${USE_FSDP:-true}"
-
-# The fabric check of multi_node.slurm: bus bandwidth (GB/s) of the all-reduce of FABRIC_MAX_MIB over all GPUs, below
-# which the job ends with exit code 46. 5 suits nodes on fast Ethernet; the README has values for other fabrics.
-export FABRIC_MIN_GB_PER_S="${FABRIC_MIN_GB_PER_S:-5}"
-export FABRIC_MAX_MIB="${FABRIC_MAX_MIB:-4096}"
-export FABRIC_ITERATIONS="${FABRIC_ITERATIONS:-50}"
-export FABRIC_WARMUP="${FABRIC_WARMUP:-20}"
 
 # The Python environment; empty: the repository's .venv, or the python on your PATH.
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"

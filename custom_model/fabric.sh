@@ -12,13 +12,13 @@ check_fabric() {
     begin_run check_fabric
     local torch_measures=("${ON_NODES[@]}" "${EMULATION[@]}" torchrun $(torchrun_options) -m custom_model.fabric_check measure)
     if nccl_tests_start; then
-        attend timeout "${FABRIC_TIMEOUT_S:-600}" ./nccl_tests.sh "${NCCL_TESTS_START[@]}"
+        run_step timeout "${FABRIC_TIMEOUT_S:-600}" ./nccl_tests.sh "${NCCL_TESTS_START[@]}"
     else
-        attend timeout "${FABRIC_TIMEOUT_S:-600}" "${torch_measures[@]}"
+        run_step timeout "${FABRIC_TIMEOUT_S:-600}" "${torch_measures[@]}"
     fi
     code=$?
     [ -n "$RECEIVED" ] && end_run "$code"
-    attend python -m custom_model.fabric_check judge || end_run $?
+    run_step python -m custom_model.fabric_check judge || end_run $?
 }
 
 # Whether nccl-tests can run as one world here, and how: sets NCCL_TESTS_START.

@@ -56,7 +56,7 @@ class SimpleGPTConfig(PreTrainedConfig):
         super().__init__(tie_word_embeddings=tie_word_embeddings, **options)
 
 
-class StreamOutput(nn.Linear):
+class ResidualLinear(nn.Linear):
     """A linear layer whose output is added to the stream; it only starts with smaller weights."""
 
 
@@ -66,16 +66,16 @@ class SelfAttention(nn.Module):
     def __init__(self, config: SimpleGPTConfig) -> None:
         super().__init__()
         self.heads = config.num_heads
-        self.queries_keys_values = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = StreamOutput(config.hidden_size, config.hidden_size)
+        self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out_proj = ResidualLinear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
         """hidden [batch, length, hidden]; visible [batch, 1, length, length], true where a query may see a key."""
         batch, length, size = hidden.shape
-        parts = self.queries_keys_values(hidden).view(batch, length, 3, self.heads, size // self.heads)
+        parts = self.qkv_proj(hidden).view(batch, length, 3, self.heads, size // self.heads)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, length, size of a head]
         mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, size))
+        return self.out_proj(mixed.transpose(1, 2).reshape(batch, length, size))
 
 
 class SimpleGPTBlock(GradientCheckpointingLayer):
@@ -89,13 +89,13 @@ class SimpleGPTBlock(GradientCheckpointingLayer):
         self.attention_norm = nn.LayerNorm(config.hidden_size)
         self.attention = SelfAttention(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
-        self.expand = nn.Linear(config.hidden_size, config.ff_dim)
-        self.contract = StreamOutput(config.ff_dim, config.hidden_size)
+        self.up_proj = nn.Linear(config.hidden_size, config.ff_dim)
+        self.down_proj = ResidualLinear(config.ff_dim, config.hidden_size)
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
         """[batch, length, hidden] to the same shape."""
         hidden = hidden + self.attention(self.attention_norm(hidden), visible)
-        return hidden + self.contract(functional.gelu(self.expand(self.feed_forward_norm(hidden))))
+        return hidden + self.down_proj(functional.gelu(self.up_proj(self.feed_forward_norm(hidden))))
 
 
 class SimpleGPTModel(PreTrainedModel, GenerationMixin):
@@ -120,7 +120,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
     def _init_weights(self, module: nn.Module) -> None:
         """Normal with a standard deviation of 0.02, smaller where 2L outputs add up in the stream (as GPT-2)."""
         std = self.config.initializer_range
-        if isinstance(module, StreamOutput):
+        if isinstance(module, ResidualLinear):
             std /= math.sqrt(2 * self.config.num_layers)
         if isinstance(module, nn.Linear | nn.Embedding):
             init.normal_(module.weight, std=std)

@@ -39,10 +39,8 @@ class CustomSettings(Settings):
 
     def check(self) -> None:
         super().check()
-        if self.switches:
-            raise WorkshopError(
-                f"{self.switches}: written for BLOOM, not for this chapter's model; expected to be left out"
-            )
+        if self.timers:
+            raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
         if self.hidden_size % self.num_heads:
             raise WorkshopError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"

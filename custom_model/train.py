@@ -4,32 +4,71 @@ On a cluster:         sbatch custom_model/multi_gpu.slurm
 Without SLURM:        GPUS_PER_NODE=2 bash custom_model/multi_gpu.slurm
 On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash custom_model/multi_gpu.slurm
 
-Compared with baseline/train.py the model is our own (model.py), its sizes are settings, and FSDP shards it.
+Compared with fsdp/train.py the model is our own (model.py) and its sizes are settings.
 """
+
+from transformers import Trainer, TrainingArguments
 
 from custom_model.model import build_model
 from custom_model.settings import CustomSettings
+from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.training import build_trainer, finish, load_data, training_arguments
+from workshop.fsdp import save_whole_model
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.without_gpu import find_gpu, shard_on_cpu
 
 # Each block is a unit: gathered before it computes, freed after. Without a policy the whole model would be one unit.
-FSDP = {
-    "version": 2,
-    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-    "transformer_layer_cls_to_wrap": ["SimpleGPTBlock"],
-}
+FSDP = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": ["SimpleGPTBlock"], "version": 2}
 
 
 def main() -> None:
     settings = CustomSettings.from_environment()
-    arguments = training_arguments(settings, **({"fsdp": True, "fsdp_config": FSDP} if settings.use_fsdp else {}))
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        fsdp=True if settings.use_fsdp else None,
+        fsdp_config=FSDP if settings.use_fsdp else None,
+        ddp_find_unused_parameters=False,  # USE_FSDP=false is DDP: no search for unused parameters in every step
+        **reporting(settings),  # every step's loss into the log
+    )
+    shard_on_cpu(settings, arguments)  # only without a GPU
+    open_records(settings, arguments)
+
     tokenizer = load_tokenizer(settings.tokenizer_name)
     data = load_data(settings, tokenizer)
     model = build_model(settings, tokenizer)
 
-    trainer = build_trainer(settings, model, arguments, tokenizer, data)
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
-    finish(settings, trainer, data)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        save_whole_model(trainer)  # gathered; and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
 # Settings of ZeRO across GPUs and nodes. Edit them here, or set a variable in your shell before you start: the shell wins.
 # A name that nothing reads is an error, so a typing mistake cannot pass silently.
 
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+# ---- What this exercise changes ----
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-deepspeed-multi-gpu}"
+
+# A larger model, and weak scaling: 10,000 examples per GPU.
+export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-1b7}"
+export TRAIN_SIZE="${TRAIN_SIZE:-$((10000 * NNODES * NPROC_PER_NODE))}"
+export NUM_EPOCHS="${NUM_EPOCHS:-1}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
 # The model: a hub name; or a known shape without a download (MODEL_INIT=random).
-export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-1b7}"
 export MODEL_INIT="${MODEL_INIT:-pretrained}"
 
 # The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export MAX_LENGTH="${MAX_LENGTH:-512}"
 export PADDING="${PADDING:-max_length}"
-export TRAIN_SIZE="${TRAIN_SIZE:-$((10000 * NNODES * NPROC_PER_NODE))}"   # 10,000 examples per GPU: weak scaling
 export EVAL_SIZE="${EVAL_SIZE:-100}"
 
 # The training: effective batch = BATCH_SIZE (per GPU) x GRAD_ACC x number of GPUs.
-export NUM_EPOCHS="${NUM_EPOCHS:-1}"
 export BATCH_SIZE="${BATCH_SIZE:-4}"
 export GRAD_ACC="${GRAD_ACC:-4}"
 export LEARNING_RATE="${LEARNING_RATE:-5e-5}"

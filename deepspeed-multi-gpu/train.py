@@ -1,1 +1,71 @@
-../deepspeed-single-gpu/train.py
+"""Exercise 3, ZeRO across GPUs and nodes: one of these processes per GPU, started by the deepspeed launcher.
+
+On a cluster:     sbatch --gpus-per-node=4 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
+Several nodes:    sbatch --nodes=2 --gpus-per-node=1 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero0.json
+Without SLURM:    GPUS_PER_NODE=2 bash deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
+
+The code is that of one GPU, line by line: diff ../deepspeed-single-gpu/train.py train.py
+"""
+
+from transformers import Trainer, TrainingArguments
+
+from workshop.data import load_data
+from workshop.deepspeed import deepspeed_config, prepare_operators
+from workshop.encoding import load_tokenizer
+from workshop.models import load_model
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.settings import Settings
+from workshop.without_gpu import find_gpu, join_gloo_ranks
+
+
+def main() -> None:
+    settings = Settings.from_environment()
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
+        **reporting(settings),  # every step's loss into the log
+    )
+    prepare_operators(arguments)  # DeepSpeed compiles its optimizers on first use
+    join_gloo_ranks(arguments)  # only without a GPU
+    open_records(settings, arguments)
+
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        trainer.save_model()  # and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
+
+
+if __name__ == "__main__":
+    main()

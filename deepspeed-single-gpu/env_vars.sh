@@ -1,8 +1,11 @@
 # Settings of ZeRO on one GPU. Edit them here, or set a variable in your shell before you start: the shell wins.
 # A name that nothing reads is an error, so a typing mistake cannot pass silently.
 
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+# ---- What this exercise changes ----
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-deepspeed-single-gpu}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 

@@ -1,8 +1,15 @@
 # Settings of ZeRO-3 with CPU offload. Edit them here, or set a variable in your shell before you start: the shell wins.
 # A name that nothing reads is an error, so a typing mistake cannot pass silently.
 
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+# ---- What this exercise changes ----
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-deepspeed-zero3-offload}"
+
+# A few steps are enough to see what a model needs (--steps wins over MAX_STEPS).
+export MAX_STEPS="${MAX_STEPS:-20}"
+export NUM_EPOCHS="${NUM_EPOCHS:-1}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
@@ -17,9 +24,7 @@ export PADDING="${PADDING:-max_length}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"
 export EVAL_SIZE="${EVAL_SIZE:-100}"
 
-# The training, a few steps (--steps wins): effective batch = BATCH_SIZE (per GPU) x GRAD_ACC x number of GPUs.
-export MAX_STEPS="${MAX_STEPS:-20}"
-export NUM_EPOCHS="${NUM_EPOCHS:-1}"
+# The training: effective batch = BATCH_SIZE (per GPU) x GRAD_ACC x number of GPUs.
 export BATCH_SIZE="${BATCH_SIZE:-4}"
 export GRAD_ACC="${GRAD_ACC:-4}"
 export LEARNING_RATE="${LEARNING_RATE:-5e-5}"

@@ -9,36 +9,71 @@ Any causal language model of the hub works unchanged. At the end the script chec
 import argparse
 from dataclasses import replace
 
-from workshop.deepspeed import banner, deepspeed_config
+from transformers import Trainer, TrainingArguments
+
+from workshop.data import load_data
+from workshop.deepspeed import deepspeed_config, prepare_operators
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.offload_check import OffloadCheck
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.training import build_trainer, finish, load_data, training_arguments
+from workshop.without_gpu import find_gpu, join_gloo_ranks
 
 
 def main() -> None:
     settings = Settings.from_environment()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model-name", default=settings.model_name, help="hub name, or a shape with MODEL_INIT=random")
-    parser.add_argument(
-        "--steps", type=int, default=settings.max_steps, help="optimizer steps; 0: as many as epochs need"
+    parser.add_argument("--steps", dest="max_steps", type=int, default=settings.max_steps, help="0: whole epochs")
+    settings = replace(settings, **vars(parser.parse_args()))
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
+        **reporting(settings),  # every step's loss into the log
     )
-    options = parser.parse_args()
-    settings = replace(settings, model_name=options.model_name, max_steps=options.steps)
+    prepare_operators(arguments)  # DeepSpeed compiles its optimizers on first use
+    join_gloo_ranks(arguments)  # only without a GPU
+    open_records(settings, arguments)
 
-    config = deepspeed_config(settings)
-    arguments = training_arguments(settings, deepspeed=config)
-    banner(config, arguments)
-    check = OffloadCheck()
+    check = OffloadCheck(arguments)  # prints what runs where; compares the memory at the end
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
 
-    trainer = build_trainer(settings, model, arguments, tokenizer, data)
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     check.report(trainer)
-    finish(settings, trainer, data)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        trainer.save_model()  # and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
 
 
 if __name__ == "__main__":

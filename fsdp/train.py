@@ -6,23 +6,68 @@ Without SLURM:    GPUS_PER_NODE=4 bash fsdp/multi_gpu.slurm fsdp_configs/shard_g
 Compare with the first chapter: diff ../baseline/train.py train.py
 """
 
+from transformers import Trainer, TrainingArguments
+
+from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.fsdp import fsdp_arguments
+from workshop.fsdp import fsdp_config, save_whole_model
 from workshop.models import load_model
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.training import build_trainer, finish, load_data, training_arguments
+from workshop.without_gpu import find_gpu, shard_on_cpu
 
 
 def main() -> None:
     settings = Settings.from_environment()
-    arguments = training_arguments(settings, **fsdp_arguments(settings))
+    gpu = find_gpu(settings)
+    config, mesh = fsdp_config(settings)  # the launcher's argument, checked; None: plain DDP
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        fsdp=True if config else None,
+        fsdp_config=config,
+        parallelism_config=mesh,  # HYBRID_SHARD: groups of ranks that hold a whole copy each
+        ddp_backend="cpu:gloo,cuda:nccl" if config and gpu else None,  # NCCL cannot clip gradients in CPU memory
+        ddp_find_unused_parameters=False,  # DDP: the model uses all of them, no search in every step
+        **reporting(settings),  # every step's loss into the log
+    )
+    shard_on_cpu(settings, arguments)  # only without a GPU
+    open_records(settings, arguments)
+
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
 
-    trainer = build_trainer(settings, model, arguments, tokenizer, data)
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
-    finish(settings, trainer, data)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        save_whole_model(trainer)  # gathered; and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,81 @@
-../baseline/train.py
+"""Exercise 8, the speed ladder: the baseline, made faster one rung at a time; RUNG names a file in rungs/.
+
+One GPU:        RUNG=7_compile bash speed-ladder/ladder.slurm
+Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_torchrun.slurm fsdp_configs/full_shard.json
+With ZeRO:      RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_deepspeed.slurm ds_configs/zero1.json
+"""
+
+from transformers import Trainer, TrainingArguments
+
+from ladder_settings import LadderSettings, check_rung, sharding_arguments
+from workshop import fast_bloom
+from workshop.data import load_data
+from workshop.deepspeed import prepare_operators
+from workshop.encoding import load_tokenizer
+from workshop.fsdp import save_whole_model
+from workshop.models import load_model
+from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.without_gpu import find_gpu, join_gloo_ranks, shard_on_cpu
+
+
+def main() -> None:
+    settings = LadderSettings.from_environment()
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        dataloader_num_workers=settings.data_workers,
+        dataloader_persistent_workers=settings.data_workers > 0,
+        **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP, ZeRO, or nothing
+        **reporting(settings),  # every step's loss into the log
+    )
+    prepare_operators(arguments)  # DeepSpeed
+    join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
+    shard_on_cpu(settings, arguments)  # FSDP, only without a GPU
+    open_records(settings, arguments)
+
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+    if check_rung(settings, model.config):  # the same function of the same parameters, computed another way
+        fast_bloom.use_fast_forward(model)
+        fast_bloom.use_attention(model, settings.attention)
+        fast_bloom.use_loss(model, settings.loss, settings.loss_chunk)
+        fast_bloom.use_residual_dtype(model, settings.stream)
+    if settings.compile:
+        fast_bloom.compile_blocks(model)
+
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=fast_bloom.pack(data.train, settings.max_length) if settings.packing else data.train,
+        eval_dataset=data.evaluation,
+        data_collator=fast_bloom.LabelledOnly(data.collator) if settings.logits == "labelled" else data.collator,
+        processing_class=tokenizer,
+        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+    )
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        save_whole_model(trainer)  # gathered; and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
+
+
+if __name__ == "__main__":
+    main()

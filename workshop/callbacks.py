@@ -48,27 +48,31 @@ def find_callback(trainer: Trainer, kind: type) -> Any:
     return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
 
 
-class MeasuredTrainer(Trainer):
-    """The Hugging Face Trainer, counting the tokens it trains on."""
+class TokenCounter:
+    """Counts what the model is trained on, as its batches pass by: a hook, so that the Trainer stays the library's.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    The batches of the evaluation are left out, and so are those a loader has made ahead.
+    """
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
         # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
-        self.token_counts = torch.zeros(4, dtype=torch.int64, device=self.args.device)
+        self.counts = torch.zeros(4, dtype=torch.int64, device=device)
+        model.register_forward_pre_hook(self._count, with_kwargs=True)
 
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+    def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
+        if not model.training:
+            return
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
-        ids, documents = inputs["input_ids"], inputs.get("document_ids")
-        self.token_counts[0] += ids.numel()
-        self.token_counts[1] += inputs["attention_mask"].sum().to(self.token_counts.device)
-        self.token_counts[2] += len(ids) if documents is None else documents.amax(1).sum().to(self.token_counts.device)
-        self.token_counts[3] += len(inputs["target_positions"]) if "target_positions" in inputs else ids.numel()
-        return super().training_step(model, inputs, *args, **kwargs)
+        ids, documents = batch["input_ids"], batch.get("document_ids")
+        self.counts[0] += ids.numel()
+        self.counts[1] += batch["attention_mask"].sum()
+        self.counts[2] += len(ids) if documents is None else documents.amax(1).sum()
+        self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
 
-    def take_token_counts(self) -> dict[str, int]:
+    def take(self) -> dict[str, int]:
         """What was counted since the last call, summed over all ranks, under the names of a Step."""
-        counts = self.token_counts.clone()
-        self.token_counts.zero_()
+        counts = self.counts.clone()
+        self.counts.zero_()
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
@@ -80,12 +84,12 @@ class StepRecorder(TrainerCallback):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
-        self.trainer: MeasuredTrainer | None = None
+        self.counter: TokenCounter | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
 
-    def attach(self, trainer: MeasuredTrainer) -> None:
-        self.trainer = trainer
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        self.counter = TokenCounter(model, args.device)
 
     def _start_clock(self, *_: Any, **__: Any) -> None:
         synchronise()
@@ -100,7 +104,7 @@ class StepRecorder(TrainerCallback):
         synchronise()
         end_s = time.perf_counter()
         peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
-        counts = self.trainer.take_token_counts()
+        counts = self.counter.take()
         self._last = {"step_time_s": end_s - self._start_s, **counts, "peak_mem_alloc_mib": peak}
         self._start_s = end_s
 

@@ -11,6 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainingArguments
+
+from workshop.compilation import remove_stale_locks
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 
@@ -38,7 +41,6 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
         raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
     check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
-    check_switches(path, config, settings)
     check_compiler(path, config)
     if settings.timers:
         config["wall_clock_breakdown"] = True
@@ -90,15 +92,6 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
             found = found.get(part, "auto") if isinstance(found, dict) else "auto"
         if found not in ("auto", value):
             raise WorkshopError(f'{path}: {key} is {found!r}, but {name} is {value!r}; expected "auto" in the JSON')
-
-
-def check_switches(path: Path, config: dict[str, Any], settings: Settings) -> None:
-    """Switches of the speed ladder that this configuration would leave without effect, or that cannot work with it."""
-    if settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
-        raise WorkshopError(
-            f"COMPILE=true: {path} is ZeRO-3, which gathers the parameters of every layer in hooks between them, where "
-            "a compiled block has no between; expected COMPILE=false, or stage 0, 1 or 2"
-        )
     if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
         raise WorkshopError(
             f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
@@ -127,16 +120,15 @@ def check_compiler(path: Path, config: dict[str, Any]) -> None:
         )
 
 
-def connect_cpu_ranks() -> None:
-    """Without a GPU transformers opens the gloo process group itself and DeepSpeed has to be told of it."""
-    import deepspeed
+def prepare_operators(arguments: TrainingArguments) -> None:
+    """Clear the way for what DeepSpeed compiles on first use; without DeepSpeed there is nothing to do."""
+    if arguments.deepspeed:
+        remove_stale_locks()
 
-    deepspeed.init_distributed(dist_backend="gloo")
 
-
-def banner(config: dict[str, Any], arguments: Any) -> None:
+def banner(arguments: TrainingArguments) -> None:
     """Every rank says what it is part of, so that the log shows which ZeRO really runs where."""
-    zero = config.get("zero_optimization", {})
+    zero = arguments.deepspeed.get("zero_optimization", {})
     facts = {
         "ZeRO stage": zero.get("stage", 0),
         "parameter offload": zero.get("offload_param", {}).get("device", "none"),

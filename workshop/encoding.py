@@ -151,24 +151,17 @@ def _opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
 
 
-def next_targets(labels: torch.Tensor) -> torch.Tensor:
-    """What each position is to foretell, flat: the label of the next one of its row; IGNORE at the row's end."""
-    return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
-
-
 @dataclass(frozen=True)
 class PaddingCollator:
     """Makes a batch of equally long rows: `pad_to` tokens, or as many as the longest row if `pad_to` is None.
 
     Padding has attention 0 and label -100 by its position, whatever its token id. Pad on the right to train, on the
-    left to generate, where the next token must follow the prompt's last one. With `find_targets` the batch also holds
-    `target_positions`, the flat positions in [rows x length] whose next token is a target.
+    left to generate, where the next token must follow the prompt's last one.
     """
 
     pad_token_id: int
     pad_to: int | None
     side: Literal["right", "left"] = "right"
-    find_targets: bool = False
 
     def __call__(self, rows: Sequence[Encoded]) -> dict[str, torch.Tensor]:
         """int64 tensors of shape [rows, length] for the keys the rows have. Raises ValueError if a row is too long."""
@@ -177,10 +170,7 @@ class PaddingCollator:
         if longest > length:
             raise ValueError(f"found a row of {longest} tokens, expected at most pad_to={length}")
         fill = {"input_ids": self.pad_token_id, "attention_mask": 0, "labels": IGNORE, "document_ids": 0}
-        batch = {key: torch.tensor([self._pad(row[key], length, fill[key]) for row in rows]) for key in rows[0]}
-        if self.find_targets:  # here: found on the GPU, their number would be something the CPU has to wait for
-            batch["target_positions"] = (next_targets(batch["labels"]) != IGNORE).nonzero().squeeze(1)
-        return batch
+        return {key: torch.tensor([self._pad(row[key], length, fill[key]) for row in rows]) for key in rows[0]}
 
     def _pad(self, values: list[int], length: int, fill: int) -> list[int]:
         padding = [fill] * (length - len(values))

@@ -1,4 +1,4 @@
-"""FSDP's configuration file, checked before anything is loaded, and what FSDP needs on a machine without a GPU.
+"""FSDP's configuration file, checked before anything is loaded.
 
 The file holds the Trainer's own `fsdp_config`, and two keys more that select the method:
 
@@ -14,12 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import PartialState
 from accelerate.parallelism_config import ParallelismConfig
-from accelerate.utils import DistributedType
-from torch.distributed.fsdp import CPUOffloadPolicy
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from workshop.deepspeed import read_json
 from workshop.errors import WorkshopError
@@ -51,21 +47,19 @@ BY_VERSION: dict[int, dict[str, Any]] = {
 OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
 
 
-def fsdp_arguments(settings: Settings) -> dict[str, Any]:
-    """The Trainer's arguments that the configuration file given to the launcher stands for; none for plain DDP.
+def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
+    """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
 
-    Raises WorkshopError naming the file and the key for anything that would be ignored or cannot work.
+    Both are None for plain DDP. Raises WorkshopError naming the file and the key for anything that would be ignored or
+    cannot work.
     """
     path = Path(settings.config)
     config = read_json(path)
     check(path, config)
+    if settings.timers:
+        raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
     if not config.pop("fsdp", True):
-        return {}
-    if settings.switches and config.get("version") == 1:
-        raise WorkshopError(
-            f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "
-            "expected version 2, or none"
-        )
+        return None, None
     if config.get("version") == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
         # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
         raise WorkshopError(
@@ -78,13 +72,7 @@ def fsdp_arguments(settings: Settings) -> dict[str, Any]:
             "Trainer's own would gather every block once more in the backward pass"
         )
     replicas = config.pop("dp_replicate_size", 1)
-    arguments: dict[str, Any] = {"fsdp": True, "fsdp_config": config}
-    if replicas > 1:
-        arguments["parallelism_config"] = hybrid_mesh(path, replicas)
-    if torch.cuda.is_available():
-        # Offloaded gradients lie in CPU memory, where NCCL cannot add them up for the clipping: gloo does that.
-        arguments["ddp_backend"] = "cpu:gloo,cuda:nccl"
-    return arguments
+    return config, hybrid_mesh(path, replicas) if replicas > 1 else None
 
 
 def check(path: Path, config: dict[str, Any]) -> None:
@@ -130,24 +118,8 @@ def hybrid_mesh(path: Path, replicas: int) -> ParallelismConfig:
     return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size // replicas)
 
 
-def shard_on_cpu(settings: Settings, arguments: TrainingArguments) -> None:
-    """Without a GPU: let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP."""
-    PartialState().distributed_type = DistributedType.MULTI_GPU
-    PartialState().device = torch.device("cpu")  # FSDP1 takes "cpu" and "cpu:0" for two devices
-    plugin = arguments.fsdp_plugin_args
-    if plugin["fsdp_version"] == 1:
-        if plugin.get("cpu_offload") or settings.save != "no":
-            # It asks for a GPU to offload from, and its gathered state of a model in CPU memory crashes (torch 2.13).
-            raise WorkshopError(
-                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected no cpu_offload and "
-                "SAVE=no, or version 2"
-            )
-        plugin["sync_module_states"] = False  # FSDP1 broadcasts from GPU memory only; the seed makes ranks equal here
-    elif plugin.get("cpu_offload"):
-        plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
-
-
-def gather_when_saving(trainer: Trainer) -> None:
-    """From now on save the whole model, by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
+def save_whole_model(trainer: Trainer) -> None:
+    """Gathered, by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
     if trainer.is_fsdp_enabled:
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    trainer.save_model()

@@ -2,12 +2,13 @@
 #
 #   start_run [CONFIG]     environment, run folder, rendezvous, run.json
 #   single_gpu             refuse more than one GPU
+#   one_node               refuse more than one node
 #   torchrun_options       what torchrun must know to make one world of all nodes' processes
 #   launch COMMAND...      one launcher per node with loggers beside it, wait, record the outcome, exit with its code
 #   launch_per_gpu COMMAND...   the same with one process per GPU, started by srun
 # and what `launch` consists of, for a job with a step before the training (custom_model/fabric.sh):
 #   begin_run COMMAND...   run.json
-#   attend COMMAND...      run one step, its output shown and kept, signals passed on; its exit code
+#   run_step COMMAND...    run one step, its output shown and kept, signals passed on; its exit code
 #   end_run CODE           record the outcome and exit
 #
 # Without SLURM, GPUS_PER_NODE (default 1) is the number of training processes, and EMULATED_NODES=2 lets this host play
@@ -82,12 +83,6 @@ start_run() {
     # Site settings first, then the exercise's; a variable that is already set wins over both.
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
     rendezvous
-    # A rung of the speed ladder, in any exercise: its settings come before the exercise's.
-    if [ -n "${RUNG:-}" ]; then
-        local rungs=$REPO/speed-ladder/rungs
-        [ -f "$rungs/$RUNG.env" ] || die "RUNG='$RUNG': no such rung; expected one of:" $(ls "$rungs" | sort -V | sed 's/\.env$//')
-        source "$rungs/$RUNG.env"
-    fi
     source ./env_vars.sh
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
@@ -115,6 +110,12 @@ single_gpu() {
             "expected --nodes=1 --gpus-per-node=1"
 }
 
+# For launchers that start the processes of one node only: on more, each node would train alone.
+one_node() {
+    [ "$NNODES" = 1 ] || die "$(basename "$script") trains on one node, but this job has $NNODES; expected --nodes=1, or a launcher" \
+        "for several: $(cd "$EXERCISE_DIR" && echo *node*.slurm)"
+}
+
 # One launcher per node, which find each other at the first node's; the id keeps two jobs' worlds apart.
 torchrun_options() {
     echo "--nnodes=$NNODES --nproc-per-node=$NPROC_PER_NODE --rdzv-backend=c10d" \
@@ -128,7 +129,7 @@ warn_if_changed() {
     submitted=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *SubmitTime=\([^ ]*\).*/{s//\1/p;q}')
     submitted=$(date -d "${submitted:-unknown}" +%s 2>/dev/null) || return 0
     # One second later: SLURM cuts off the fraction.
-    changed=$(find -L train.py env_vars.sh ${CONFIG:+"$CONFIG"} "$REPO/workshop" -type f ! -name '*.pyc' \
+    changed=$(find -L ./*.py env_vars.sh ${CONFIG:+"$CONFIG"} "$REPO/workshop" -type f ! -name '*.pyc' \
         -newermt "@$((submitted + 1))" -printf '%f ' 2>/dev/null)
     [ -z "$changed" ] || echo "warning: changed since submission: ${changed}(this run uses them as they are now;" \
         "\`python -m tools submit\` keeps the code of the submission)" >&2
@@ -147,10 +148,10 @@ stop_step() {
     python -m workshop.run_record end "$RUN_DIR" 143 "$2" >/dev/null
 }
 
-attend() {
+run_step() {
     local code viewer shown
     shown=$(wc -c < "$RUN_DIR/train.out")
-    "$REPO/workshop/tie.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
+    "$REPO/workshop/kill_with_parent.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
     local step=$!
     trap 'stop_step $step TERM' TERM
     trap 'stop_step $step INT' INT
@@ -174,7 +175,7 @@ end_run() {
 # Once per node; the command starts the node's processes itself (deepspeed, torchrun).
 launch() {
     begin_run "$@"
-    attend "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
+    run_step "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
     end_run $?
 }
 
@@ -186,6 +187,6 @@ launch_per_gpu() {
     [ -z "${SLURM_JOB_ID:-}" ] ||
         command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --cpu-bind=none --kill-on-bad-exit=1
             "$REPO/workshop/task.sh" "$@")
-    attend "${command[@]}"
+    run_step "${command[@]}"
     end_run $?
 }

@@ -8,7 +8,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.speed import climb
 from workshop.squad import SAMPLE_DIR
 
 
@@ -65,8 +64,8 @@ def model_config(settings: Settings) -> Any:
 def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
     """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
 
-    Call it after `training_arguments`: with ZeRO-3 the library then builds every layer already sharded. `options` go to
-    from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
+    Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
+    `options` go to from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
     """
     torch.manual_seed(settings.seed)
     if settings.model_init == "random":
@@ -87,7 +86,7 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
                 "run `python -m workshop.prefetch` on a login node first"
             ) from error
     fit_to_tokenizer(model, tokenizer, settings)
-    return climb(settings, model)
+    return model
 
 
 def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:

@@ -2,9 +2,10 @@
 
 import psutil
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from workshop.callbacks import StepRecorder, UtilisationCallback, find_callback, gather_objects
+from workshop.deepspeed import banner
 from workshop.models import model_size
 
 GIB = 2**30
@@ -12,9 +13,10 @@ STATE_BYTES = 16  # per parameter: fp16 weight and gradient, fp32 master weight 
 
 
 class OffloadCheck:
-    """Made before the model exists, so that the growth of CPU memory can be told."""
+    """Made before the model exists, so that the growth of CPU memory can be told; prints what runs where."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: TrainingArguments) -> None:
+        banner(arguments)
         self.start_bytes = psutil.Process().memory_info().rss
 
     def report(self, trainer: Trainer) -> None:

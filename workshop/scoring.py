@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
 from workshop.generation import answer_questions
 from workshop.settings import Settings
@@ -16,23 +16,30 @@ from workshop.squad import Example
 from workshop.squad_metric import score
 
 
-def scores(settings: Settings, trainer: Trainer, examples: Sequence[Example], name: str = "{}") -> dict[str, Any]:
+def scores(
+    settings: Settings,
+    arguments: TrainingArguments,
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    name: str = "{}",
+) -> dict[str, Any]:
     """`exact_match`, `f1` and `generated_examples` of greedy answers, as keys of summary.json; `name` renames them.
 
-    Collective: call it on every rank. No keys without examples.
+    `model` may be the wrapped one. Collective: call it on every rank. No keys without examples.
     """
     if not examples:
         return {}
     answers = answer_questions(
-        trainer.model_wrapped,
-        trainer.processing_class,
+        model,
+        tokenizer,
         examples,
         max_length=settings.max_length,
         batch_size=settings.eval_batch_size or settings.batch_size,
         max_new_tokens=settings.max_new_tokens,
-        rank=trainer.args.process_index,
-        world_size=trainer.args.world_size,
-        synced=trainer.args.world_size > 1,
+        rank=arguments.process_index,
+        world_size=arguments.world_size,
+        synced=arguments.world_size > 1,
     )
     found = score(examples, answers)
     figures = {"exact_match": found["exact_match"], "f1": found["f1"], "generated_examples": len(examples)}
@@ -42,14 +49,16 @@ def scores(settings: Settings, trainer: Trainer, examples: Sequence[Example], na
 class ScoreBefore(TrainerCallback):
     """The held-out questions, answered by the model that the training starts from; GENERATE_BEFORE=true."""
 
-    def __init__(self, settings: Settings, trainer: Trainer, examples: Sequence[Example]) -> None:
-        self.settings, self.trainer, self.examples = settings, trainer, examples
+    def __init__(self, settings: Settings, examples: Sequence[Example]) -> None:
+        self.settings, self.examples = settings, examples
         self.summary: dict[str, Any] = {}
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        if self.trainer.state.global_step:  # resumed: this is no untrained model
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
+    ) -> None:
+        if state.global_step:  # resumed: this is no untrained model
             return
-        self.summary = scores(self.settings, self.trainer, self.examples, "{}_before")
+        self.summary = scores(self.settings, args, model, processing_class, self.examples, "{}_before")
         self.summary.pop("generated_examples_before", None)  # as many as after the training
         if torch.cuda.is_available():  # the memory that answering needs is not the training's
             torch.cuda.reset_peak_memory_stats()

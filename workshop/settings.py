@@ -20,7 +20,8 @@ LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
-RUNGS = Path(__file__).parents[1] / "speed-ladder" / "rungs"  # each sources the one below, so all are checked
+# Settings that only speed-ladder/ has: another exercise would leave them without effect.
+LADDER_NAMES = ("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS")
 
 ASSIGNMENT = re.compile(r"^\s*(?P<export>export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 
@@ -95,8 +96,6 @@ class Settings:
     max_length: int = setting(_positive)  # tokens
     padding: str = setting(_choice("max_length", "dynamic"), "max_length")
     labels: str = setting(_choice("answer", "text"), "answer")
-    packing: bool = setting(_boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
-    data_workers: int = setting(_count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     # The training.
     num_epochs: int = setting(_positive)
@@ -114,14 +113,7 @@ class Settings:
     seed: int = setting(_count, 42)
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
 
-    # The same arithmetic, faster (speed-ladder/README.md). The defaults are the library's own way.
-    rung: str = setting(default="")  # the file in speed-ladder/rungs that launch.sh has read these from
-    attention: str = setting(_choice("eager", "sdpa", "flex"), "eager")
-    loss: str = setting(_choice("full", "chunked", "liger"), "full")
-    loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at once, with LOSS=chunked or liger
-    logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
-    stream: str = setting(_choice("fp32", "bf16"), "fp32")  # what blocks hand on to each other, with BF16=true
-    compile: bool = setting(_boolean, False)  # torch.compile, block by block
+    # Looking closer.
     profile: str = setting(_step_range, "")  # FIRST:LAST, the steps that profile.txt is about
     timers: bool = setting(_boolean, False)  # DeepSpeed prints the parts of each step; it waits for each
 
@@ -143,8 +135,13 @@ class Settings:
         Raises WorkshopError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file) if env_file.exists() else {}
-        for rung_file in sorted(RUNGS.glob("*.env")) if environ.get("RUNG") else ():
-            cls.check_env_file(rung_file)
+        names = {item.name.upper() for item in fields(cls)}
+        for name in LADDER_NAMES:
+            if environ.get(name) and name not in names:
+                raise WorkshopError(
+                    f"{name}={environ[name]}: only the speed ladder reads it; expected it to be unset, or one of "
+                    "speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
+                )
         values = {}
         for item in fields(cls):
             name = item.name.upper()
@@ -172,17 +169,10 @@ class Settings:
             )
         if self.fp16 and self.bf16:
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
-        if self.fp16 and self.loss != "full":
-            raise WorkshopError(
-                f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
-                "they would underflow; expected BF16=true FP16=false, or LOSS=full"
-            )
         if self.generate_before and not self.generate_size:
             raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
-        for name in ("packing", "compile"):
-            if getattr(self, name) and self.padding == "dynamic":
-                why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
-                raise WorkshopError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
+        if self.timers and not self.config:
+            raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
@@ -213,14 +203,6 @@ class Settings:
         if name == "RUN_DIR":
             return "start the training through its launcher, for example `bash baseline/baseline.slurm`"
         return f"expected `export {name}=…` in {env_file}"
-
-    @property
-    def switches(self) -> str:
-        """Those of the speed ladder's that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
-        usual = {item.name: item.default for item in fields(self)}
-        names = ("attention", "packing", "loss", "logits", "stream", "compile")
-        on = [name for name in names if getattr(self, name) != usual[name]]
-        return " ".join(f"{name.upper()}={str(getattr(self, name)).lower()}" for name in on)
 
     @property
     def output_path(self) -> Path:

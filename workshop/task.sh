@@ -6,6 +6,6 @@ export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
 here=$(dirname "$0")
 # Not with the task's own output: slurmstepd, which they wait for, would wait a minute for them to close it.
 if [ "$SLURM_LOCALID" -eq 0 ]; then
-    "$here/tie.sh" TERM "$here/loggers.sh" $PPID >> "$RUN_DIR/train.out" 2>&1 &
+    "$here/kill_with_parent.sh" TERM "$here/loggers.sh" $PPID >> "$RUN_DIR/train.out" 2>&1 &
 fi
 exec "$@"

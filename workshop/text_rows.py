@@ -9,11 +9,11 @@ from itertools import cycle, islice
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from workshop.data import Data
 from workshop.encoding import Encoded, PaddingCollator
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.squad import load_squad
-from workshop.training import Data
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
@@ -22,11 +22,10 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     A text that is too short begins again. DATASET=synthetic draws random tokens instead. Raises WorkshopError for
     settings that need questions and answers.
     """
-    if settings.generate_size or settings.generate_train_size or settings.packing or settings.logits == "labelled":
+    if settings.generate_size or settings.generate_train_size:
         raise WorkshopError(
-            "the benchmark trains on plain text: expected GENERATE_SIZE=0, GENERATE_TRAIN_SIZE=0, "
-            f"PACKING=false and LOGITS=all, found GENERATE_SIZE={settings.generate_size}, "
-            f"GENERATE_TRAIN_SIZE={settings.generate_train_size}, PACKING={settings.packing}, LOGITS={settings.logits}"
+            "plain text has no questions: expected GENERATE_SIZE=0 and GENERATE_TRAIN_SIZE=0, found "
+            f"GENERATE_SIZE={settings.generate_size} and GENERATE_TRAIN_SIZE={settings.generate_train_size}"
         )
     if settings.dataset == "synthetic":
         draw = torch.Generator().manual_seed(settings.seed)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 
 from workshop.errors import WorkshopError
@@ -25,7 +26,7 @@ SYNC_TIMEOUT_S = 120
 
 
 def reporters(settings: Settings) -> list[str]:
-    """REPORT_TO as the Trainer takes it: names with commas between, `none` or `all`. Sets up the place of W&B's files.
+    """REPORT_TO as the Trainer takes it: names with commas between, `none` or `all`.
 
     Raises WorkshopError for a name the Trainer does not know.
     """
@@ -39,14 +40,19 @@ def reporters(settings: Settings) -> list[str]:
     if "wandb" in names and importlib.util.find_spec("wandb") is None:
         print("warning: REPORT_TO=wandb, but wandb is not installed (pip install wandb); going on with the local files")
         names.remove("wandb")
-    if "wandb" in names or "all" in names:
-        os.environ["WANDB_DIR"] = str(settings.run_dir)
-        os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
-        os.environ["WANDB_MODE"] = "disabled" if settings.wandb_mode == "disabled" else "offline"
-        first = os.environ.get("RANK", "0") == "0"
-        if settings.wandb_mode == "online" and first and not (has_key() and server_answers()):
-            print(f"warning: WANDB_MODE=online, but {base_url()} does not answer or there is no key; going on offline")
     return names or ["none"]
+
+
+def keep_wandb_local(settings: Settings, arguments: TrainingArguments) -> None:
+    """Where the run reports to W&B, its client writes into the run's folder and talks to nobody during the training."""
+    if "wandb" not in arguments.report_to:
+        return
+    os.environ["WANDB_DIR"] = str(settings.run_dir)
+    os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
+    os.environ["WANDB_MODE"] = "disabled" if settings.wandb_mode == "disabled" else "offline"
+    first = os.environ.get("RANK", "0") == "0"
+    if settings.wandb_mode == "online" and first and not (has_key() and server_answers()):
+        print(f"warning: WANDB_MODE=online, but {base_url()} does not answer or there is no key; going on offline")
 
 
 def report_summary(settings: Settings, summary: dict[str, Any]) -> None:

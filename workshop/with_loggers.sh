@@ -8,11 +8,11 @@
 here=$(dirname "$0")
 
 # A session of its own, so that a signal reaches the command's children too; TERM first, KILL for what is left after 10 s.
-setsid "$here/tie.sh" KILL "$@" &
+setsid "$here/kill_with_parent.sh" KILL "$@" &
 training=$!
 stop() { kill -TERM -- -$training 2>/dev/null; (sleep 10; kill -KILL -- -$training 2>/dev/null) & }
 trap stop TERM INT
-"$here/tie.sh" TERM "$here/loggers.sh" $training &
+"$here/kill_with_parent.sh" TERM "$here/loggers.sh" $training &
 loggers=$!
 
 # `wait` returns early when a signal arrives; the command then still has to end.

@@ -50,7 +50,7 @@ def reference_logits(model: SimpleGPTModel, ids: list[int]) -> torch.Tensor:
     for layer in range(model.config.num_layers):
         block = f"blocks.{layer}"
         projected = [
-            linear(norm(x, f"{block}.attention_norm"), f"{block}.attention.queries_keys_values").view(3, heads, size)
+            linear(norm(x, f"{block}.attention_norm"), f"{block}.attention.qkv_proj").view(3, heads, size)
             for x in stream
         ]
         attended = []
@@ -61,12 +61,12 @@ def reference_logits(model: SimpleGPTModel, ids: list[int]) -> torch.Tensor:
                 shares = (scores / math.sqrt(size)).exp()
                 shares = shares / shares.sum()
                 mixed.append(sum(share * projected[j][2][head] for j, share in enumerate(shares)))
-            attended.append(stream[i] + linear(torch.cat(mixed), f"{block}.attention.output"))
+            attended.append(stream[i] + linear(torch.cat(mixed), f"{block}.attention.out_proj"))
         stream = []
         for x in attended:
-            inner = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.expand")
+            inner = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.up_proj")
             inner = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
-            stream.append(x + linear(inner, f"{block}.contract"))
+            stream.append(x + linear(inner, f"{block}.down_proj"))
     return torch.stack([weight["token_embedding.weight"] @ norm(x, "final_norm") for x in stream])
 
 
@@ -129,9 +129,9 @@ def test_loss_is_the_mean_over_the_next_tokens_that_are_targets() -> None:
 
 def test_initial_weights_do_not_grow_with_depth() -> None:
     model = SimpleGPTModel(SimpleGPTConfig(100, 64, 8, 4, 256, 32))
-    assert model.blocks[0].expand.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    assert model.blocks[0].contract.weight.std().item() == pytest.approx(0.02 / 4, rel=0.1)
-    assert model.blocks[0].expand.bias.abs().max() == 0
+    assert model.blocks[0].up_proj.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert model.blocks[0].down_proj.weight.std().item() == pytest.approx(0.02 / 4, rel=0.1)
+    assert model.blocks[0].up_proj.bias.abs().max() == 0
 
 
 def test_parameters_of_the_workshops_sizes() -> None:

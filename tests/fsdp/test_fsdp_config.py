@@ -10,7 +10,7 @@ import torch
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
-from workshop.fsdp import check, fsdp_arguments, hybrid_mesh
+from workshop.fsdp import check, fsdp_config, hybrid_mesh
 from workshop.settings import Settings
 from workshop.sharding import ShardingRecorder
 
@@ -81,24 +81,17 @@ def test_two_kinds_of_checkpointing_are_an_error() -> None:
     environment = ENVIRONMENT | {"CONFIG": str(CONFIGS[-1]), "GRADIENT_CHECKPOINTING": "true"}
     settings = Settings.from_environment(environment, Path("none"))
     with pytest.raises(WorkshopError, match="activation_checkpointing"):
-        fsdp_arguments(settings)
-
-
-def test_switch_of_the_speed_ladder_is_refused_by_fsdp1_only() -> None:
-    (version_1,) = (path for path in CONFIGS if path.stem == "fsdp1_full_shard")
-    environ = ENVIRONMENT | {"ATTENTION": "sdpa", "CONFIG": str(version_1)}
-    with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa: .*fsdp1_full_shard\.json is FSDP1"):
-        fsdp_arguments(Settings.from_environment(environ))
-    assert fsdp_arguments(Settings.from_environment(environ | {"CONFIG": str(version_1.with_stem("full_shard"))}))
+        fsdp_config(settings)
 
 
 def test_fused_optimizer_that_fsdp1_cannot_step_when_offloaded_is_an_error_before_training() -> None:
     (offloaded,) = (path for path in CONFIGS if path.stem == "fsdp1_full_shard_offload")
     environ = ENVIRONMENT | {"CONFIG": str(offloaded), "FP16": "true", "BF16": "false"}
     with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch_fused: .*expected OPTIMIZER=adamw_torch"):
-        fsdp_arguments(Settings.from_environment(environ))
+        fsdp_config(Settings.from_environment(environ))
     for mended in ({"OPTIMIZER": "adamw_torch"}, {"FP16": "false", "BF16": "true"}):
-        assert fsdp_arguments(Settings.from_environment(environ | mended))["fsdp"]
+        config, _ = fsdp_config(Settings.from_environment(environ | mended))
+        assert config
     # Why: if PyTorch takes the scaler's flag one day, the error above can go.
     weight = torch.nn.Parameter(torch.ones(4))
     weight.grad = torch.ones(4)

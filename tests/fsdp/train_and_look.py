@@ -11,16 +11,17 @@ from pathlib import Path
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.workshop.test_generation import EARLY_STOP, tiny_bloom
+from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.fsdp import fsdp_arguments
+from workshop.fsdp import fsdp_config
 from workshop.generation import answer_questions
 from workshop.settings import Settings
 from workshop.sharding import shard_units
-from workshop.training import build_trainer, load_data, training_arguments
+from workshop.without_gpu import shard_on_cpu
 
 
 class Look(TrainerCallback):
@@ -49,15 +50,30 @@ class Look(TrainerCallback):
 
 def main(out: Path) -> None:
     settings = Settings.from_environment()
-    arguments = training_arguments(settings, **fsdp_arguments(settings))
+    config, mesh = fsdp_config(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        use_cpu=True,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to=[],
+        fsdp=True,
+        fsdp_config=config,
+        parallelism_config=mesh,
+    )
+    shard_on_cpu(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name)
     data = load_data(settings, tokenizer)
     model = tiny_bloom()
     full_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    trainer = build_trainer(settings, model, arguments, tokenizer, data)
-
     look = Look(model)
-    trainer.add_callback(look)
+    trainer = Trainer(
+        model, arguments, data.collator, data.train, data.evaluation, processing_class=tokenizer, callbacks=[look]
+    )
     trainer.train()
     seen = look.seen | {"full_bytes": full_bytes}
     tokenizer.eos_token = EARLY_STOP

@@ -1,4 +1,4 @@
-"""The rungs are what they say, and the top one trains as the textbook does, also sharded in other chapters."""
+"""The rungs are what they say, and the top one trains as the textbook does, also on several ranks and sharded."""
 
 import csv
 import json
@@ -9,12 +9,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import BloomConfig, GPT2Config
 
+from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.small_bloom import TOKENIZER, bloom
+from tests.workshop.fast_bloom.small_bloom import TOKENIZER, bloom
 from tools.submit.submitted import sourced_environment
-from workshop.settings import RUNGS, Settings
+from workshop.errors import WorkshopError
+from workshop.settings import LADDER_NAMES, Settings
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
 # 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
@@ -25,11 +29,21 @@ TRAINING = {
     **{"GPUS_PER_NODE": "2", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
 }
 PADDED = {"BATCH_SIZE": "4", "GRAD_ACC": "2"}
-PACKED = {"BATCH_SIZE": "2", "GRAD_ACC": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "RUNG": LADDER[-1]}
+PACKED = {
+    **{"BATCH_SIZE": "2", "GRAD_ACC": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0"},
+    "RUNG": LADDER[-1],
+}
+    "BATCH_SIZE": "2",
+    "GRAD_ACC": "2",
+    "LOSS_CHUNK": "50",
+    "COMPILE": "false",
+    "RUNG": LADDER[-1],
+    "DATA_WORKERS": "0",
+}
 
 
 def settings_of(rung: str) -> dict[str, str]:
-    sourced = sourced_environment(RUNGS / f"{rung}.env", {})
+    sourced = sourced_environment(REPO / "speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
     return {name: value for name, value in sourced.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
 
 
@@ -43,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(folder: Path, launcher: str, config: str, **settings: str) -> Path:
-    own = {"PATH": PATH, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{config}-{len(settings)}"}
+    own = {"PATH": PATH, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{Path(config).stem}-{len(settings)}"}
     environ = os.environ | TRAINING | own | {"MODEL_NAME": str(folder / "tiny")} | settings
     job = subprocess.run(
         ["bash", launcher, config], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
@@ -60,14 +74,16 @@ def steps(run: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def textbook(folder: Path) -> list[dict[str, str]]:
+    """By DDP in the chapter of FSDP, which knows no rungs."""
     return steps(launch(folder, "fsdp/multi_gpu.slurm", "fsdp_configs/ddp.json", **PADDED))
 
 
 @pytest.mark.parametrize(
     ("launcher", "config"),
     [
-        ("fsdp/multi_gpu.slurm", "fsdp_configs/full_shard.json"),
-        ("deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json"),
+        ("speed-ladder/ladder_torchrun.slurm", "fsdp_configs/ddp.json"),
+        ("speed-ladder/ladder_torchrun.slurm", "fsdp_configs/full_shard.json"),
+        ("speed-ladder/ladder_deepspeed.slurm", "ds_configs/zero3.json"),
     ],
 )
 def test_top_rung_trains_as_the_textbook_when_sharded(
@@ -116,15 +132,15 @@ def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:
 
 @pytest.mark.parametrize("rung", sorted(path.stem for path in RUNGS.glob("*.env")))
 def test_rung_can_run(rung: str) -> None:
-    settings = Settings.from_environment({**ENVIRONMENT, "FP16": "", **settings_of(rung)})
+    settings = LadderSettings.from_environment(ENVIRONMENT | settings_of(rung))
     assert settings.rung == rung
 
 
 def test_misspelt_name_in_a_rung_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "1_mine.env").write_text('export ATENTION="${ATENTION:-sdpa}"\n')
-    monkeypatch.setattr("workshop.settings.RUNGS", tmp_path)
-    with pytest.raises(Exception, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
-        Settings.from_environment(ENVIRONMENT | {"RUNG": "1_mine"})
+    monkeypatch.setattr("ladder_settings.RUNGS", tmp_path)
+    with pytest.raises(WorkshopError, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
+        LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "1_mine"}, REPO / "speed-ladder/env_vars.sh")
 
 
 def test_unknown_rung_lists_those_there_are(tmp_path: Path) -> None:
@@ -136,5 +152,61 @@ def test_unknown_rung_lists_those_there_are(tmp_path: Path) -> None:
     assert f"RUNG='sky': no such rung; expected one of: {' '.join(LADDER)}" in job.stderr
 
 
-def test_every_rung_runs_the_very_script_of_the_baseline() -> None:
-    assert (REPO / "speed-ladder" / "train.py").resolve() == REPO / "baseline" / "train.py"
+def ladder_settings(**switches: str) -> LadderSettings:
+    return LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "mine", "FP16": "false"} | switches)
+
+
+def test_every_setting_of_the_ladder_is_known_to_the_others_as_the_ladder_s() -> None:
+    assert {name.lower() for name in LADDER_NAMES} == set(LadderSettings.__dataclass_fields__) - set(
+        Settings.__dataclass_fields__
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("RUNG", LADDER[-1]), ("PACKING", "true")])
+def test_another_exercise_refuses_what_only_the_ladder_reads(name: str, value: str) -> None:
+    with pytest.raises(WorkshopError, match=f"{name}={value}: only the speed ladder reads it"):
+        Settings.from_environment(ENVIRONMENT | {name: value})
+
+
+def test_model_without_these_switches_is_refused_by_name() -> None:
+    with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa PACKING=true: written for BLOOM, but .* is a gpt2"):
+        check_rung(ladder_settings(ATTENTION="sdpa", PACKING="true"), GPT2Config())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_loss_that_needs_a_gpu_names_the_one_that_does_not() -> None:
+    with pytest.raises(WorkshopError, match=r"LOSS=liger needs a GPU .*; expected LOSS=chunked"):
+        check_rung(ladder_settings(LOSS="liger"), BloomConfig())
+
+
+@pytest.mark.parametrize(
+    ("config", "switch", "message"),
+    [
+        ("ds_configs/zero3.json", {"COMPILE": "true"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
+        ("fsdp_configs/fsdp1_full_shard.json", {"ATTENTION": "sdpa"}, r"ATTENTION=sdpa: .*full_shard\.json is FSDP1"),
+    ],
+)
+def test_method_that_a_switch_cannot_work_with_is_an_error(config: str, switch: dict[str, str], message: str) -> None:
+    with pytest.raises(WorkshopError, match=message):
+        sharding_arguments(ladder_settings(CONFIG=str(REPO / "speed-ladder" / config), **switch), gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"PACKING": "true", "PADDING": "dynamic"}, "PACKING=true and PADDING=dynamic: packed rows are full"),
+        ({"COMPILE": "true", "PADDING": "dynamic"}, "COMPILE=true and PADDING=dynamic"),
+        ({"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
+        ({"PROFILE": "8:5"}, "PROFILE='8:5': expected two step numbers as FIRST:LAST"),
+    ],
+)
+def test_combination_that_cannot_work_is_named(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(WorkshopError, match=message):
+        ladder_settings(**wrong)
+
+
+def test_kernels_know_nothing_of_the_workshop() -> None:
+    for path in (REPO / "workshop/fast_bloom").glob("*.py"):
+        imported = re.findall(r"^\s*from (workshop\S*) import|^\s*import (workshop\S*)", path.read_text(), re.MULTILINE)
+        names = [name for pair in imported for name in pair if name]
+        assert [name for name in names if not name.startswith("workshop.fast_bloom")] == [], path.name

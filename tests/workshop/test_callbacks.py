@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def train(recorder: StepRecorder, clock: Clock, step_times_s: list[float], steps_per_epoch: int) -> None:
     """The Trainer's callbacks for steps of these lengths, with a minute's evaluation after each epoch."""
-    recorder.attach(SimpleNamespace(take_token_counts=lambda: dict(COUNTS)))
+    recorder.counter = SimpleNamespace(take=lambda: dict(COUNTS))
     for index, step_time_s in enumerate(step_times_s):
         if index % steps_per_epoch == 0:
             recorder.on_epoch_begin()

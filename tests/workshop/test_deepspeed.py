@@ -10,7 +10,6 @@ from environment import ENVIRONMENT
 from workshop.deepspeed import deepspeed_config
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training import training_arguments
 
 CONFIGS = Path(__file__).parents[2] / "deepspeed-single-gpu" / "ds_configs"
 
@@ -125,10 +124,12 @@ def test_machine_without_a_compiler_says_what_to_install_or_set(
     assert deepspeed_config(settings(changed(tmp_path, optimizer=torch_adam)))
 
 
-def test_switch_of_the_speed_ladder_that_cannot_work_is_an_error() -> None:
-    with pytest.raises(WorkshopError, match=r"COMPILE=true: .*zero3\.json is ZeRO-3"):
-        deepspeed_config(settings(CONFIGS / "zero3.json", COMPILE="true"))
-    with pytest.raises(WorkshopError, match=r"TIMERS=true: the timers are DeepSpeed's"):
-        training_arguments(settings(CONFIGS / "zero2.json", TIMERS="true"))  # as an exercise without DeepSpeed does
+def test_optimizer_setting_that_the_json_overrides_is_an_error() -> None:
     with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
         deepspeed_config(settings(CONFIGS / "zero2.json", OPTIMIZER="adamw_torch"))
+
+
+def test_timers_without_deepspeed_are_an_error() -> None:
+    assert deepspeed_config(settings(CONFIGS / "zero2.json", TIMERS="true"))["wall_clock_breakdown"]
+    with pytest.raises(WorkshopError, match=r"TIMERS=true: the timers are DeepSpeed's"):
+        Settings.from_environment(ENVIRONMENT | {"TIMERS": "true"})

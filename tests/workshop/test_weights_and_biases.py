@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop import weights_and_biases
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.weights_and_biases import has_key, reporters, server_answers, sync
+from workshop.weights_and_biases import has_key, keep_wandb_local, reporters, server_answers, sync
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,9 @@ def test_run_without_wandb_installed_goes_on(monkeypatch, capsys) -> None:
 
 def test_online_without_an_answer_goes_on_offline(monkeypatch, capsys) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    assert reporters(settings(REPORT_TO="wandb", WANDB_MODE="online")) == ["wandb"]
+    keep_wandb_local(
+        settings(REPORT_TO="wandb", WANDB_MODE="online"), TrainingArguments(report_to=["wandb"], use_cpu=True)
+    )
     assert weights_and_biases.os.environ["WANDB_MODE"] == "offline"
     assert weights_and_biases.os.environ["WANDB_DIR"] == ENVIRONMENT["RUN_DIR"]
     assert "going on offline" in capsys.readouterr().out

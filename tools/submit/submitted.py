@@ -72,8 +72,6 @@ def _effective_settings(submission: Submission) -> dict[str, Any]:
     known = known_settings(submission.exercise)
     shape = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
     settings = shape | {"REPO": str(submission.exercise.parent)} | submission.settings
-    if rung := settings.get("RUNG"):  # as launch.sh does it
-        settings |= sourced_environment(submission.exercise.parent / "speed-ladder" / "rungs" / f"{rung}.env", settings)
     sourced = sourced_environment(submission.exercise / "env_vars.sh", settings)
     names = {*known.names, *known.defaults} - OPERATIONAL
     return {name.lower(): sourced.get(name) or known.defaults.get(name) for name in names}

@@ -110,8 +110,9 @@ def test_settings_of_a_rung_come_before_the_exercises(
     tmp_path: Path, make_run, logs: Path, train_size: int, skipped: bool
 ) -> None:
     exercise = make_exercise(tmp_path, "RUNG=1_fewer run.slurm\n")
-    (tmp_path / "speed-ladder" / "rungs").mkdir(parents=True)
-    (tmp_path / "speed-ladder/rungs/1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
+    (exercise / "1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
+    env_file = exercise / "env_vars.sh"
+    env_file.write_text('export RUNG="${RUNG:-}"\nsource "$RUNG.env"\n' + env_file.read_text())
     make_run("r1", {"exercise": "ex", "settings": {"rung": "1_fewer", "train_size": train_size}})
     submit(exercise, logs)
     assert len(records(logs)) == (1 if skipped else 2)

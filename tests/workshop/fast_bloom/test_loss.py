@@ -8,8 +8,8 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workshop import linear_cross_entropy
-from workshop.linear_cross_entropy import loss_sum
+from workshop.fast_bloom import loss as loss_module
+from workshop.fast_bloom.loss import loss_sum
 
 POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
 
@@ -85,7 +85,7 @@ def test_chunk_is_gone_before_the_next_one_has_its_logits(monkeypatch: pytest.Mo
     def at_once(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return logits.new_zeros(()), torch.ones_like(logits)  # as the compiled kernel: logits in, gradient out
 
-    monkeypatch.setattr(linear_cross_entropy, "_loss_and_gradient", at_once)
+    monkeypatch.setattr(loss_module, "_loss_and_gradient", at_once)
     with Alive(10 * VOCABULARY) as alive:
         solved("chunked", chunk=10)
     assert alive.most == 2
@@ -104,12 +104,12 @@ def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:
 def test_one_kernel_for_any_number_of_rows_that_knows_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = CompileCounterWithBackend("eager")
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
-    linear_cross_entropy._compiled.cache_clear()
+    loss_module._compiled.cache_clear()
     for rows in (20, 50, 7):
         logits, targets = torch.randn(rows, VOCABULARY), torch.randint(0, VOCABULARY, (rows,))
-        fused = linear_cross_entropy._fused_on_gpu(logits, targets)
-        torch.testing.assert_close(fused, linear_cross_entropy._loss_and_gradient(logits, targets))
-    linear_cross_entropy._compiled.cache_clear()
+        fused = loss_module._fused_on_gpu(logits, targets)
+        torch.testing.assert_close(fused, loss_module._loss_and_gradient(logits, targets))
+    loss_module._compiled.cache_clear()
     assert traced.frame_count == 1
     shapes = [node.meta["example_value"].shape for node in traced.graphs[0].graph.find_nodes(op="placeholder")[-2:]]
     assert [type(size) for shape in shapes for size in shape] == [torch.SymInt, int, torch.SymInt]

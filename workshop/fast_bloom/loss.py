@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workshop.encoding import IGNORE
+from workshop.fast_bloom.targets import IGNORE
 
 
 def loss_sum(

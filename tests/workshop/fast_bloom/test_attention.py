@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from workshop.bloom_attention import block_mask
+from workshop.fast_bloom.attention import block_mask
 
 CPU = torch.device("cpu")
 

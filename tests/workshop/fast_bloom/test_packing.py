@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tests.workshop.small_bloom import EXAMPLES, LENGTH, batch, bloom, climbed
-from workshop.packing import pack
+from tests.workshop.fast_bloom.small_bloom import EXAMPLES, LENGTH, batch, bloom, faster
+from workshop.fast_bloom import pack
 
 
 def example(size: int, token: int) -> dict[str, list[int]]:
@@ -34,7 +34,7 @@ def test_first_token_of_an_example_is_no_target_of_the_one_before() -> None:
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @torch.no_grad()
 def test_example_does_not_see_its_neighbour(attention: str) -> None:
-    fast = climbed(bloom(), ATTENTION=attention, PACKING="true")
+    fast = faster(bloom(), attention=attention)
     inputs = batch(pack(EXAMPLES, LENGTH))
     ids, documents = inputs["input_ids"], inputs["document_ids"]
     before = fast._hidden(ids, documents)

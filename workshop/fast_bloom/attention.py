@@ -19,11 +19,11 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, BlockMask, flex_attention
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class FusedBloomAttention(BloomAttention):
-    """The library's attention with its middle part replaced by `attention_mask`, which is an Attend.
+    """The library's attention with its middle part replaced by `attention_mask`, which is an Kernel.
 
     Given ALiBi as a tensor, as when the library generates with its cache, it is the library's attention.
     """
@@ -33,7 +33,7 @@ class FusedBloomAttention(BloomAttention):
         hidden_states: torch.Tensor,
         residual: torch.Tensor,
         alibi: torch.Tensor | None,
-        attention_mask: torch.Tensor | Attend,
+        attention_mask: torch.Tensor | Kernel,
         **options: object,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[rows, length, hidden size] in and out; no attention weights, which never exist."""
@@ -64,7 +64,7 @@ def additive_mask(length: int, documents: torch.Tensor | None, like: torch.Tenso
     return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)
 
 
-def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Attend:
+def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Kernel:
     """torch's scaled_dot_product_attention with ALiBi and the mask as one bias, made once for all layers.
 
     The bias is [1 or rows, heads, length, length]: small for one document per row, 0.5 GiB for 64 packed rows of
@@ -85,7 +85,7 @@ class _Sdpa:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
 
 
-def flex(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Attend:
+def flex(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Kernel:
     """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped."""
     return _Flex(slopes(heads, device), length, documents, device)
 
@@ -96,7 +96,7 @@ def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, devi
     Preparing that takes Python over 10 ms per batch, in which the GPU has nothing to do (the profile of rung 11).
 
     Args:
-        documents: [rows, length], rising from 1 along a row, 0 behind the last; None: one per row.
+        documents: [rows, length], rising from 1 along a row, 0 after the last; None: one per row.
         seen: the mask itself, for blocks in which some pairs may see each other and some may not.
     """
     size = _DEFAULT_SPARSE_BLOCK_SIZE
@@ -142,8 +142,8 @@ class _Flex:
         self.blocks = block_mask(documents, length, seen, device)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        attend = _fused_flex() if query.is_cuda and not torch.compiler.is_compiling() else flex_attention
-        return attend(query, key, value, score_mod=self.score, block_mask=self.blocks)
+        kernel = _fused_flex() if query.is_cuda and not torch.compiler.is_compiling() else flex_attention
+        return kernel(query, key, value, score_mod=self.score, block_mask=self.blocks)
 
 
 @cache

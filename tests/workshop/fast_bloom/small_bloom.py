@@ -6,10 +6,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.workshop.environment import ENVIRONMENT
+from workshop import fast_bloom
 from workshop.encoding import PaddingCollator, encode_all, load_tokenizer
 from workshop.models import TINY
 from workshop.settings import Settings
-from workshop.speed import climb
 from workshop.squad import load_squad
 
 LENGTH = 512
@@ -31,16 +31,22 @@ def settings(**switches: str) -> Settings:
     return Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"} | switches)
 
 
-def climbed(model: PreTrainedModel, **switches: str) -> PreTrainedModel:
-    """A copy of the model with these switches on."""
-    return climb(settings(**switches), copy.deepcopy(model))
+def faster(
+    model: PreTrainedModel, attention: str = "eager", loss: str = "full", chunk: int = 4096, stream: str = "fp32"
+) -> PreTrainedModel:
+    """A copy of the model with these steps of the ladder."""
+    model = copy.deepcopy(model)
+    fast_bloom.use_fast_forward(model)
+    fast_bloom.use_attention(model, attention)
+    fast_bloom.use_loss(model, loss, chunk)
+    fast_bloom.use_residual_dtype(model, stream)
+    return model
 
 
-def batch(
-    rows: list[dict[str, list[int]]], length: int = LENGTH, find_targets: bool = False
-) -> dict[str, torch.Tensor]:
+def batch(rows: list[dict[str, list[int]]], length: int = LENGTH, labelled: bool = False) -> dict[str, torch.Tensor]:
     """As the Trainer's loader gives it."""
-    return PaddingCollator(TOKENIZER.pad_token_id, length, find_targets=find_targets)(rows)
+    collator = PaddingCollator(TOKENIZER.pad_token_id, length)
+    return fast_bloom.LabelledOnly(collator)(rows) if labelled else collator(rows)
 
 
 def gradients(model: PreTrainedModel) -> torch.Tensor:

@@ -1,0 +1,125 @@
+"""The evidence a run leaves, in the order in which a train.py calls for it.
+
+reporting        the Trainer's arguments about its log
+open_records     the settings into run.json; W&B, where it is on, into the run's folder
+measurements     the callbacks: steps.csv, speed, memory, what was sharded
+write_summary    summary.json: the figures of the training
+score_answers    exact match and F1, added to summary.json
+end_run          the summary in the log and for Weights & Biases; the ranks part
+"""
+
+import gc
+import json
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from workshop.callbacks import ProgressLine, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
+from workshop.data import Data
+from workshop.profiling import Profiler
+from workshop.run_facts import RunRecorder
+from workshop.run_record import update_run_record
+from workshop.scoring import ScoreBefore, scores, sentences
+from workshop.settings import Settings
+from workshop.sharding import ShardingRecorder
+from workshop.weights_and_biases import keep_wandb_local, report_summary, reporters
+
+
+def reporting(settings: Settings) -> dict[str, Any]:
+    """How the Trainer tells what it does: every step's loss, as lines of a log file, and where REPORT_TO says."""
+    return {
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
+        "report_to": reporters(settings),
+        "run_name": settings.run_dir.name,
+    }
+
+
+def open_records(settings: Settings, arguments: TrainingArguments) -> None:
+    """The settings into run.json, by one rank; Weights & Biases, where it is on, writes into the run's folder.
+
+    Before the model is there, so that a run which cannot even hold its model is known by its settings.
+    """
+    keep_wandb_local(settings, arguments)
+    if arguments.process_index == 0:
+        update_run_record(settings.run_dir, settings=settings.as_record())
+
+
+def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
+    """The callbacks that measure; give them the model before the Trainer wraps it."""
+    recorder = StepRecorder(settings.run_dir / "steps.csv")
+    return [
+        RunRecorder(settings, data),
+        ShardingRecorder(settings, model),
+        recorder,
+        ProgressLine(),
+        TrainSpeedCallback(recorder),
+        UtilisationCallback(),
+        *([Profiler(settings)] if settings.profile else []),
+        *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
+    ]
+
+
+def write_summary(settings: Settings, trainer: Trainer) -> None:
+    """The training's figures as summary.json. Collective: call it on every rank.
+
+    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures.
+    """
+    history = trainer.state.log_history
+    final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
+    summary = {
+        "train_runtime_s": final["train_runtime"],
+        "train_loss": final["train_loss"],
+        "train_samples_per_second": final["train_samples_per_second"],
+        "train_steps_per_second": final["train_steps_per_second"],
+        "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
+        "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
+        **find_callback(trainer, TrainSpeedCallback).summary(),
+        **find_callback(trainer, UtilisationCallback).summary(),
+    }
+    _add_to_summary(settings, trainer, summary)
+
+
+def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
+    """Exact match and F1 of the model's answers to GENERATE_SIZE held-out questions, added to the summary.
+
+    With GENERATE_TRAIN_SIZE also to questions it was trained on. Collective: call it on every rank.
+    """
+    asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
+    before = find_callback(trainer, ScoreBefore).summary if settings.generate_before else {}
+    held_out = scores(*asked, data.examples[: settings.generate_size])
+    known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
+    _add_to_summary(settings, trainer, before | held_out | known)
+
+
+def end_run(settings: Settings, trainer: Trainer) -> None:
+    """The summary in the log and for Weights & Biases; then the ranks part. Collective."""
+    disconnect(trainer)
+    if trainer.is_world_process_zero():
+        summary = json.loads((settings.run_dir / "summary.json").read_text())
+        print(json.dumps(summary, indent=2))
+        print("\n".join(sentences(summary)))
+        report_summary(settings, summary)
+
+
+def disconnect(trainer: Trainer) -> None:
+    """Close the connections between the ranks; gloo's threads abort a process that ends while they still listen.
+
+    The wrapped model holds on to them (DDP's reducer does), so it has to go first. Collective: call it on every rank.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        trainer.model_wrapped = trainer.model
+        trainer.accelerator.free_memory()
+        gc.collect()
+        torch.distributed.destroy_process_group()
+
+
+def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
+    if trainer.is_world_process_zero():
+        path = settings.run_dir / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(summary | figures, indent=2) + "\n")

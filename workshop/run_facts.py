@@ -1,0 +1,96 @@
+"""What is about to run, for run.json: known only once the Trainer has the model and all ranks have met."""
+
+import math
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+from workshop.callbacks import gather_objects
+from workshop.data import Data
+from workshop.models import model_size, short_name
+from workshop.run_record import update_run_record
+from workshop.settings import Settings
+
+
+class RunRecorder(TrainerCallback):
+    """Tells run.json what is about to run, as soon as the Trainer knows it."""
+
+    def __init__(self, settings: Settings, data: Data) -> None:
+        self.settings = settings
+        self.data = data
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
+    ) -> None:
+        gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+        hosts = set(gather_objects(host_id()))
+        if not state.is_world_process_zero:
+            return
+        settings, size = self.settings, model_size(model)
+        batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        facts = {
+            "world_size": args.world_size,
+            "model": {
+                "name": short_name(settings.model_name),
+                "parameters": size.parameters,
+                "block_parameters": size.blocks,
+                "embedding_parameters": size.embedding,
+                "layers": getattr(model.config, "num_hidden_layers", None),
+                "hidden_size": getattr(model.config, "hidden_size", None),
+            },
+            "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
+            "device": args.device.type,
+            "gpu_names": [name for name in gpu_names if name],
+            "cpu_threads": torch.get_num_threads(),
+            "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
+            "train_examples": settings.train_size,  # packed, they are fewer rows
+            "eval_examples": len(self.data.evaluation),
+            "steps_per_epoch": math.ceil(len(train_dataloader.dataset) / batch),
+            "versions": versions(),
+        }
+        if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+            tokens = args.train_batch_size * args.gradient_accumulation_steps * settings.max_length
+            facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
+            facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
+        update_run_record(settings.run_dir, **facts)
+        print(
+            f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
+            f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "
+            f"{args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
+            f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
+            f"{facts['steps_per_epoch']} steps per epoch"
+        )
+        if "flops_per_gpu_per_step" in facts:
+            print(
+                f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+                f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
+            )
+
+
+def host_id() -> str:
+    """The kernel that runs this process: the "nodes" of an emulated cluster have their own hostnames but share it."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text() if boot.exists() else platform.node()
+
+
+def versions() -> dict[str, str | None]:
+    """Of what decides speed and results; null for a package that is not installed."""
+
+    def installed(package: str) -> str | None:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    packages = ("torch", "transformers", "accelerate", "deepspeed")
+    return {
+        "python": platform.python_version(),
+        **{package: installed(package) for package in packages},
+        "cuda": torch.version.cuda,
+    }
