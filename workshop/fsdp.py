@@ -60,7 +60,8 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
         raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
     if not config.pop("fsdp", True):
         return None, None
-    if config.get("version") == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
+    config.setdefault("version", 2)
+    if config["version"] == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
         # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
         raise WorkshopError(
             f"OPTIMIZER={settings.optimizer}: {path} is FSDP1 with cpu_offload, where fp16 gradient scaling cannot "

@@ -33,13 +33,6 @@ PACKED = {
     **{"BATCH_SIZE": "2", "GRAD_ACC": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0"},
     "RUNG": LADDER[-1],
 }
-    "BATCH_SIZE": "2",
-    "GRAD_ACC": "2",
-    "LOSS_CHUNK": "50",
-    "COMPILE": "false",
-    "RUNG": LADDER[-1],
-    "DATA_WORKERS": "0",
-}
 
 
 def settings_of(rung: str) -> dict[str, str]:
