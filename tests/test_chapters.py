@@ -9,8 +9,6 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
 from tools.tables import markdown
