@@ -93,12 +93,13 @@ def check_rung(settings: LadderSettings, config: PretrainedConfig) -> bool:
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
     gpu = torch.cuda.is_available()
-    if os.environ.get("RANK", "0") == "0":
-        print(f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}")
+    lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.attention == "flex" and not gpu:
-        print("warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same")
+        lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
     if settings.stream == "bf16" and not settings.bf16:
-        print("warning: STREAM=bf16 needs BF16=true; what blocks hand on stays in the type they compute in")
+        lines += ["warning: STREAM=bf16 needs BF16=true; what blocks hand on stays in the type they compute in"]
+    if os.environ.get("RANK", "0") == "0":
+        print("\n".join(lines))
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
         raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
