@@ -1,8 +1,7 @@
-"""Exercise 8, the speed ladder: the baseline, made faster one rung at a time; RUNG names a file in rungs/.
+"""Exercise 8, the speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
 
 One GPU:        RUNG=7_compile bash speed-ladder/ladder.slurm
 Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_torchrun.slurm fsdp_configs/full_shard.json
-With ZeRO:      RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_deepspeed.slurm ds_configs/zero1.json
 """
 
 from transformers import Trainer, TrainingArguments

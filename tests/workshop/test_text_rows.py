@@ -46,5 +46,5 @@ def test_synthetic_tokens_are_random_but_the_same_for_a_seed(tmp_path):
 
 
 def test_setting_that_needs_questions_is_an_error(tmp_path):
-    with pytest.raises(WorkshopError, match="expected GENERATE_SIZE=0, found 4"):
+    with pytest.raises(WorkshopError, match="found GENERATE_SIZE=4"):
         load(tmp_path, GENERATE_SIZE="4")
