@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.synthetic_runs import write_runs
 from tools.__main__ import main
+from tools.benchmarks.synthetic_runs import write_runs
 from tools.errors import LogError
 from tools.logs import figures_file
 from tools.logs import remembered as evidence

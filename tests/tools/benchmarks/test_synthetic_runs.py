@@ -1,7 +1,7 @@
 import itertools
 from pathlib import Path
 
-from benchmarks.synthetic_runs import write_runs
+from tools.benchmarks.synthetic_runs import write_runs
 from tools.logs.runs import find_runs
 
 

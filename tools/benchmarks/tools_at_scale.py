@@ -1,7 +1,7 @@
 """How long the tools need for thousands of runs, against reading the same bytes once.
 
-    python benchmarks/tools_at_scale.py                      # 10,000 runs, about 1 GB in a temporary folder
-    python benchmarks/tools_at_scale.py --runs 1000 --repeats 3
+    python tools/benchmarks/tools_at_scale.py                      # 10,000 runs, about 1 GB in a temporary folder
+    python tools/benchmarks/tools_at_scale.py --runs 1000 --repeats 3
 
 The yardstick is one Python process that opens and reads every file of every run once, one after the other, and does
 nothing with them; finding the files is not counted. The command measured is
@@ -32,7 +32,7 @@ import psutil
 from synthetic_runs import write_runs
 from tqdm import tqdm
 
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 # At least one figure of each kind of log: nvidia-smi, psrecord, memory_logger, and train.out where no summary has it.
 FIGURES = (
     "peak_gpu,mean_gpu,min_gpu,gpu_utilization,peak_cpu,mean_cpu,peak_cpu_pss,train_loss,eval_loss_final,"

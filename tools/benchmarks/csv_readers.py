@@ -1,8 +1,8 @@
 """Which CSV reader for many small GPU logs: time per log of pyarrow, polars and numpy, one by one and joined.
 
-    pip install polars && python benchmarks/csv_readers.py        # polars is compared only where it is installed
+    pip install polars && python tools/benchmarks/csv_readers.py        # polars is compared only where it is installed
 
-The logs are as the launcher writes them, with units (benchmarks/synthetic_runs.py); wanted are two columns of the six
+The logs are as the launcher writes them, with units (synthetic_runs.py); wanted are two columns of the six
 as numbers. polars takes no blanks around a number, so for it blanks are deleted together with the units, which for
 pyarrow become blanks. Reading the files is not in it; the readers take turns.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from synthetic_runs import write_runs
 
 from tools.logs import batch, textcsv

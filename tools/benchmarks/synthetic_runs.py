@@ -1,6 +1,6 @@
 """Run folders as a course's jobs leave them (logs/README.md), of any number: input for benchmarks and tests.
 
-    python benchmarks/synthetic_runs.py --runs 10000 FOLDER
+    python tools/benchmarks/synthetic_runs.py --runs 10000 FOLDER
 
 Shapes, sizes and oddities are a real cluster's, the figures in them are random: nothing here is a measurement. The
 same seed writes the same bytes. About 100 KB a run. Of all runs, 13 % ran on two nodes (a log per node, a fabric

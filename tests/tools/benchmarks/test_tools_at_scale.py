@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 
 
 def run(*words: str) -> str:
@@ -12,7 +12,7 @@ def run(*words: str) -> str:
 
 
 def test_benchmark_prints_a_row_per_measurement_with_its_ratio_to_reading():
-    printed = run("benchmarks/tools_at_scale.py", "--runs", "40", "--repeats", "1")
+    printed = run("tools/benchmarks/tools_at_scale.py", "--runs", "40", "--repeats", "1")
     assert printed.startswith("40 runs, ")
     rows = re.findall(r"^\| (.+?) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) \| [\d.]+ \|$", printed, re.MULTILINE)
     assert rows[0] == ("every file read once", "1.00")
@@ -21,13 +21,13 @@ def test_benchmark_prints_a_row_per_measurement_with_its_ratio_to_reading():
 
 
 def test_comparison_of_readers_runs_without_polars():
-    printed = run("benchmarks/csv_readers.py", "--logs", "4", "--repeats", "1")
+    printed = run("tools/benchmarks/csv_readers.py", "--logs", "4", "--repeats", "1")
     assert "| pyarrow |" in printed and "| numpy.loadtxt |" in printed
 
 
 def test_command_in_the_tools_readme_is_that_of_the_benchmark():
     readme = (REPO / "tools/README.md").read_text()
     section = readme.split("## At the size of a course")[1]
-    assert "python benchmarks/tools_at_scale.py" in section
+    assert "python tools/benchmarks/tools_at_scale.py" in section
     runs = re.search(r"([\d,]+) runs, [\d,]+ files, [\d,]+ MB", section)
     assert runs and int(runs[1].replace(",", "")) >= 10_000
