@@ -22,7 +22,7 @@ from workshop.run_facts import RunRecorder
 from workshop.run_record import update_run_record
 from workshop.scoring import ScoreBefore, scores, sentences
 from workshop.settings import Settings
-from workshop.sharding import ShardingRecorder
+from workshop.sharding import ShardingRecorder, trainer_classes
 from workshop.weights_and_biases import keep_wandb_local, report_summary, reporters
 
 
@@ -81,6 +81,8 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         **find_callback(trainer, UtilisationCallback).summary(),
     }
     _add_to_summary(settings, trainer, summary)
+    if trainer.is_world_process_zero():
+        update_run_record(settings.run_dir, trainer_classes=trainer_classes(trainer))
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:

@@ -33,9 +33,10 @@ class RunRecorder(TrainerCallback):
         if not state.is_world_process_zero:
             return
         settings, size = self.settings, model_size(model)
+        asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
         batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
         facts = {
-            "world_size": args.world_size,
+            "world_size": len(gpu_names),  # the ranks that answered
             "model": {
                 "name": short_name(settings.model_name),
                 "parameters": size.parameters,
@@ -44,7 +45,6 @@ class RunRecorder(TrainerCallback):
                 "layers": getattr(model.config, "num_hidden_layers", None),
                 "hidden_size": getattr(model.config, "hidden_size", None),
             },
-            "precision": "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
             "device": args.device.type,
             "gpu_names": [name for name in gpu_names if name],
             "cpu_threads": torch.get_num_threads(),
@@ -61,7 +61,7 @@ class RunRecorder(TrainerCallback):
         update_run_record(settings.run_dir, **facts)
         print(
             f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-            f"{size.blocks / size.parameters:.0%} of them in the blocks; {facts['precision']} on "
+            f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} on "
             f"{args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
             f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
             f"{facts['steps_per_epoch']} steps per epoch"

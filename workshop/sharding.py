@@ -1,4 +1,5 @@
-"""What a run really sharded, where it kept it and in which precision it computed: looked at during the first step.
+"""What a run really sharded, where it kept it, in which precision and with whose classes it computed: looked at in the
+living objects during the first step.
 
 A configuration only says what was asked for. Older material asked for FSDP and got one shard unit (erratum K2), or fp32
 (erratum K3), and nobody noticed.
@@ -8,9 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback
+from torch.nn.parallel import DistributedDataParallel
+from transformers import Trainer, TrainerCallback
+from transformers.pytorch_utils import Conv1D
 
 from workshop.callbacks import gather_objects
 from workshop.errors import WorkshopError
@@ -19,6 +22,22 @@ from workshop.run_record import update_run_record
 from workshop.settings import Settings
 
 PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+LINEAR = (torch.nn.Linear, Conv1D)  # GPT-2's layers are Conv1D
+
+
+def class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def own_modules(model: torch.nn.Module) -> list[str]:
+    """Classes of the model and its parts that neither PyTorch nor transformers brings; none: the library's code ran."""
+    kinds = {type(module) for module in model.modules()}
+    return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
+
+
+def trainer_classes(trainer: Trainer) -> list[str]:
+    """The trainer's class and those it inherits from."""
+    return [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
 
 
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:
@@ -65,12 +84,13 @@ class ShardingRecorder(TrainerCallback):
     def __init__(self, settings: Settings, model: torch.nn.Module) -> None:
         self.settings = settings
         self.size = model_size(model)
+        self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
         self.blocks = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
         self.full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}
         self.precision: str | None = None
-        self.method = "ddp"
+        self.method = "none"
         self._hooks: list[Any] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
@@ -79,7 +99,7 @@ class ShardingRecorder(TrainerCallback):
         if args.deepspeed:
             self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
             self.full["gradients"] = self.size.parameters
-        linear = next((module for module in self.blocks.modules() if isinstance(module, torch.nn.Linear)), None)
+        linear = next((module for module in self.blocks.modules() if isinstance(module, LINEAR)), None)
         self._hooks = [model.register_forward_hook(self._after_forward)]
         if linear is not None:
             self._hooks.append(linear.register_forward_hook(self._see_precision))
@@ -98,6 +118,8 @@ class ShardingRecorder(TrainerCallback):
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
         if model.training:
             self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
+        if DistributedDataParallel._active_ddp_module is not None:  # its forward pass has called this one
+            self.method = "ddp"
 
     def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
         self.precision = PRECISIONS.get(output.dtype, str(output.dtype))
@@ -115,6 +137,8 @@ class ShardingRecorder(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
         if not self._hooks:
             return
+        if state.is_world_process_zero and self.precision:
+            update_run_record(self.settings.run_dir, precision=self.precision)
         moments = self._moments(args, optimizer)
         if not moments:  # fp16 skips its first steps: no moments yet
             return
@@ -128,13 +152,10 @@ class ShardingRecorder(TrainerCallback):
         sharding = {
             "method": self.method,
             **{key: held < self.full[key] for key, held in most.items()},
-            "cpu_offload": self._offloaded(args, moments),
-            "unchanged_model": True,
-            "hf_trainer": True,
+            "cpu_offload": self._offloaded(args, optimizer, moments),
+            **self.classes,
         }
-        update_run_record(
-            self.settings.run_dir, sharding=sharding, **({"precision": self.precision} if self.precision else {})
-        )
+        update_run_record(self.settings.run_dir, sharding=sharding)
         parts = [f"{key} {held / self.full[key]:.0%}" for key, held in most.items()]
         offload = ", offloaded to the CPU" if sharding["cpu_offload"] else ""
         print(f"{self.method}, computing in {self.precision}; the fullest rank holds of {', of '.join(parts)}{offload}")
@@ -145,9 +166,19 @@ class ShardingRecorder(TrainerCallback):
             optimizer = getattr(optimizer.optimizer, "optimizer", optimizer.optimizer)
         return [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
 
-    def _offloaded(self, args: Any, moments: list[torch.Tensor]) -> bool:
-        if args.device.type == "cpu":  # all memory is the CPU's: what was asked for has to do
-            if args.deepspeed:
-                return "offload_optimizer" in args.hf_deepspeed_config.config.get("zero_optimization", {})
-            return bool(args.fsdp and args.fsdp_config.get("cpu_offload"))
-        return all(tensor.device.type == "cpu" for tensor in moments)
+    def _offloaded(self, args: Any, optimizer: Any, moments: list[torch.Tensor]) -> bool:
+        if args.device.type != "cpu":
+            return all(tensor.device.type == "cpu" for tensor in moments)
+        # All memory is the CPU's: whether the living optimizer or shard units have the machinery for it.
+        if args.deepspeed:
+            zero = optimizer.optimizer
+            return bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
+        # FSDP1 cannot offload without a GPU.
+        return any(offloads(module) for module in self.blocks.modules() if isinstance(module, FSDPModule))
+
+
+def offloads(unit: FSDPModule) -> bool:
+    """Whether an FSDP2 unit keeps its parameters in CPU memory between their uses."""
+    state = unit._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # the latter before torch 2.13
+    return any(group and isinstance(group.offload_policy, CPUOffloadPolicy) for group in groups)

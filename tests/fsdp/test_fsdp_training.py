@@ -51,6 +51,8 @@ STRATEGIES = {
     "fsdp1_full_shard": ("fsdp1", True, False),
 }
 
+BLOOM = "transformers.models.bloom.modeling_bloom.BloomForCausalLM"
+
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
@@ -95,6 +97,8 @@ def test_strategy_trains_as_the_baseline_and_really_shards(launched, config: str
     assert sharding["method"] == method
     assert (sharding["gradients"], sharding["optimizer"]) == (True, True)
     assert (sharding["parameters"], sharding["cpu_offload"]) == (parameters, offload)
+    assert (sharding["model_class"], sharding["own_modules"]) == (BLOOM, [])
+    assert "transformers.trainer.Trainer" in record(run)["trainer_classes"]
 
 
 def test_ddp_is_not_called_sharded(launched) -> None:

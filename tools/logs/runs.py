@@ -139,6 +139,9 @@ class Run:
             "method": sharding.get("method"),
             "cpu_offload": sharding.get("cpu_offload"),
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
+            # Unknown of older runs, whose records do not name the classes.
+            "unchanged_model": sharding["own_modules"] == [] if "own_modules" in sharding else None,
+            "hf_trainer": "transformers.trainer.Trainer" in record.get("trainer_classes", []) or None,
             "several_gpus": world_size is not None and world_size > 1,
             "use_fsdp": settings.get("use_fsdp"),
             # As asked for: without a GPU fp16 trains in fp32.

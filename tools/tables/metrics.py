@@ -292,6 +292,10 @@ def _sharding(key: str, meaning: str) -> Metric:
     return _of_run("", 0, definition, read, "no sharding record")
 
 
+def _fact(name: str, definition: str) -> Metric:
+    return _of_run("", 0, definition, lambda run: run.facts[name], "not recorded")
+
+
 _PEAK_GPU = _of_run(
     "MiB", 0, "largest memory.used of any GPU of the node(s) (gpu_memory*.csv)", _gpu("peak_mib"), "no GPU log"
 )
@@ -608,6 +612,14 @@ METRICS: dict[str, Metric] = {
     "shards_gradients": _shards("gradients"),
     "shards_optimizer": _shards("optimizer"),
     "cpu_offload": _sharding("cpu_offload", "a run with states in CPU memory between their uses completed"),
-    "unchanged_model": _sharding("unchanged_model", "the model's own class ran, without changes for the method"),
-    "hf_trainer": _sharding("hf_trainer", "the run was driven by the Hugging Face Trainer"),
+    "unchanged_model": _fact(
+        "unchanged_model",
+        "a run of the method had a model all of whose classes were PyTorch's and transformers' (run.json, "
+        "sharding.own_modules, observed in the run)",
+    ),
+    "hf_trainer": _fact(
+        "hf_trainer",
+        "a run of the method was driven by transformers' Trainer or a class made from it (run.json, trainer_classes, "
+        "observed in the run)",
+    ),
 }

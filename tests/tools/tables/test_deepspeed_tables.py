@@ -110,20 +110,37 @@ def test_nodes_are_told_apart(run, filled) -> None:
 
 def sharding(method: str, *parts: bool, offload: bool = False) -> dict[str, object]:
     seen = dict(zip(("parameters", "gradients", "optimizer"), parts, strict=True))
-    return {"method": method, **seen, "cpu_offload": offload, "unchanged_model": True, "hf_trainer": True}
+    return {"method": method, **seen, "cpu_offload": offload}
+
+
+LIBRARY = {"own_modules": []}
+CHANGED = {"own_modules": ["workshop.fast_bloom.model.BloomForCausalLM"]}
+TRAINER = {"trainer_classes": ["workshop.callbacks.MeasuredTrainer", "transformers.trainer.Trainer"]}
+
+
+def test_classes_that_were_not_looked_at_or_were_our_own_are_no_yes(run, filled) -> None:
+    fsdp, shards = ROOT / "fsdp", (True, True, True)
+    run("r1", fsdp, "full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp2", *shards) | LIBRARY, **TRAINER)
+    run("r2", fsdp, "full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp2", *shards) | CHANGED, **TRAINER)
+    run("r3", fsdp, "fsdp1_full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp1", *shards))
+    run("r4", fsdp, "ddp", model="bloom-560m", gpus=2, sharding=sharding("ddp", False, False, False) | CHANGED)
+    run("r5", ZERO3, "zero3", model="x", gpus=2, sharding=sharding("zero3", *shards), trainer_classes=["by_hand.Loop"])
+    rows = filled(ZERO3, "9")
+    assert rows["No model-code change"] == ["not measured", "not measured", "yes", "not measured"]
+    assert rows["Works with HF Trainer"] == ["not measured", "not measured", "yes", "not measured"]
 
 
 def test_abilities_come_from_runs_of_several_exercises(run, filled) -> None:
     fsdp = ROOT / "fsdp"
     zero3 = sharding("zero3", True, True, True, offload=True)
-    run("r1", ZERO3, "ds_zero3_offload", model="bloom-7b1", gpus=2, sharding=zero3)
+    run("r1", ZERO3, "ds_zero3_offload", model="bloom-7b1", gpus=2, sharding=zero3, **TRAINER)
     run("r2", fsdp, "full_shard", model="bloom-560m", gpus=4, sharding=sharding("fsdp2", True, True, True))
-    run("r3", fsdp, "ddp", model="bloom-560m", gpus=4, sharding=sharding("ddp", False, False, False))
+    run("r3", fsdp, "ddp", model="bloom-560m", gpus=4, sharding=sharding("ddp", False, False, False), **TRAINER)
     run("r4", ROOT / "baseline", "x", model="bloom-560m", sharding=sharding("fsdp1", True, True, True))
     rows = filled(ZERO3, "9")
     assert rows["Parameter sharding"] == ["no", "not measured", "yes", "yes"]
     assert rows["CPU offload"] == ["not measured", "not measured", "not measured", "yes"]
-    assert rows["Works with HF Trainer"] == ["yes", "not measured", "yes", "yes"]
+    assert rows["Works with HF Trainer"] == ["yes", "not measured", "not measured", "yes"]
 
 
 def test_a_newer_run_that_shards_less_does_not_hide_what_the_method_can(run, filled) -> None:
@@ -134,7 +151,8 @@ def test_a_newer_run_that_shards_less_does_not_hide_what_the_method_can(run, fil
 
 
 def test_one_gpu_shows_nothing_about_sharding(run, filled) -> None:
-    run("r1", ROOT / "fsdp", "full_shard", model="bloom-560m", sharding=sharding("fsdp2", False, False, False))
+    seen = sharding("fsdp2", False, False, False) | LIBRARY
+    run("r1", ROOT / "fsdp", "full_shard", model="bloom-560m", sharding=seen)
     rows = filled(ZERO3, "9")
     assert rows["Parameter sharding"][2] == "not measured"
     assert rows["No model-code change"][2] == "yes"
