@@ -57,7 +57,7 @@ class SimpleGPTConfig(PreTrainedConfig):
 
 
 class ResidualLinear(nn.Linear):
-    """A linear layer whose output is added to the stream; it only starts with smaller weights."""
+    """A linear layer whose output is added to the residual; it only starts with smaller weights."""
 
 
 class SelfAttention(nn.Module):
@@ -79,7 +79,7 @@ class SelfAttention(nn.Module):
 
 
 class SimpleGPTBlock(GradientCheckpointingLayer):
-    """Attention, then a feed-forward network; each adds to the stream what it computes from its normalised copy.
+    """Attention, then a feed-forward network; each adds to the residual what it computes from its normalised copy.
 
     This is the unit that FSDP shards and gathers. (Its base class is nn.Module with gradient checkpointing.)
     """
@@ -118,7 +118,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Normal with a standard deviation of 0.02, smaller where 2L outputs add up in the stream (as GPT-2)."""
+        """Normal with a standard deviation of 0.02, smaller where 2L outputs add up in the residual (as GPT-2)."""
         std = self.config.initializer_range
         if isinstance(module, ResidualLinear):
             std /= math.sqrt(2 * self.config.num_layers)

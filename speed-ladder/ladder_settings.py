@@ -6,13 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import PretrainedConfig
-
 from workshop.deepspeed import deepspeed_config
 from workshop.errors import WorkshopError
 from workshop.fsdp import fsdp_config
+from workshop.models import model_config
 from workshop.settings import Settings, _boolean, _choice, _count, _positive, setting
+from workshop.without_gpu import find_gpu
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 
@@ -87,12 +86,12 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     return {"fsdp": True, "fsdp_config": config, "parallelism_config": mesh, **backend}
 
 
-def check_rung(settings: LadderSettings, config: PretrainedConfig) -> bool:
-    """Whether the rung changes the model; says what it turns on, and where a run goes another way.
+def check_rung(settings: LadderSettings) -> bool:
+    """Whether there is a GPU; says what the rung turns on, and where a run without a GPU goes another way.
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    gpu = torch.cuda.is_available()
+    gpu, config = find_gpu(settings), model_config(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.attention == "flex" and not gpu:
         lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
@@ -113,4 +112,4 @@ def check_rung(settings: LadderSettings, config: PretrainedConfig) -> bool:
             f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which fused "
             "attention leaves out; expected 0, as BLOOM has it, or ATTENTION=eager"
         )
-    return bool(settings.switches)
+    return gpu

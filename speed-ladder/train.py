@@ -14,12 +14,12 @@ from workshop.encoding import load_tokenizer
 from workshop.fsdp import save_whole_model
 from workshop.models import load_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.without_gpu import find_gpu, join_gloo_ranks, shard_on_cpu
+from workshop.without_gpu import join_gloo_ranks, shard_on_cpu
 
 
 def main() -> None:
     settings = LadderSettings.from_environment()
-    gpu = find_gpu(settings)
+    gpu = check_rung(settings)  # what cannot work here is an error
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
         num_train_epochs=settings.num_epochs,
@@ -51,7 +51,7 @@ def main() -> None:
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
-    if check_rung(settings, model.config):  # the same function of the same parameters, computed another way
+    if settings.switches:  # the same function of the same parameters, computed another way
         fast_bloom.use_fast_forward(model)
         fast_bloom.use_attention(model, settings.attention)
         fast_bloom.use_loss(model, settings.loss, settings.loss_chunk)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BloomConfig, GPT2Config
 
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO
@@ -166,13 +165,13 @@ def test_another_exercise_refuses_what_only_the_ladder_reads(name: str, value: s
 
 def test_model_without_these_switches_is_refused_by_name() -> None:
     with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa PACKING=true: written for BLOOM, but .* is a gpt2"):
-        check_rung(ladder_settings(ATTENTION="sdpa", PACKING="true"), GPT2Config())
+        check_rung(ladder_settings(MODEL_NAME="gpt2", MODEL_INIT="random", ATTENTION="sdpa", PACKING="true"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_loss_that_needs_a_gpu_names_the_one_that_does_not() -> None:
     with pytest.raises(WorkshopError, match=r"LOSS=liger needs a GPU .*; expected LOSS=chunked"):
-        check_rung(ladder_settings(LOSS="liger"), BloomConfig())
+        check_rung(ladder_settings(MODEL_INIT="random", LOSS="liger"))
 
 
 @pytest.mark.parametrize(
