@@ -36,7 +36,7 @@ CHAPTERS = {
     "benchmark": Chapter("deepspeed-single-gpu", 4, ("load_text",)),
     "speed-ladder": Chapter(
         "baseline",
-        28,
+        30,
         (
             *("fast_bloom.pack", "fast_bloom.use_attention", "fast_bloom.use_loss", "fast_bloom.use_residual_dtype"),
             *("fast_bloom.compile_blocks", "fast_bloom.LabelledOnly", "dataloader_num_workers=", "sharding_arguments"),

@@ -38,7 +38,7 @@ def update_run_record(run_dir: Path, **facts: Any) -> None:
 
 
 def kernel_oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory, the node's or a job's, since this node started; 0 where
+    """Processes that the kernel has killed since this node started because a node or a job had no memory left; 0 where
     it does not say.
     """
     counters = Path("/proc/vmstat")
@@ -57,7 +57,7 @@ def slurm_state() -> str | None:
 
 def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tuple[str, str]:
     """State and reason of a training that ended with `exit_code` after the launcher received `signal` (or none), while
-    the kernel killed `oom_kills` processes on this node for want of memory.
+    the kernel killed `oom_kills` processes on this node because memory ran out.
     """
     if exit_code == 0:
         return "completed", ""
@@ -69,7 +69,7 @@ def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tu
     rank_killed = found is not None and found.rank_killed
     if exit_code == 137 or rank_killed:
         if oom_kills or slurm_state() == "oom":
-            return "oom", f"the kernel killed {oom_kills or 'some'} process(es) on this node for want of CPU memory"
+            return "oom", f"the kernel killed {oom_kills or 'some'} process(es) on this node: no CPU memory left"
         if rank_killed:
             return "failed", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}"
         # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.

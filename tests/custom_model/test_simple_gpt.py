@@ -44,14 +44,14 @@ def reference_logits(model: SimpleGPTModel, ids: list[int]) -> torch.Tensor:
     def linear(x: torch.Tensor, name: str) -> torch.Tensor:
         return weight[f"{name}.weight"] @ x + weight[f"{name}.bias"]
 
-    stream = [
+    residual = [
         weight["token_embedding.weight"][token] + weight["position_embedding.weight"][i] for i, token in enumerate(ids)
     ]
     for layer in range(model.config.num_layers):
         block = f"blocks.{layer}"
         projected = [
             linear(norm(x, f"{block}.attention_norm"), f"{block}.attention.qkv_proj").view(3, heads, size)
-            for x in stream
+            for x in residual
         ]
         attended = []
         for i, (queries, _, _) in enumerate(projected):
@@ -61,13 +61,13 @@ def reference_logits(model: SimpleGPTModel, ids: list[int]) -> torch.Tensor:
                 shares = (scores / math.sqrt(size)).exp()
                 shares = shares / shares.sum()
                 mixed.append(sum(share * projected[j][2][head] for j, share in enumerate(shares)))
-            attended.append(stream[i] + linear(torch.cat(mixed), f"{block}.attention.out_proj"))
-        stream = []
+            attended.append(residual[i] + linear(torch.cat(mixed), f"{block}.attention.out_proj"))
+        residual = []
         for x in attended:
             inner = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.up_proj")
             inner = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
-            stream.append(x + linear(inner, f"{block}.down_proj"))
-    return torch.stack([weight["token_embedding.weight"] @ norm(x, "final_norm") for x in stream])
+            residual.append(x + linear(inner, f"{block}.down_proj"))
+    return torch.stack([weight["token_embedding.weight"] @ norm(x, "final_norm") for x in residual])
 
 
 def test_logits_equal_an_independent_reference() -> None:
