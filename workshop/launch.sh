@@ -28,7 +28,7 @@ activate_python() {
     elif [ -x "${WORKSHOP_VENV:-$REPO/.venv}/bin/python" ]; then  # a container brings its own: the host's does not work there
         PATH=${WORKSHOP_VENV:-$REPO/.venv}/bin:$PATH
     fi
-    command -v python >/dev/null || die "no python on PATH; run \`make quickstart\` once, or set CONDA_SH_PATH and CONDA_ENV"
+    command -v python >/dev/null || die "no python on PATH; run \`make install\` once, or set CONDA_SH_PATH and CONDA_ENV"
 }
 
 # The first node of the job hosts the rendezvous. The port follows from the job id, so two jobs on one node cannot meet.
@@ -86,6 +86,7 @@ start_run() {
     source ./env_vars.sh
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
+    python -m workshop.preflight || exit 1
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_per_process)}

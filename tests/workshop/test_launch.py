@@ -97,3 +97,19 @@ def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path
     assert threads(OMP_NUM_THREADS="", GPUS_PER_NODE="3", EMULATED_NODES="2") == "2"
     assert threads(OMP_NUM_THREADS="", SLURM_CPUS_ON_NODE="1", GPUS_PER_NODE="4") == "1"
     assert threads(OMP_NUM_THREADS="7", GPUS_PER_NODE="4") == "7"
+
+
+def test_K1_mistyped_setting_of_the_shell_ends_the_launcher_before_it_starts_anything(tmp_path: Path) -> None:
+    job = launch(tmp_path, BATCHSIZE="2", GPUPERNODE="1")
+    assert job.returncode == 1
+    assert job.stderr.startswith("error: your shell sets BATCHSIZE=2 (did you mean BATCH_SIZE?), GPUPERNODE=1 (did you")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    job = launch(tmp_path / "logs", WORKSHOP_VENV=str(bare))
+    assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
+    (line,) = job.stderr.splitlines()
+    assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line

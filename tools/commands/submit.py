@@ -6,13 +6,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from evidence.near_misses import complaint
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.submit import slurm, snapshot
 from tools.submit.lanes import Lane, lanes
 from tools.submit.local_runs import LocalRuns, Task
-from tools.submit.submissions import Submission, exercise_files, read
+from tools.submit.submissions import Submission, exercise_files, known_settings, read
 from tools.submit.submitted import STATES, History, runs_of
+from tools.tables.repository import ROOT
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
@@ -58,6 +60,9 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     lines = [line for line in lines if arguments.match in f"{line.exercise.name} {line.text}"]
     if not lines:
         raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
+    exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
+    if text := complaint(os.environ, {name for exercise in exercises for name in known_settings(exercise).names}):
+        raise InputError(text)
     if overrides := sorted({name for line in lines for name in line.overrides}):
         print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")
     return lines

@@ -209,3 +209,12 @@ def test_number_of_jobs_is_slurm_s_to_decide_where_it_queues(
     monkeypatch.setattr("tools.submit.slurm.queue", dict)
     assert main(["submit", str(make_exercise(tmp_path, "run.slurm\n")), "--logs", str(logs), "--jobs", "2"]) == 2
     assert "--jobs 2: SLURM decides how many jobs run at a time" in capsys.readouterr().err
+
+
+def test_K1_mistyped_setting_of_the_shell_queues_nothing(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINSIZE", "8")
+    assert submit(make_exercise(tmp_path, "run.slurm\n"), logs) == 2
+    assert "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in capsys.readouterr().err
+    assert records(logs) == []

@@ -1,0 +1,48 @@
+"""Variables of the shell that are nearly the name of a setting: typing mistakes, which would otherwise pass silently.
+
+Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1).
+"""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+# Read by the launchers before any env_vars.sh, which therefore cannot set them.
+_LAUNCHER_NAMES = {"GPUS_PER_NODE", "EMULATED_NODES", "DS_CONFIG", "FABRIC_TIMEOUT_S", "WORKSHOP_VENV", "LOG_DIR"}
+# What a launcher sets for the training: nobody means to set these.
+_SET_BY_LAUNCHERS = {"CONFIG", "RUN_DIR"}
+# How older material and the Trainer call a setting.
+_OTHER_NAMES = {
+    "PER_DEVICE_BATCH_SIZE": "BATCH_SIZE",
+    "PER_DEVICE_TRAIN_BATCH_SIZE": "BATCH_SIZE",
+    "GRADIENT_ACCUMULATION_STEPS": "GRAD_ACC",
+    "NUM_TRAIN_EPOCHS": "NUM_EPOCHS",
+    "EPOCHS": "NUM_EPOCHS",
+}
+# Variables of usual shells, as near to a setting as a typing mistake is.
+_UNRELATED = {"COMPILER", "LABEL", "NUM_THREADS"}
+_LEAST_ALIKE = 0.86  # difflib's ratio: one letter of four too many is 0.89, two of eight exchanged 0.88
+
+
+def near_misses(shell: Mapping[str, str], settings: Iterable[str]) -> dict[str, str]:
+    """The shell's variables that nothing reads, and the setting that each is nearly; a first letter is never wrong."""
+    known = {*settings, *_LAUNCHER_NAMES}
+    aims = known - _SET_BY_LAUNCHERS
+    found = {}
+    for name in sorted(set(shell) - known - _SET_BY_LAUNCHERS - _UNRELATED):
+        alike = [aim for aim in aims if aim[0] == name[0].upper()]
+        close = get_close_matches(name.upper(), alike, n=1, cutoff=_LEAST_ALIKE)
+        meant = close[0] if close else _OTHER_NAMES.get(name)
+        if meant in aims:
+            found[name] = meant
+    return found
+
+
+def complaint(shell: Mapping[str, str], settings: Iterable[str]) -> str:
+    """One line about all near misses; empty if there is none."""
+    found = near_misses(shell, settings)
+    if not found:
+        return ""
+    asked = ", ".join(f"{name}={shell[name]} (did you mean {meant}?)" for name, meant in found.items())
+    return (
+        f"your shell sets {asked}: nothing reads it; where it is not meant for the workshop, `unset {' '.join(found)}`"
+    )
