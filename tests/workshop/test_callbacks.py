@@ -4,9 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from workshop import callbacks
-from workshop.callbacks import WARMUP_STEPS, StepRecorder, TrainSpeedCallback
+from workshop.callbacks import WARMUP_STEPS, StepRecorder, TokenCounter, TrainSpeedCallback
 
 COUNTS = {"tokens": 4096, "real_tokens": 4096, "samples": 32, "logit_positions": 4096}
 
@@ -75,3 +76,22 @@ def test_one_slow_step_moves_the_mean_but_not_the_median(tmp_path: Path, clock: 
     summary = TrainSpeedCallback(recorder).summary()
     assert summary["train/median_tokens_per_second"] == pytest.approx(8192)
     assert summary["train/tokens_per_second"] == pytest.approx(4096)
+
+
+class Model(torch.nn.Module):
+    def forward(self, **batch: torch.Tensor) -> int:
+        return len(batch)
+
+
+def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
+    model = Model()
+    counter = TokenCounter(model, torch.device("cpu"))
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    padded = {"input_ids": torch.zeros(2, 4, dtype=torch.long), "attention_mask": mask}
+    packed = padded | {"document_ids": torch.tensor([[1, 2, 3, 0], [1, 1, 0, 0]]), "target_positions": torch.arange(3)}
+    model(**padded)
+    model.eval()(**padded)
+    assert counter.take() == {"tokens": 8, "real_tokens": 5, "samples": 2, "logit_positions": 8}
+    model.train()(**packed)
+    assert counter.take() == {"tokens": 8, "real_tokens": 5, "samples": 4, "logit_positions": 3}
+    assert set(counter.take().values()) == {0}

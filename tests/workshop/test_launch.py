@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.launching import PATH, REPO, tiny_profile
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
@@ -66,6 +68,15 @@ def test_more_than_one_gpu_for_the_baseline_is_refused(tmp_path: Path) -> None:
     job = launch(tmp_path, GPUS_PER_NODE="2")
     assert job.returncode == 1
     assert "trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr
+
+
+@pytest.mark.parametrize("launcher", ["fsdp/multi_gpu.slurm", "custom_model/multi_gpu.slurm"])
+def test_launcher_of_one_node_refuses_two_and_names_the_one_for_several(tmp_path: Path, launcher: str) -> None:
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "EMULATED_NODES": "2"}
+    job = subprocess.run(["bash", launcher], cwd=REPO, env=environ, capture_output=True, text=True, timeout=60)
+    assert job.returncode != 0
+    assert "multi_gpu.slurm trains on one node, but this job has 2; expected --nodes=1, or a launcher" in job.stderr
+    assert "multi_node.slurm" in job.stderr
 
 
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
