@@ -1,0 +1,61 @@
+"""After `source tiny.env` nothing real runs anywhere: no line of any list of runs, no option of a launcher."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO, tiny_profile
+from tools.submit.submissions import Submission, read
+from tools.submit.submitted import sourced_environment
+
+TINY = tiny_profile()
+LISTS = [
+    path
+    for path in (*REPO.glob("*/*.txt"), *(REPO / "logs" / "reference").glob("*/runs.txt"))
+    if ".slurm" in path.read_text()
+]
+SMALL = {"MODEL_NAME": "tiny", "MODEL_INIT": "random", "DATASET": "sample", "TOKENIZER_NAME": "sample"}
+MOST = {
+    **{"TRAIN_SIZE": 200, "EVAL_SIZE": 40, "MAX_LENGTH": 256, "NUM_EPOCHS": 5, "BATCH_SIZE": 4, "GRAD_ACC": 2},
+    **{"MAX_STEPS": 100, "VOCAB_SIZE": 1024, "HIDDEN_SIZE": 64, "NUM_LAYERS": 3, "FF_DIM": 256, "SEQ_LENGTH": 256},
+    **{"FABRIC_MAX_MIB": 4, "FABRIC_ITERATIONS": 5},
+}
+
+
+def environment(line: Submission) -> dict[str, str]:
+    """What the line's training finds, as its launcher makes it."""
+    variables = {"NNODES": "1", "NPROC_PER_NODE": "1", "REPO": str(REPO)} | TINY | line.settings
+    return sourced_environment(line.exercise / "env_vars.sh", variables)
+
+
+def test_the_lists_of_all_exercises_are_looked_at() -> None:
+    assert {path.parent.name for path in LISTS} >= {path.parent.name for path in REPO.glob("*/train.py")}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: str(path.relative_to(REPO)))
+def test_every_line_is_tiny(path: Path) -> None:
+    known: dict[tuple, dict[str, str]] = {}  # lines differ in little: bash is asked once for the same settings
+    for line in read(path, TINY):
+        key = (line.exercise, *sorted(line.settings.items()))
+        found = known.get(key) or known.setdefault(key, environment(line))
+        for name, value in SMALL.items():
+            assert found.get(name, value) == value, line.place
+        for name, most in MOST.items():
+            assert int(found.get(name) or 0) <= most, f"{line.place}: {name}"
+        if any(not argument.endswith(".json") for argument in line.arguments):
+            assert_refused(line.exercise / line.launcher, line.arguments)
+
+
+def assert_refused(launcher: Path, arguments: Sequence[str]) -> None:
+    """Without a Python that could train: a launcher that does not refuse must not begin."""
+    variables = TINY | {"PATH": "/usr/bin:/bin", "WORKSHOP_VENV": "/nowhere", "LOG_DIR": "/nowhere"}
+    job = subprocess.run(["bash", launcher, *arguments], env=variables, capture_output=True, text=True, timeout=60)
+    assert job.returncode == 1
+    assert job.stderr.startswith("error: MODEL_NAME=tiny in your shell (tiny.env) and '--")
+
+
+@pytest.mark.parametrize("option", ["--model-name bigscience/bloom-7b1", "--model-name=x/y", "--steps 2 --model x/y"])
+def test_option_that_names_a_real_model_is_refused_at_once(option: str) -> None:
+    assert_refused(REPO / "deepspeed-zero3-offload/run.slurm", option.split())
