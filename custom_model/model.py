@@ -24,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutput
 
 from custom_model.flops import Shapes
-from custom_model.settings import MODEL_NAME, CustomSettings
+from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.models import fit_to_tokenizer
 
 
@@ -195,7 +195,7 @@ def visible_keys(attention_mask: torch.Tensor) -> torch.Tensor:
     return ((causal & attention_mask[:, None, :].bool()) | itself)[:, None]
 
 
-def build_model(settings: CustomSettings, tokenizer: PreTrainedTokenizerBase) -> SimpleGPTModel:
+def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> SimpleGPTModel:
     """A model with random fp32 weights in the sizes of the settings, made on the GPU where there is one.
 
     Raises WorkshopError if the tokenizer has more entries than VOCAB_SIZE.

@@ -19,23 +19,15 @@ _model_name.expected = f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, HIDDEN_SIZE
 
 
 @dataclass(frozen=True, kw_only=True)
-class CustomSettings(Settings):
-    """Settings of the custom model's runs."""
+class GPTSettings(Settings):
+    """The settings of a run of the custom model: the workshop's and its sizes."""
 
-    model_name: str = setting(_model_name, MODEL_NAME)
     vocab_size: int = setting(_positive)
     hidden_size: int = setting(_positive)
     num_layers: int = setting(_positive)
     num_heads: int = setting(_positive)
     ff_dim: int = setting(_positive)
     seq_length: int = setting(_positive)  # positions the model knows; MAX_LENGTH tokens of them are used
-
-    use_fsdp: bool = setting(_boolean)
-
-    fabric_min_gb_per_s: float = setting(_real)  # all-reduce bus bandwidth below which a job does not start
-    fabric_max_mib: int = setting(_positive)
-    fabric_iterations: int = setting(_positive)
-    fabric_warmup: int = setting(_positive)
 
     def check(self) -> None:
         super().check()
@@ -55,3 +47,16 @@ class CustomSettings(Settings):
     def shapes(self) -> Shapes:
         """As trained: every sequence is padded to MAX_LENGTH."""
         return Shapes(self.hidden_size, self.ff_dim, self.vocab_size, self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomSettings(GPTSettings):
+    """Settings of this chapter's runs: FSDP or not, and the fabric check."""
+
+    model_name: str = setting(_model_name, MODEL_NAME)
+    use_fsdp: bool = setting(_boolean)
+
+    fabric_min_gb_per_s: float = setting(_real)  # all-reduce bus bandwidth below which a job does not start
+    fabric_max_mib: int = setting(_positive)
+    fabric_iterations: int = setting(_positive)
+    fabric_warmup: int = setting(_positive)

@@ -114,9 +114,9 @@ class StepRecorder(TrainerCallback):
             step = Step(state.global_step, **self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
             self.steps.append(step)
             if state.is_world_process_zero:
-                self._write(step)
+                self.write(step)
 
-    def _write(self, step: Step) -> None:
+    def write(self, step: Step) -> None:
         new = not self.path.exists()
         with self.path.open("a", newline="") as file:
             writer = csv.writer(file)

@@ -1,0 +1,113 @@
+"""What the three scripts share and no lesson is about: their settings, the model by name, where it is computed."""
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from custom_model.model import build_model as build_gpt
+from custom_model.settings import MODEL_NAME, GPTSettings
+from workshop.deepspeed import check_conflicts, check_zero, read_json
+from workshop.errors import WorkshopError
+from workshop.models import load_model
+from workshop.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByHandSettings(GPTSettings):
+    """The settings of the custom model; MODEL_NAME may also be a BLOOM, as in the other chapters."""
+
+    model_name: str = setting(default=MODEL_NAME)
+
+    def check(self) -> None:
+        super().check()
+        if self.fp16:
+            raise WorkshopError("FP16=true: fp16 needs a gradient scaler, which is not shown here; expected BF16=true")
+
+
+def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The same random weights on every rank (one seed), in fp32, on the GPU where there is one."""
+    model = (build_gpt if settings.model_name == MODEL_NAME else load_model)(settings, tokenizer)
+    model.config.use_cache = False  # keys and values of earlier tokens: for generation
+    return model.train()
+
+
+def own_device() -> torch.device:
+    """This rank's GPU, made the current one, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
+    """The transformer blocks."""
+    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+
+
+@dataclass(frozen=True)
+class FSDPConfig:
+    """A file of fsdp_configs/. `replicas` copies of the model, each sharded over world_size / replicas ranks."""
+
+    reshard_after_forward: bool
+    replicas: int = 1
+    cpu_offload: bool = False
+    world_size: int = 1
+
+    @classmethod
+    def read(cls, settings: ByHandSettings, world_size: int) -> Self:
+        """Raises WorkshopError naming the file for a key nothing reads, a wrong type, or ranks that cannot be split."""
+        path = Path(settings.config)
+        found = read_json(path)
+        kinds = {item.name: item.type for item in fields(cls) if item.name != "world_size"}
+        for key, value in found.items():
+            if type(value) is not kinds.get(key):
+                expected = ", ".join(f"{name} ({kind.__name__})" for name, kind in kinds.items())
+                raise WorkshopError(f"{path}: {key} is {value!r}; expected keys out of {expected}")
+        if "reshard_after_forward" not in found:
+            raise WorkshopError(f"{path}: found no reshard_after_forward, expected true or false")
+        config = cls(**found, world_size=world_size)
+        if world_size % config.replicas or (config.replicas > 1 and world_size // config.replicas < 2):
+            raise WorkshopError(
+                f"{path}: {config.replicas} replicas of {world_size} GPU(s); expected GPUs in a multiple of it, at "
+                "least twice as many"
+            )
+        return config
+
+    @property
+    def mesh_shape(self) -> tuple[int, ...]:
+        """Ranks as (shards,), or (replicas, shards): neighbours, on one node, share a copy."""
+        shards = self.world_size // self.replicas
+        return (self.replicas, shards) if self.replicas > 1 else (shards,)
+
+    @property
+    def mesh_names(self) -> tuple[str, ...]:
+        return ("replicate", "shard") if self.replicas > 1 else ("shard",)
+
+    def as_record(self) -> dict[str, Any]:
+        """For run.json's `sharding`."""
+        return {name: getattr(self, name) for name in ("reshard_after_forward", "replicas", "cpu_offload")}
+
+
+def zero_config(settings: ByHandSettings) -> dict[str, Any]:
+    """A file of ds_configs/ with its "auto" values filled in; the optimizer is the script's, not the file's.
+
+    Raises WorkshopError as the other chapters do for a file that contradicts the settings.
+    """
+    path = Path(settings.config)
+    config = read_json(path)
+    check_zero(path, config.get("zero_optimization", {}))
+    check_conflicts(path, config, settings)
+    for name in ("train_batch_size", "optimizer"):
+        config.pop(name, None)
+    return config | {
+        "train_micro_batch_size_per_gpu": settings.batch_size,
+        "gradient_accumulation_steps": settings.grad_acc,
+        "gradient_clipping": 1.0,
+        "fp16": {"enabled": False},
+        "bf16": {"enabled": settings.bf16},
+        "zero_force_ds_cpu_optimizer": False,  # PyTorch's AdamW runs on the CPU too, without a compiler
+    }

@@ -1,0 +1,102 @@
+"""Exercise 9, the step without a Trainer: data parallelism (DDP). Every rank holds the whole model.
+
+On a cluster:         sbatch by-hand/by_hand.slurm ddp.py
+Without SLURM:        GPUS_PER_NODE=2 bash by-hand/by_hand.slurm ddp.py
+On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash by-hand/by_hand.slurm ddp.py
+
+Read it from top to bottom. fsdp.py and zero.py are this script with another way to share the model: diff ddp.py fsdp.py
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from math import ceil
+
+import torch
+import torch.distributed as dist
+from common import ByHandSettings, build_model, own_device
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.data import DataLoader, DistributedSampler
+
+from workshop.encoding import IGNORE, load_tokenizer
+from workshop.step_evidence import StepEvidence
+from workshop.training import load_data
+
+
+def main() -> None:
+    settings = ByHandSettings.from_environment()
+    # 1. The ranks meet. torchrun has told each its RANK, its LOCAL_RANK and where rank 0 listens.
+    device = own_device()
+    dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory
+    world_size = dist.get_world_size()
+
+    # 2. The data. All ranks draw the same permutation from seed and epoch; each takes every world_size-th example.
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    sampler = DistributedSampler(data.train, seed=settings.seed)
+    loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
+
+    # 3. The model, shared among the ranks: here each has all of it, and the gradients are averaged.
+    model = build_model(settings, tokenizer)
+    evidence = StepEvidence(settings, model, data, method="ddp")
+    model = DistributedDataParallel(model)
+    if settings.bf16:
+        model.register_comm_hook(None, bf16_compress_hook)  # else the gradients travel in fp32, as the weights are
+
+    # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 linearly.
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
+    steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+
+    for step, micro_batches in zip(range(1, steps + 1), batches_of_steps(loader, settings), strict=False):
+        with evidence.step(step, micro_batches):
+            # 5. What the loss is divided by: the targets in all micro-batches of all ranks. A mean of means would
+            #    weigh a target more where a micro-batch has few.
+            targets = sum((batch["labels"][:, 1:] != IGNORE).sum() for batch in micro_batches).to(device)
+            dist.all_reduce(targets)
+            loss = torch.zeros((), device=device)
+            for number, batch in enumerate(micro_batches, start=1):
+                batch = {name: tensor.to(device) for name, tensor in batch.items()}
+                # 6. Accumulation: gradients add up on each rank; only the last backward pass sends them.
+                with nullcontext() if number == len(micro_batches) else model.no_sync():
+                    with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
+                        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+                    share = loss_sum(logits, batch["labels"]) / targets
+                    # Gradients are averaged over the ranks, but this is a sum: so times their number.
+                    (share * world_size).backward()
+                loss += share.detach()
+            # 7. The gradients are equal on all ranks now, and so are their norm, the update and the new weights.
+            clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            dist.all_reduce(loss)
+        evidence.record(loss.item())
+    evidence.close()
+
+
+def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:
+    """The micro-batches of one optimizer step after the other; an epoch's last step may have fewer."""
+    for epoch in range(settings.num_epochs):
+        loader.sampler.set_epoch(epoch)  # another permutation
+        batches = iter(loader)
+        while micro_batches := list(islice(batches, settings.grad_acc)):
+            yield micro_batches
+
+
+def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy summed over the targets: position i predicts token i + 1; the loss is computed in fp32."""
+    predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    return cross_entropy(predictions, targets, ignore_index=IGNORE, reduction="sum")
+
+
+if __name__ == "__main__":
+    main()
+    dist.destroy_process_group()  # after main: the model, which holds on to the connections, is gone

@@ -1,0 +1,37 @@
+"""Run by torchrun: the by-hand scripts one after the other in one launch, because starting Python takes the most time.
+
+    run_strategies.py FOLDER NAME=SCRIPT:CONFIG:SETTINGS...     a run folder FOLDER/NAME for each
+"""
+
+import gc
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+REPO = Path(__file__).parents[2]
+
+
+def main(folder: Path, runs: list[str]) -> None:
+    dist.init_process_group()
+    dist.init_process_group = lambda: None  # the scripts meet in this one; destroyed below, not after each
+    sys.path.insert(0, str(REPO / "by-hand"))
+    usual = dict(os.environ)
+    for run in runs:
+        name, _, rest = run.partition("=")
+        script, config, settings = rest.split(":")
+        os.environ.clear()
+        os.environ |= usual | dict(item.split("=") for item in settings.split(",") if item)
+        os.environ |= {"RUN_DIR": str(folder / name), "CONFIG": str(REPO / "by-hand" / config) if config else ""}
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        dist.barrier()
+        importlib.import_module(script).main()
+        gc.collect()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,90 @@
+"""What the ranks send to each other in one step, counted while it runs.
+
+Every collective, whoever asks for it (this repository, DDP's C++ reducer, FSDP, DeepSpeed), passes through PyTorch's
+dispatcher as an operator of the namespaces `c10d` or `_c10d_functional`. A dispatch mode sees it there with its tensors
+and its group, on the CPU (gloo) and on GPUs (NCCL). PyTorch's CommDebugMode counts the same way, without sizes.
+"""
+
+import csv
+from collections import Counter
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
+KINDS = {
+    "reducescatter": "reduce-scatter",
+    "allgather": "all-gather",
+    "allreduce": "all-reduce",
+    "alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+    "recv": "receive",
+}
+SILENT = ("wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_")  # carry no data of the model
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A kind of call; `bytes` is the whole message: what every rank has after an all-gather, before a reduce-scatter."""
+
+    collective: str
+    group: str  # the ranks that take part: "0 1 2 3"
+    dtype: str
+    bytes: int
+
+
+class CollectiveCounter(TorchDispatchMode):
+    """`with CollectiveCounter() as counter:` counts this rank's collectives in `counter.calls`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[Collective] = Counter()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # the DTensor calls us again, with the tensors of this rank and its collectives
+        result = operator(*args, **(kwargs or {}))
+        if operator.namespace in ("c10d", "_c10d_functional"):
+            name = operator._schema.name.split("::")[1]
+            if name not in SILENT:
+                named = dict(zip((item.name for item in operator._schema.arguments), args, strict=False))
+                self.calls[_collective(name, named | (kwargs or {}), result)] += 1
+        return result
+
+
+def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective:
+    plain = name.replace("_", "")
+    kind = next((kind for part, kind in KINDS.items() if part in plain), name)
+    messages = [_tensors(value) for value in (*arguments.values(), result)]
+    message = max(messages, key=lambda tensors: sum(tensor.nbytes for tensor in tensors))
+    group = arguments.get("process_group", arguments.get("group_name"))
+    if isinstance(group, str):
+        group = dist.distributed_c10d._resolve_process_group(group)
+    elif isinstance(group, torch.ScriptObject):
+        group = dist.ProcessGroup.unbox(group)
+    ranks = dist.get_process_group_ranks(group)
+    dtype = str(message[0].dtype).removeprefix("torch.") if message else ""
+    return Collective(kind, " ".join(map(str, ranks)), dtype, sum(tensor.nbytes for tensor in message))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def write_collectives(path: Path, step: int, calls: Counter[Collective]) -> None:
+    """collectives.csv: one line per kind of call, the largest messages first (logs/README.md)."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", *(item.name for item in fields(Collective)), "calls"])
+        for collective, number in sorted(calls.items(), key=lambda item: (-item[0].bytes, item[0].collective)):
+            writer.writerow([step, *astuple(collective), number])

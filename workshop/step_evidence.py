@@ -1,0 +1,133 @@
+"""The evidence of a training loop without a Trainer: run.json, steps.csv, collectives.csv, summary.json.
+
+The same files, in the same units, as the callbacks write for the chapters with a Trainer.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from math import ceil
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from workshop.callbacks import (
+    Step,
+    StepRecorder,
+    TrainSpeedCallback,
+    UtilisationCallback,
+    gather_objects,
+    synchronise,
+)
+from workshop.collectives import CollectiveCounter, write_collectives
+from workshop.models import model_size, short_name
+from workshop.run_record import update_run_record
+from workshop.settings import Settings
+from workshop.training import Data, host_id, versions
+
+# Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
+# leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
+COUNTED_STEP = 3
+
+
+class StepEvidence:
+    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method."""
+
+    def __init__(self, settings: Settings, model: torch.nn.Module, data: Data, method: str, **sharding: Any) -> None:
+        self.settings = settings
+        self.writes = dist.get_rank() == 0
+        self.recorder = StepRecorder(settings.run_dir / "steps.csv")
+        self.load = UtilisationCallback()
+        self.steps_per_epoch = ceil(
+            len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
+        )
+        self._measured: dict[str, Any] = {}
+        self._start_s = time.perf_counter()
+        self._describe(model, {"method": method, "hf_trainer": False, **sharding}, len(data.evaluation))
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    def _describe(self, model: torch.nn.Module, sharding: dict[str, Any], eval_examples: int) -> None:
+        gpus = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+        hosts = set(gather_objects(host_id()))
+        if not self.writes:
+            return
+        settings, size = self.settings, model_size(model)
+        facts = {
+            "settings": settings.as_record(),
+            "world_size": dist.get_world_size(),
+            "model": {
+                "name": short_name(settings.model_name),
+                "parameters": size.parameters,
+                "block_parameters": size.blocks,
+                "embedding_parameters": size.embedding,
+                "layers": getattr(model.config, "num_hidden_layers", None),
+                "hidden_size": getattr(model.config, "hidden_size", None),
+            },
+            "precision": "bf16" if settings.bf16 else "fp32",
+            "sharding": sharding,
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "gpu_names": [name for name in gpus if name],
+            "cpu_threads": torch.get_num_threads(),
+            "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
+            "train_examples": settings.train_size,
+            "eval_examples": eval_examples,
+            "steps_per_epoch": self.steps_per_epoch,
+            "versions": versions(),
+        }
+        update_run_record(settings.run_dir, **facts)
+        print(f"{sharding['method']}: {size.parameters / 1e6:,.1f} M parameters on {facts['world_size']} rank(s)")
+
+    @contextmanager
+    def step(self, number: int, micro_batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
+        """Around an optimizer step: its time, its tokens, and in one step its collectives."""
+        counter = CollectiveCounter() if number == COUNTED_STEP else None
+        synchronise()
+        start_s = time.perf_counter()
+        with counter or nullcontext():
+            yield
+        synchronise()
+        step_time_s = time.perf_counter() - start_s
+        if counter and self.writes:
+            write_collectives(self.settings.run_dir / "collectives.csv", number, counter.calls)
+        ids = [batch["input_ids"] for batch in micro_batches]
+        own = (
+            sum(batch.numel() for batch in ids),
+            sum(int(batch["attention_mask"].sum()) for batch in micro_batches),
+            sum(len(batch) for batch in ids),
+        )
+        tokens, real_tokens, samples = map(sum, zip(*gather_objects(own), strict=True))
+        self._measured = {
+            "step": number,
+            "step_time_s": step_time_s,
+            "tokens": tokens,
+            "real_tokens": real_tokens,
+            "samples": samples,
+            "logit_positions": tokens,
+            "epoch": round(number / self.steps_per_epoch, 4),
+            "peak_mem_alloc_mib": torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None,
+        }
+
+    def record(self, loss: float) -> None:
+        """Write the step down, with its loss over all ranks; then, so that no step waits for it, look at the GPU."""
+        step = Step(**self._measured, loss=loss)
+        self.recorder.steps.append(step)
+        self.load.on_step_end(None, None, None)
+        if self.writes:
+            self.recorder.write(step)
+            print(f"step {step.step}: loss {loss:.4f}, {step.step_time_s * 1000:.1f} ms", flush=True)
+
+    def close(self) -> None:
+        """Write summary.json."""
+        summary = {
+            "train_runtime_s": time.perf_counter() - self._start_s,
+            "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
+            **TrainSpeedCallback(self.recorder).summary(),
+            **self.load.summary(),
+        }
+        if self.writes:
+            (self.settings.run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
