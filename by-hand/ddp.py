@@ -43,7 +43,7 @@ def main() -> None:
     model = build_model(settings, tokenizer)
     evidence = StepEvidence(settings, model, data, method="ddp")
     model = DistributedDataParallel(model)
-    if settings.bf16:
+    if settings.bf16 and device.type == "cuda":
         model.register_comm_hook(None, bf16_compress_hook)  # else the gradients travel in fp32, as the weights are
 
     # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 linearly.

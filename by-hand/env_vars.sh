@@ -1,27 +1,34 @@
 # Settings of the step without a Trainer. Edit them here, or set a variable in your shell before you start: the shell wins.
 # A name that nothing reads is an error, so a typing mistake cannot pass silently.
 
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+# ---- What this exercise changes ----
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-by-hand}"
-export LOG_DIR="${LOG_DIR:-$REPO/logs}"
-export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
 # simple-gpt: the custom model, in the sizes below. Or a BLOOM: a hub name, or a known shape with MODEL_INIT=random.
 export MODEL_NAME="${MODEL_NAME:-simple-gpt}"
 export MODEL_INIT="${MODEL_INIT:-pretrained}"
-
-# The custom model's sizes. The tokenizer must not have more entries than VOCAB_SIZE (this one has 49,152).
 export VOCAB_SIZE="${VOCAB_SIZE:-50000}"
 export HIDDEN_SIZE="${HIDDEN_SIZE:-2048}"
 export NUM_LAYERS="${NUM_LAYERS:-3}"
 export NUM_HEADS="${NUM_HEADS:-16}"
 export FF_DIM="${FF_DIM:-8192}"
 export SEQ_LENGTH="${SEQ_LENGTH:-512}"
-export TOKENIZER_NAME="${TOKENIZER_NAME:-HuggingFaceTB/SmolLM2-135M}"
+export MAX_LENGTH="${MAX_LENGTH:-$SEQ_LENGTH}"
+export TOKENIZER_NAME="${TOKENIZER_NAME:-HuggingFaceTB/SmolLM2-135M}"   # its 49,152 entries fit VOCAB_SIZE
+
+# Twenty steps are enough to count what one of them sends. Micro-batches per step: 1; Table 21c asks for 4.
+export MAX_STEPS="${MAX_STEPS:-20}"
+export GRAD_ACC="${GRAD_ACC:-1}"
+export FP16="${FP16:-false}"
+export BF16="${BF16:-true}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; this exercise saves no model in OUTPUT_DIR.
+export LOG_DIR="${LOG_DIR:-$REPO/logs}"
+export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
 # The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
-export MAX_LENGTH="${MAX_LENGTH:-$SEQ_LENGTH}"
 export PADDING="${PADDING:-max_length}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"
 export EVAL_SIZE="${EVAL_SIZE:-100}"
@@ -29,11 +36,8 @@ export EVAL_SIZE="${EVAL_SIZE:-100}"
 # The training: effective batch = BATCH_SIZE (per GPU) x GRAD_ACC x number of GPUs.
 export NUM_EPOCHS="${NUM_EPOCHS:-3}"
 export BATCH_SIZE="${BATCH_SIZE:-4}"
-export GRAD_ACC="${GRAD_ACC:-4}"
 export LEARNING_RATE="${LEARNING_RATE:-5e-5}"
 export WEIGHT_DECAY="${WEIGHT_DECAY:-0.01}"
-export FP16="${FP16:-false}"
-export BF16="${BF16:-true}"
 
 # The Python environment; empty: the repository's .venv, or the python on your PATH.
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"

@@ -35,7 +35,7 @@ SILENT = ("wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_
 
 @dataclass(frozen=True)
 class Collective:
-    """A kind of call; `bytes` is the whole message: what every rank has after an all-gather, before a reduce-scatter."""
+    """A kind of call; `bytes` is the whole message: what an all-gather leaves, what a reduce-scatter begins with."""
 
     collective: str
     group: str  # the ranks that take part: "0 1 2 3"

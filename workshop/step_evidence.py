@@ -42,9 +42,7 @@ class StepEvidence:
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         self.load = UtilisationCallback()
-        self.steps_per_epoch = ceil(
-            len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
-        )
+        self.steps_per_epoch = ceil(len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size()))
         self._measured: dict[str, Any] = {}
         self._start_s = time.perf_counter()
         self._describe(model, {"method": method, "hf_trainer": False, **sharding}, len(data.evaluation))

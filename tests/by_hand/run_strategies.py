@@ -1,6 +1,6 @@
 """Run by torchrun: the by-hand scripts one after the other in one launch, because starting Python takes the most time.
 
-    run_strategies.py FOLDER NAME=SCRIPT:CONFIG:SETTINGS...     a run folder FOLDER/NAME for each
+run_strategies.py FOLDER NAME=SCRIPT:CONFIG:SETTINGS...     a run folder FOLDER/NAME for each
 """
 
 import gc

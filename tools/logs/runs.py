@@ -18,7 +18,7 @@ from typing import Any
 
 from evidence import causes as failure
 from tools.errors import InputError, LogError
-from tools.logs import deepspeed_timers, nccl_log, nvidia_smi, psrecord, steps, trainer_log
+from tools.logs import collectives, deepspeed_timers, nccl_log, nvidia_smi, psrecord, steps, trainer_log
 from tools.logs.batch import read_file
 from tools.logs.processes import in_processes
 from tools.logs.progress import progress
@@ -204,6 +204,12 @@ class Run:
     def steps(self) -> steps.StepLog | None:
         path = self.folder / "steps.csv"
         return steps.read(path) if path.exists() else None
+
+    @cached_property
+    def collectives(self) -> list[collectives.Collective] | None:
+        """What rank 0 sent in the counted step."""
+        path = self.folder / "collectives.csv"
+        return collectives.read(path) if path.exists() else None
 
 
 def _time(text: str | None) -> datetime | None:

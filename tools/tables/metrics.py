@@ -12,6 +12,7 @@ from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs.runs import Run
+from tools.tables import communication
 from tools.tables.ladder import TEXTBOOK, below
 from tools.tables.mfu import utilisation
 
@@ -607,6 +608,57 @@ METRICS: dict[str, Metric] = {
         "samples/s over the number of GPUs times the samples/s of the speed ladder's run of this rung and model on one "
         "GPU, x 100",
         _share_of_one_gpu,
+    ),
+    "all_reduces": _of_run(
+        "",
+        0,
+        "all-reduce calls of a rank in one optimizer step, small ones too (collectives.csv)",
+        communication.calls("all-reduce"),
+        "not counted",
+    ),
+    "all_gathers": _of_run(
+        "",
+        0,
+        "all-gather calls of a rank in one optimizer step, small ones too (collectives.csv)",
+        communication.calls("all-gather"),
+        "not counted",
+    ),
+    "reduce_scatters": _of_run(
+        "",
+        0,
+        "reduce-scatter calls of a rank in one optimizer step, small ones too (collectives.csv)",
+        communication.calls("reduce-scatter"),
+        "not counted",
+    ),
+    "other_collectives": _of_run(
+        "",
+        0,
+        "calls of the same step that are none of these three (collectives.csv)",
+        communication.calls(),
+        "not counted",
+    ),
+    "sent_bytes": _of_run(
+        "MiB",
+        2,
+        "what a rank sends in the step: of every call the message x (n-1)/n, of an all-reduce twice, for a ring of n "
+        "ranks (collectives.csv)",
+        communication.sent_mib,
+        "not counted",
+    ),
+    "sent_between_nodes": _of_run(
+        "MiB",
+        2,
+        "of it what one node sends to the next, if each half of the ranks is a node (collectives.csv)",
+        communication.between_nodes_mib,
+        "not counted",
+    ),
+    "predicted_bytes": _of_run(
+        "MiB",
+        2,
+        "what a rank would send by the ZeRO paper's formulas, from the parameters, the precision, the accumulation and "
+        "the number of ranks (run.json)",
+        communication.predicted_mib,
+        "no parameters",
     ),
     "shards_parameters": _shards("parameters"),
     "shards_gradients": _shards("gradients"),

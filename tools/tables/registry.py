@@ -74,6 +74,9 @@ TABLES: dict[str, TableDefaults] = {
     "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
     "19b": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 2}),
     "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
+    "21": TableDefaults("by-hand", {"world_size": 4, "grad_acc": 1}),
+    "21b": TableDefaults("by-hand", {"world_size": 2, "grad_acc": 1}),
+    "21c": TableDefaults("by-hand", {"world_size": 4, "grad_acc": 4}),
 }
 
 _SAMPLES = Meaning("samples_per_second")
@@ -196,6 +199,15 @@ _LABELS: dict[str, Meaning] = {
     "gain over the textbook": Meaning("gain_over_textbook"),
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
     "of n times one gpu (%)": Meaning("share_of_one_gpu"),
+    "zero-2, textbook": Meaning(where={"config": "zero2_textbook"}),
+    "zero-3, textbook": Meaning(where={"config": "zero3_textbook"}),
+    "all-reduce": Meaning("all_reduces"),
+    "all-gather": Meaning("all_gathers"),
+    "reduce-scatter": Meaning("reduce_scatters"),
+    "other collectives": Meaning("other_collectives"),
+    "sent per rank (mib)": Meaning("sent_bytes"),
+    "predicted (mib)": Meaning("predicted_bytes"),
+    "between two nodes (mib)": Meaning("sent_between_nodes"),
 }
 
 

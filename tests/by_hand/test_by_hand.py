@@ -1,0 +1,217 @@
+"""The step without a Trainer gives the Trainer's losses, each script is a short diff, and what it sends is counted."""
+
+import ast
+import csv
+import difflib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.filled_tables import filled_table
+from tests.launching import PATH, REPO
+from tools.logs.runs import Run, read_run
+from tools.tables.communication import predicted_mib, sent_mib
+
+CHAPTER = REPO / "by-hand"
+STEPS = 20
+SETTINGS = {
+    **{"EXPERIMENT_NAME": "test", "OUTPUT_DIR": "out", "TOKENIZER_NAME": "sample", "DATASET": "sample"},
+    **{"TRAIN_SIZE": "80", "EVAL_SIZE": "16", "MAX_LENGTH": "128", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS)},
+    **{"BATCH_SIZE": "2", "GRAD_ACC": "2", "LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0.01"},
+    **{"FP16": "false", "BF16": "false", "MODEL_NAME": "simple-gpt", "MODEL_INIT": "random"},
+    **{"VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64", "NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256"},
+    **{"SEQ_LENGTH": "128", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPO)},
+    **{"REPORT_TO": "none", "SAVE": "no", "GENERATE_SIZE": "0", "PYTHONWARNINGS": "ignore::FutureWarning"},
+}
+BLOOM = "MODEL_NAME=tiny"
+FSDP, ZERO = "fsdp:fsdp_configs", "zero:ds_configs"
+GPT_RUNS = {
+    "ddp": "ddp::",
+    "full_shard": f"{FSDP}/full_shard.json:",
+    "full_shard_offload": f"{FSDP}/full_shard_offload.json:",
+    "shard_grad_op": f"{FSDP}/shard_grad_op.json:",
+    **{f"zero{stage}": f"{ZERO}/zero{stage}.json:" for stage in (1, 2, 3)},
+    # Long enough to be counted.
+    **{f"zero{stage}_textbook": f"{ZERO}/zero{stage}_textbook.json:MAX_STEPS=4" for stage in (2, 3)},
+    "ddp_alone": "ddp::MAX_STEPS=4,GRAD_ACC=1",
+    "zero2_alone": f"{ZERO}/zero2.json:MAX_STEPS=4,GRAD_ACC=1",
+}
+BLOOM_RUNS = {
+    "bloom_ddp": f"ddp::{BLOOM}",
+    "bloom_full_shard": f"{FSDP}/full_shard.json:{BLOOM}",
+    "bloom_zero3": f"{ZERO}/zero3.json:{BLOOM}",
+}
+# Four ranks with one micro-batch each have the examples of two ranks with two.
+FOUR_RANKS = {"hybrid_shard": f"{FSDP}/hybrid_shard.json:GRAD_ACC=1"}
+FULL_LENGTH = [name for name, run in (GPT_RUNS | FOUR_RANKS).items() if "MAX_STEPS" not in run]
+
+
+def on_ranks(ranks: int, folder: Path, runs: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    script = str(Path(__file__).with_name("run_strategies.py"))
+    job = subprocess.run(
+        [*command, script, str(folder), *(f"{name}={run}" for name, run in runs.items())],
+        env=os.environ | SETTINGS | {"PATH": PATH},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert job.returncode == 0, job.stdout[-2000:] + job.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Run folders by the names above."""
+    folder = tmp_path_factory.mktemp("by-hand")
+    on_ranks(2, folder, GPT_RUNS | BLOOM_RUNS)
+    on_ranks(4, folder, FOUR_RANKS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    """trainer("custom_model") -> the losses of that chapter's launcher with DDP, once each."""
+    found = {}
+
+    def losses_of(chapter: str) -> list[float]:
+        if chapter not in found:
+            logs = tmp_path_factory.mktemp(chapter)
+            own = {"custom_model": {"USE_FSDP": "false"}, "fsdp": {"MODEL_NAME": "tiny"}}[chapter]
+            environment = os.environ | SETTINGS | own | {"PATH": PATH, "LOG_DIR": str(logs), "GPUS_PER_NODE": "2"}
+            command = ["bash", f"{chapter}/multi_gpu.slurm", *(["fsdp_configs/ddp.json"] if chapter == "fsdp" else [])]
+            job = subprocess.run(
+                command,
+                cwd=REPO / chapter if chapter == "fsdp" else REPO,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+            found[chapter] = losses(next((logs / "test").iterdir()))
+        return found[chapter]
+
+    return losses_of
+
+
+def losses(run: Path) -> list[float]:
+    with (run / "steps.csv").open() as file:
+        return [float(line["loss"]) for line in csv.DictReader(file)]
+
+
+def counted(runs: Path, name: str) -> Run:
+    """A run with the facts that the launcher would have written."""
+    path = runs / name / "run.json"
+    record = {"exercise": "by-hand", "state": "completed", "start_time": "2026-11-22T10:00:00+00:00", "nodes": 1}
+    path.write_text(json.dumps(record | json.loads(path.read_text())))
+    return read_run(path.parent)
+
+
+@pytest.mark.parametrize("name", FULL_LENGTH)
+def test_gpt_by_hand_has_the_losses_of_the_trainer(runs: Path, trainer, name: str) -> None:
+    expected = trainer("custom_model")
+    assert len(expected) == STEPS
+    assert losses(runs / name) == pytest.approx(expected, abs=1e-5)
+    assert expected[-1] < expected[0] - 0.1, "hardly a training: the comparison would prove nothing"
+
+
+@pytest.mark.parametrize("name", BLOOM_RUNS)
+def test_bloom_by_hand_has_the_losses_of_the_trainer(runs: Path, trainer, name: str) -> None:
+    assert losses(runs / name) == pytest.approx(trainer("fsdp"), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
+)
+def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
+    run = counted(runs, name)
+    assert sent_mib(run) == pytest.approx(predicted_mib(run), rel=0.002)
+    assert sent_mib(run) > predicted_mib(run), "small calls (targets, loss) are counted too"
+
+
+def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
+    """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
+    for name, reductions in (("zero1", 1), ("zero2", 2)):
+        run = counted(runs, name)
+        assert sent_mib(run) == pytest.approx(predicted_mib(run) * (1 + reductions / (reductions + 1)), rel=0.002)
+
+
+def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
+    """By default up to 10^9 gathered parameters stay; without that, the tied embedding is gathered for each use."""
+    kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
+    record = textbook.record["model"]
+    embedding_mib = record["embedding_parameters"] * 4 / 2**20
+    gathered = [found for found in kept.collectives if found.name == "all-gather"]
+    assert sum(found.sent_bytes for found in gathered) < record["parameters"] * 4 / 2
+    # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
+    expected = predicted_mib(textbook) + 2 * 2 * embedding_mib / 2
+    assert sent_mib(textbook) == pytest.approx(expected, rel=0.01)
+
+
+def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
+    once, twice = (counted(runs, name) for name in ("ddp_alone", "ddp"))
+    assert sent_mib(once) == sent_mib(twice)
+    once, twice = (counted(runs, name) for name in ("zero2_alone", "zero2"))
+    assert sent_mib(twice) == pytest.approx(sent_mib(once) * 5 / 3, rel=0.002)
+
+
+def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
+    table = {"MAX_STEPS": "8", "GRAD_ACC": "1", "LOG_DIR": str(tmp_path), "GPUS_PER_NODE": "2", "PATH": PATH}
+    command = ["bash", "by-hand/by_hand.slurm", "fsdp.py", "by-hand/fsdp_configs/full_shard.json"]
+    environment = os.environ | SETTINGS | table
+    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    row = filled_table(CHAPTER, "21b", tmp_path)["FULL_SHARD"]
+    # Four units are gathered twice; all-reduces: targets, the gradients' norm, the loss.
+    assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
+    assert row["Sent per rank (MiB)"] == row["Predicted (MiB)"] == "1.28"
+    assert float(row["Step time (ms)"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train.py"], "expected ddp.py, fsdp.py or zero.py"),
+        (["zero.py"], "zero.py needs a configuration"),
+        (["ddp.py", "ds_configs/zero2.json"], "ddp.py has no configuration"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(arguments: list[str], expected: str) -> None:
+    command = ["bash", "by-hand/by_hand.slurm", *arguments]
+    job = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert job.returncode == 1
+    assert expected in job.stderr
+
+
+def code_lines(path: Path) -> list[str]:
+    """The script without docstring and comments."""
+    tree = ast.parse(path.read_text())
+    tree.body = tree.body[1:]
+    return ast.unparse(tree).splitlines()
+
+
+@pytest.mark.parametrize(("script", "most"), [("fsdp.py", 28), ("zero.py", 28)])
+def test_script_is_a_short_diff_to_ddp(script: str, most: int) -> None:
+    changed = [
+        line for line in difflib.ndiff(code_lines(CHAPTER / "ddp.py"), code_lines(CHAPTER / script)) if line[0] in "+-"
+    ]
+    assert 0 < len(changed) <= most, "\n".join(changed)
+
+
+@pytest.mark.parametrize(
+    ("script", "lesson"),
+    [
+        ("ddp.py", ["DistributedDataParallel(model)", ".no_sync()", ".backward()", "optimizer.step()"]),
+        ("fsdp.py", ["fully_shard(block", "set_requires_gradient_sync", ".backward()", "optimizer.step()"]),
+        ("zero.py", ["deepspeed.initialize(", "engine.backward(", "engine.step()"]),
+    ],
+)
+def test_script_is_one_readable_loop_that_shows_its_lesson(script: str, lesson: list[str]) -> None:
+    text = (CHAPTER / script).read_text()
+    assert len(text.splitlines()) <= 120
+    assert [call for call in lesson if call not in text] == []
+    assert f"by_hand.slurm {script}" in ast.get_docstring(ast.parse(text))

@@ -1,0 +1,65 @@
+"""Table 21: the formulas by hand, and what leaves a node."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.tables.communication import messages_of
+
+REPO = Path(__file__).parents[3]
+HEADER = "step,collective,group,dtype,bytes,calls\n"
+
+
+@pytest.mark.parametrize(
+    ("sharding", "accumulation", "parts"),
+    [
+        ({"method": "ddp"}, 1, 2 * 3 / 4),
+        ({"method": "ddp"}, 4, 2 * 3 / 4),
+        ({"method": "zero1"}, 4, 2 * 3 / 4),
+        ({"method": "zero2"}, 4, 5 * 3 / 4),
+        ({"method": "zero3"}, 1, 3 * 3 / 4),
+        ({"method": "zero3"}, 4, 12 * 3 / 4),
+        ({"method": "fsdp2", "reshard_after_forward": True}, 4, 9 * 3 / 4),
+        ({"method": "fsdp2", "reshard_after_forward": False}, 4, 5 * 3 / 4),
+        # Two copies over two ranks each: half of 3 P inside, an all-reduce of half of P between two copies.
+        ({"method": "fsdp2", "reshard_after_forward": True, "replicas": 2}, 1, 3 / 2 + 1 / 2),
+    ],
+)
+def test_formula_is_the_paper_s(sharding: dict, accumulation: int, parts: float) -> None:
+    assert sum(messages_of(sharding, 4, accumulation)) == pytest.approx(parts)
+
+
+@pytest.fixture
+def run_by_hand(make_run):
+    def make(name: str, config: str, sharding: dict, lines: list[str]) -> None:
+        """4 ranks, 2^20 parameters in bf16: P is 2 MiB."""
+        facts = {"exercise": "by-hand", "experiment": "by-hand", "world_size": 4, "gpus_per_node": 4, "config": config}
+        facts |= {"model": {"name": "simple-gpt", "parameters": 2**20}, "precision": "bf16", "sharding": sharding}
+        facts |= {"settings": {"grad_acc": 1, "bf16": True}}
+        make_run(name, facts, **{"collectives.csv": HEADER + "".join(f"3,{line}\n" for line in lines)})
+
+    return make
+
+
+def test_hybrid_shard_sends_only_its_copies_sums_between_nodes(run_by_hand, filled_by_column) -> None:
+    whole = {"method": "fsdp2", "reshard_after_forward": True, "replicas": 1}
+    message = 2 * 2**20
+    lines = [f"all-gather,0 1 2 3,bfloat16,{message},2", f"reduce-scatter,0 1 2 3,bfloat16,{message},1"]
+    run_by_hand("r1", "full_shard", whole, lines)
+    lines = [f"all-gather,0 1,bfloat16,{message},2", f"reduce-scatter,0 1,bfloat16,{message},1"]
+    lines += [f"all-reduce,0 2,bfloat16,{message // 2},1", "broadcast,0 1 2 3,float32,0,5"]
+    run_by_hand("r2", "hybrid_shard", whole | {"replicas": 2}, lines)
+    rows = filled_by_column(REPO / "by-hand", "21")
+    names = ["All-reduce", "All-gather", "Reduce-scatter", "Other collectives"]
+    sizes = ["Sent per rank (MiB)", "Predicted (MiB)", "Between two nodes (MiB)"]
+    assert [rows["FULL_SHARD"][name] for name in names] == ["0", "2", "1", "0"]
+    assert [rows["FULL_SHARD"][name] for name in sizes] == ["4.50", "4.50", "4.50"]
+    assert [rows["HYBRID_SHARD"][name] for name in names] == ["1", "2", "1", "5"]
+    # Ranks 0 and 1 of a node each send 1 MiB: an all-reduce of half of P with the same rank of the other node.
+    assert [rows["HYBRID_SHARD"][name] for name in sizes] == ["4.00", "4.00", "2.00"]
+
+
+def test_run_without_a_count_says_so(make_run, filled_by_column) -> None:
+    facts = {"exercise": "by-hand", "experiment": "by-hand", "world_size": 4, "config": "full_shard"}
+    make_run("r1", facts | {"settings": {"grad_acc": 1}})
+    assert filled_by_column(REPO / "by-hand", "21")["FULL_SHARD"]["Sent per rank (MiB)"] == "not counted"
