@@ -20,9 +20,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, DistributedSampler
 
+from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.step_evidence import StepEvidence
-from workshop.training import load_data
 
 
 def main() -> None:
@@ -53,14 +53,16 @@ def main() -> None:
         fully_shard(block, **options)
     fully_shard(model, **options)
 
-    # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 linearly.
+    # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 in a straight line.
     groups = [
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
+    )
 
     for step, micro_batches in zip(range(1, steps + 1), batches_of_steps(loader, settings), strict=False):
         with evidence.step(step, micro_batches):
@@ -101,6 +103,11 @@ def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropy summed over the targets: position i predicts token i + 1; the loss is computed in fp32."""
     predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
     return cross_entropy(predictions, targets, ignore_index=IGNORE, reduction="sum")
+
+
+def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
+    """Up from 0 over the warm-up, then down to 0, in straight lines."""
+    return step / warmup if step < warmup else (steps - step) / max(1, steps - warmup)
 
 
 if __name__ == "__main__":

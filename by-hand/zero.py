@@ -18,9 +18,9 @@ from common import ByHandSettings, build_model, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
+from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.step_evidence import StepEvidence
-from workshop.training import load_data
 
 
 def main() -> None:
@@ -42,14 +42,16 @@ def main() -> None:
     config = zero_config(settings)
     evidence = StepEvidence(settings, model, data, method=f"zero{config['zero_optimization']['stage']}")
 
-    # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 linearly.
+    # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 in a straight line.
     groups = [
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
+    )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=scheduler, config=config)
 
     for step, micro_batches in zip(range(1, steps + 1), batches_of_steps(loader, settings), strict=False):
@@ -88,6 +90,11 @@ def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropy summed over the targets: position i predicts token i + 1; the loss is computed in fp32."""
     predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
     return cross_entropy(predictions, targets, ignore_index=IGNORE, reduction="sum")
+
+
+def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
+    """Up from 0 over the warm-up, then down to 0, in straight lines."""
+    return step / warmup if step < warmup else (steps - step) / max(1, steps - warmup)
 
 
 if __name__ == "__main__":

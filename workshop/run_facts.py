@@ -28,49 +28,55 @@ class RunRecorder(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
     ) -> None:
-        gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
-        hosts = set(gather_objects(host_id()))
-        if not state.is_world_process_zero:
-            return
-        settings, size = self.settings, model_size(model)
         asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
-        batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
-        facts = {
-            "world_size": len(gpu_names),  # the ranks that answered
-            "model": {
-                "name": short_name(settings.model_name),
-                "parameters": size.parameters,
-                "block_parameters": size.blocks,
-                "embedding_parameters": size.embedding,
-                "layers": getattr(model.config, "num_hidden_layers", None),
-                "hidden_size": getattr(model.config, "hidden_size", None),
-            },
-            "device": args.device.type,
-            "gpu_names": [name for name in gpu_names if name],
-            "cpu_threads": torch.get_num_threads(),
-            "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
-            "train_examples": settings.train_size,  # packed, they are fewer rows
-            "eval_examples": len(self.data.evaluation),
-            "steps_per_epoch": math.ceil(len(train_dataloader.dataset) / batch),
-            "versions": versions(),
-        }
-        if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
-            tokens = args.train_batch_size * args.gradient_accumulation_steps * settings.max_length
-            facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
-            facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
-        update_run_record(settings.run_dir, **facts)
+        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for, args.device)
+
+
+def record_facts(
+    settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, device: torch.device
+) -> None:
+    """Write run.json's facts and print them, on rank 0. Collective; `rows`: the training's, packed or not; `asked_for`: the precision."""
+    gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    hosts = set(gather_objects(host_id()))
+    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        return
+    size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
+    facts = {
+        "world_size": world_size,
+        "model": {
+            "name": short_name(settings.model_name),
+            "parameters": size.parameters,
+            "block_parameters": size.blocks,
+            "embedding_parameters": size.embedding,
+            "layers": getattr(model.config, "num_hidden_layers", None),
+            "hidden_size": getattr(model.config, "hidden_size", None),
+        },
+        "device": device.type,
+        "gpu_names": [name for name in gpu_names if name],
+        "cpu_threads": torch.get_num_threads(),
+        "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
+        "train_examples": settings.train_size,  # packed, they are fewer rows
+        "eval_examples": len(data.evaluation),
+        "steps_per_epoch": math.ceil(rows / (settings.batch_size * world_size * settings.grad_acc)),
+        "versions": versions(),
+    }
+    if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+        tokens = settings.batch_size * settings.grad_acc * settings.max_length
+        facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
+        facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
+    update_run_record(settings.run_dir, **facts)
+    print(
+        f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
+        f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} on "
+        f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
+        f"batch {settings.batch_size} x {settings.grad_acc} x {world_size}, "
+        f"{facts['steps_per_epoch']} steps per epoch"
+    )
+    if "flops_per_gpu_per_step" in facts:
         print(
-            f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-            f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} on "
-            f"{args.world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
-            f"batch {args.train_batch_size} x {args.gradient_accumulation_steps} x {args.world_size}, "
-            f"{facts['steps_per_epoch']} steps per epoch"
+            f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+            f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
         )
-        if "flops_per_gpu_per_step" in facts:
-            print(
-                f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
-                f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
-            )
 
 
 def host_id() -> str:

@@ -4,12 +4,10 @@ The same files, in the same units, as the callbacks write for the chapters with 
 """
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from math import ceil
 from typing import Any
 
 import torch
@@ -24,10 +22,10 @@ from workshop.callbacks import (
     synchronise,
 )
 from workshop.collectives import CollectiveCounter, write_collectives
-from workshop.models import model_size, short_name
+from workshop.data import Data
+from workshop.run_facts import record_facts
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
-from workshop.training import Data, host_id, versions
 
 # Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
 # leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
@@ -42,43 +40,16 @@ class StepEvidence:
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         self.load = UtilisationCallback()
-        self.steps_per_epoch = ceil(len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size()))
+        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
         self._start_s = time.perf_counter()
-        self._describe(model, {"method": method, "hf_trainer": False, **sharding}, len(data.evaluation))
+        precision = "bf16" if settings.bf16 else "fp32"
+        record_facts(settings, data, model, len(data.train), dist.get_world_size(), precision, model.device)
+        if self.writes:
+            sharding = {"method": method, "hf_trainer": False, **sharding}
+            update_run_record(settings.run_dir, settings=settings.as_record(), sharding=sharding)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-
-    def _describe(self, model: torch.nn.Module, sharding: dict[str, Any], eval_examples: int) -> None:
-        gpus = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
-        hosts = set(gather_objects(host_id()))
-        if not self.writes:
-            return
-        settings, size = self.settings, model_size(model)
-        facts = {
-            "settings": settings.as_record(),
-            "world_size": dist.get_world_size(),
-            "model": {
-                "name": short_name(settings.model_name),
-                "parameters": size.parameters,
-                "block_parameters": size.blocks,
-                "embedding_parameters": size.embedding,
-                "layers": getattr(model.config, "num_hidden_layers", None),
-                "hidden_size": getattr(model.config, "hidden_size", None),
-            },
-            "precision": "bf16" if settings.bf16 else "fp32",
-            "sharding": sharding,
-            "device": "cuda" if torch.cuda.is_available() else "cpu",
-            "gpu_names": [name for name in gpus if name],
-            "cpu_threads": torch.get_num_threads(),
-            "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
-            "train_examples": settings.train_size,
-            "eval_examples": eval_examples,
-            "steps_per_epoch": self.steps_per_epoch,
-            "versions": versions(),
-        }
-        update_run_record(settings.run_dir, **facts)
-        print(f"{sharding['method']}: {size.parameters / 1e6:,.1f} M parameters on {facts['world_size']} rank(s)")
 
     @contextmanager
     def step(self, number: int, micro_batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
@@ -106,7 +77,7 @@ class StepEvidence:
             "real_tokens": real_tokens,
             "samples": samples,
             "logit_positions": tokens,
-            "epoch": round(number / self.steps_per_epoch, 4),
+            "epoch": round(number / self.epoch_steps, 4),
             "peak_mem_alloc_mib": torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None,
         }
 
