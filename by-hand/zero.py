@@ -18,6 +18,7 @@ from common import ByHandSettings, build_model, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
+from workshop.compilation import remove_stale_locks
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.step_evidence import StepEvidence
@@ -39,6 +40,7 @@ def main() -> None:
     # 3. The model, shared among the ranks below, together with the optimizer: optimizer states from stage 1 on,
     #    gradients from 2 on, weights in 3.
     model = build_model(settings, tokenizer)
+    remove_stale_locks()  # DeepSpeed compiles on first use, and waits for ever where another one was killed
     config = zero_config(settings)
     evidence = StepEvidence(settings, model, data, method=f"zero{config['zero_optimization']['stage']}")
 

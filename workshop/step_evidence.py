@@ -42,7 +42,7 @@ class StepEvidence:
         self.load = UtilisationCallback()
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
-        self._start_s = time.perf_counter()
+        self._start_s: float | None = None  # of the first step
         precision = "bf16" if settings.bf16 else "fp32"
         record_facts(settings, data, model, len(data.train), dist.get_world_size(), precision, model.device)
         if self.writes:
@@ -57,6 +57,7 @@ class StepEvidence:
         counter = CollectiveCounter() if number == COUNTED_STEP else None
         synchronise()
         start_s = time.perf_counter()
+        self._start_s = self._start_s or start_s
         with counter or nullcontext():
             yield
         synchronise()
