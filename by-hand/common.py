@@ -43,11 +43,6 @@ def own_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
-    """The transformer blocks."""
-    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
-
-
 @dataclass(frozen=True)
 class FSDPConfig:
     """A file of fsdp_configs/. `replicas` copies of the model, each sharded over world_size / replicas ranks."""

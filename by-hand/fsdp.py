@@ -13,7 +13,7 @@ from math import ceil
 
 import torch
 import torch.distributed as dist
-from common import ByHandSettings, FSDPConfig, blocks_of, build_model, own_device
+from common import ByHandSettings, FSDPConfig, build_model, own_device
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.functional import cross_entropy
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
+from workshop.models import blocks_of
 from workshop.step_evidence import StepEvidence
 
 

@@ -102,11 +102,15 @@ def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         )
 
 
+def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
+    """The transformer blocks."""
+    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+
+
 def model_size(model: torch.nn.Module) -> ModelSize:
     """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size."""
 
     def count(module: torch.nn.Module) -> int:
         return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
 
-    blocks = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
-    return ModelSize(count(model), count(blocks), count(model.get_input_embeddings()))
+    return ModelSize(count(model), count(blocks_of(model)), count(model.get_input_embeddings()))

@@ -35,7 +35,12 @@ class RunRecorder(TrainerCallback):
 def record_facts(
     settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, device: torch.device
 ) -> None:
-    """Write run.json's facts and print them, on rank 0. Collective; `rows`: the training's, packed or not; `asked_for`: the precision."""
+    """Write run.json's facts and print them, on rank 0. Collective: every rank calls it.
+
+    Args:
+        rows: to train on, packed or not.
+        asked_for: the precision.
+    """
     gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
     hosts = set(gather_objects(host_id()))
     if torch.distributed.is_initialized() and torch.distributed.get_rank():

@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from workshop.callbacks import gather_objects
 from workshop.errors import WorkshopError
-from workshop.models import model_size
+from workshop.models import blocks_of, model_size
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
 
@@ -85,7 +85,7 @@ class ShardingRecorder(TrainerCallback):
         self.settings = settings
         self.size = model_size(model)
         self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
-        self.blocks = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+        self.blocks = blocks_of(model)
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
         self.full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}

@@ -23,9 +23,11 @@ from workshop.callbacks import (
 )
 from workshop.collectives import CollectiveCounter, write_collectives
 from workshop.data import Data
+from workshop.models import blocks_of
 from workshop.run_facts import record_facts
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
+from workshop.sharding import PRECISIONS
 
 # Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
 # leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
@@ -43,13 +45,19 @@ class StepEvidence:
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
         self._start_s: float | None = None  # of the first step
-        precision = "bf16" if settings.bf16 else "fp32"
-        record_facts(settings, data, model, len(data.train), dist.get_world_size(), precision, model.device)
+        self._precision: str | None = None
+        linear = next(module for module in blocks_of(model).modules() if isinstance(module, torch.nn.Linear))
+        self._hook = linear.register_forward_hook(self._see_precision)
+        asked_for = "bf16" if settings.bf16 else "fp32"
+        record_facts(settings, data, model, len(data.train), asked_for, model.device)
         if self.writes:
-            sharding = {"method": method, "hf_trainer": False, **sharding}
+            sharding = {"method": method, **sharding}
             update_run_record(settings.run_dir, settings=settings.as_record(), sharding=sharding)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
+
+    def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        self._precision = PRECISIONS.get(output.dtype, str(output.dtype))
 
     @contextmanager
     def step(self, number: int, micro_batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
@@ -87,7 +95,11 @@ class StepEvidence:
         step = Step(**self._measured, loss=loss)
         self.recorder.steps.append(step)
         self.load.on_step_end(None, None, None)
+        if step.step == 1:
+            self._hook.remove()
         if self.writes:
+            if step.step == 1:
+                update_run_record(self.settings.run_dir, precision=self._precision)
             self.recorder.write(step)
             print(f"step {step.step}: loss {loss:.4f}, {step.step_time_s * 1000:.1f} ms", flush=True)
 
