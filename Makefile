@@ -7,10 +7,13 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint report clean
+.PHONY: help install quickstart test lint report clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: $(VENV)/.installed ## what jobs and tools need, in .venv; trains nothing, so a login node may do it too
+	@echo 'done; in each new shell: source .venv/bin/activate'
 
 quickstart: $(VENV)/.installed ## the baseline exercise on a laptop, about a minute after the installation
 	bash -c 'source tiny.env && bash baseline/baseline.slurm && python -m tools fill baseline'
@@ -29,13 +32,19 @@ clean: ## remove .venv and caches; logs/ stays
 	rm -rf $(VENV) .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The environment's Python finds workshop/ and tools/ from any folder: `python train.py` then says how a training is started.
+FIND_REPOSITORY := $(VENV)/bin/python -c 'import pathlib, site, sys; \
+  pathlib.Path(site.getsitepackages()[0], "shardlab.pth").write_text(sys.argv[1] + "\n")' '$(CURDIR)'
+
 # The stamps: pip runs again only when a requirements file has changed.
 $(VENV)/.installed: requirements.txt | $(VENV)/.created
 	$(PIP) install -r requirements.txt
+	@$(FIND_REPOSITORY)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt requirements.txt | $(VENV)/.created
 	$(PIP) install -r requirements-dev.txt
+	@$(FIND_REPOSITORY)
 	@touch $(VENV)/.installed $@
 
 # Debian's python3 comes without ensurepip, which venv needs: virtualenv will do where somebody has installed it.

@@ -3,10 +3,12 @@
 import argparse
 import gc
 import sys
+from pathlib import Path
 
 from tools.commands import check, fill, plot, report, runs, submit
 from tools.errors import InputError, NoRunsError
 
+_ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
   1  check: a wrong cell; report --check: a generated block has drifted; submit: a run was refused, or failed here
@@ -38,6 +40,15 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
     try:
         return _COMMANDS[arguments.command].run(arguments)
+    except ModuleNotFoundError as missing:  # packages are imported where they are needed
+        if (_ROOT / missing.name.split(".")[0]).is_dir():
+            raise
+        print(
+            f"error: {sys.executable} has no {missing.name}; expected the workshop's environment: `make install` in "
+            f"{_ROOT} once, then `{_ROOT}/.venv/bin/python -m tools {' '.join(words)}`",
+            file=sys.stderr,
+        )
+        return 2
     except NoRunsError as nothing:
         print(nothing, file=sys.stderr)
         return 3

@@ -5,14 +5,13 @@ That this Python has the training's packages, and that no variable of the shell 
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 
 from evidence.near_misses import complaint
-from workshop.errors import WorkshopError
+from workshop.errors import WorkshopError, no_package
 from workshop.settings import LADDER_NAMES, LAUNCHER_NAMES, Settings
 
 REPO = Path(__file__).resolve().parents[1]
@@ -32,10 +31,7 @@ def setting_names(repo: Path = REPO) -> set[str]:
 def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
     """Raises WorkshopError for the first thing that stands in the way."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise WorkshopError(
-            f"{sys.executable} has no {', '.join(missing)}; expected the workshop's environment: `make install` in "
-            f"{REPO}, once, or CONDA_SH_PATH and CONDA_ENV"
-        )
+        raise WorkshopError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if text := complaint(shell, setting_names()):
         raise WorkshopError(text)
 

@@ -1,0 +1,84 @@
+"""How one gets the environment is said wherever commands start, and by the programs where it is missing."""
+
+import ast
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.launching import PATH, REPO
+
+READMES = sorted([*(path.parent / "README.md" for path in REPO.glob("*/train.py")), REPO / "tools" / "README.md"])
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without any package, as a login node has it."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"
+
+
+FILL = ["tools", "fill", "baseline", "--logs", "logs/reference/h200x1"]
+
+
+@pytest.mark.parametrize("command", [FILL, ["workshop.prefetch"]], ids=lambda words: words[0])
+def test_command_without_the_environment_says_in_one_line_how_to_get_it(bare_python: Path, command: list[str]) -> None:
+    job = subprocess.run([bare_python, "-m", *command], cwd=REPO, capture_output=True, text=True)
+    (line,) = job.stderr.splitlines()
+    assert job.returncode == (2 if command[0] == "tools" else 1)
+    assert line.startswith(f"error: {bare_python} has no ")
+    assert f"`make install` in {REPO} once, then `" in line
+
+
+def test_train_started_by_hand_says_in_one_line_how_a_training_is_started() -> None:
+    # PYTHONPATH as `make install` lets the environment's Python find the repository.
+    variables = {"PATH": PATH, "HOME": os.environ["HOME"], "PYTHONPATH": str(REPO)}
+    job = subprocess.run(
+        [sys.executable, "train.py"], cwd=REPO / "baseline", env=variables, capture_output=True, text=True
+    )
+    errors = [line for line in job.stderr.splitlines() if "error" in line.lower() or "Traceback" in line]
+    assert len(errors) == 1, job.stderr
+    assert errors[0].startswith("error: RUN_DIR is not set; start the training through its launcher")
+
+
+def test_make_install_installs_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text((REPO / "Makefile").read_text())
+    (tmp_path / "requirements.txt").touch()
+    shown = subprocess.run(["make", "-n", "install"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "pip --disable-pip-version-check install -r requirements.txt" in shown
+    assert str(tmp_path) in shown.split("shardlab.pth", 1)[1]
+    assert not any(word in shown for word in (".slurm", "train.py", "-m pytest", "tiny.env"))
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
+def test_readme_names_the_installation_before_its_first_command(readme: Path) -> None:
+    lines = readme.read_text().splitlines()
+    words = ("sbatch ", "bash ", "source ", "python ", "make ", "RUNG=")
+    first = next(number for number, line in enumerate(lines) if line.startswith(tuple(f"    {word}" for word in words)))
+    assert "`make install`" in "\n".join(lines[:first])
+
+
+def test_what_the_tools_import_is_pinned_and_so_is_pandas() -> None:
+    pinned = {line.split("==")[0] for line in (REPO / "requirements.txt").read_text().splitlines() if "==" in line}
+    assert "pandas" in pinned
+    imported = set()
+    for path in (path for folder in ("tools", "evidence") for path in (REPO / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())) if "benchmarks" not in path.parts else ():
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            imported |= {name.split(".")[0] for name in names}
+    packages = {package for name in imported for package in packages_distributions().get(name, ())}
+    assert packages - pinned == set()
+    assert {"numpy", "tqdm"} <= packages
+
+
+def test_licence_is_apache_2_everywhere_it_is_named() -> None:
+    text = (REPO / "LICENSE").read_text()
+    assert "Apache License" in text and "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text and "Shardlab contributors" in text
+    assert 'license = "Apache-2.0"' in (REPO / "pyproject.toml").read_text()
+    assert "license: Apache-2.0" in (REPO / "CITATION.cff").read_text()
