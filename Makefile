@@ -19,6 +19,7 @@ quickstart: $(VENV)/.installed ## the baseline exercise on a laptop, about a min
 	bash -c 'source tiny.env && bash baseline/baseline.slurm && python -m tools fill baseline'
 
 test: lint ## lint and all tests; those that need SLURM or a GPU are skipped without one
+	python -m workshop.operators
 	python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev ## style and format

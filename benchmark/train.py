@@ -8,9 +8,10 @@ Compare with the chapter it measures: diff ../deepspeed-single-gpu/train.py trai
 
 from transformers import Trainer, TrainingArguments
 
-from workshop.deepspeed import deepspeed_config, prepare_operators
+from workshop.deepspeed import deepspeed_config
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
+from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
 from workshop.text_rows import load_text
@@ -41,7 +42,7 @@ def main() -> None:
         deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments)  # DeepSpeed compiles its optimizers on first use
+    prepare_operators(arguments.deepspeed)  # DeepSpeed compiles its optimizers on first use
     join_gloo_ranks(arguments)  # only without a GPU
     open_records(settings, arguments)
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from transformers import Trainer, TrainingArguments
 
 from workshop.data import load_data
-from workshop.deepspeed import deepspeed_config, prepare_operators
+from workshop.deepspeed import deepspeed_config
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.offload_check import OffloadCheck
+from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
 from workshop.without_gpu import find_gpu, join_gloo_ranks
@@ -49,7 +50,7 @@ def main() -> None:
         deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments)  # DeepSpeed compiles its optimizers on first use
+    prepare_operators(arguments.deepspeed)  # DeepSpeed compiles its optimizers on first use
     join_gloo_ranks(arguments)  # only without a GPU
     open_records(settings, arguments)
 

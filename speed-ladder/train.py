@@ -9,10 +9,10 @@ from transformers import Trainer, TrainingArguments
 from ladder_settings import LadderSettings, check_rung, sharding_arguments
 from workshop import fast_bloom
 from workshop.data import load_data
-from workshop.deepspeed import prepare_operators
 from workshop.encoding import load_tokenizer
 from workshop.fsdp import save_whole_model
 from workshop.models import load_model
+from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.without_gpu import join_gloo_ranks, shard_on_cpu
 
@@ -43,7 +43,7 @@ def main() -> None:
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP, ZeRO, or nothing
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments)  # DeepSpeed
+    prepare_operators(arguments.deepspeed)  # DeepSpeed
     join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
     shard_on_cpu(settings, arguments)  # FSDP, only without a GPU
     open_records(settings, arguments)

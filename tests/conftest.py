@@ -1,16 +1,21 @@
 """How the tests share a machine: two at a time (`make test`), but what must not meet stays in one process, in order."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO
+from tests.launching import REPO
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
+
+# Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and
+# what is ignored is inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each test has one processor; threads that wait for a busy one would only take it from the other test.
@@ -43,20 +48,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture(scope="session")
 def optimizers_compiled() -> None:
-    """What DeepSpeed compiles on first use, before a job needs it: in a job's memory limit the compiler is killed.
-
-    Two processes that ask at once: PyTorch lets one compile and the other wait.
-    """
-    code = """from deepspeed.accelerator import get_accelerator
-from workshop.compilation import remove_stale_locks
-remove_stale_locks()
-builders = ["FusedAdamBuilder", "CPUAdamBuilder"]
-if get_accelerator().device_name() == "cpu":
-    builders.append("ShareMemCommBuilder")
-for builder in builders:
-    get_accelerator().create_op_builder(builder).load(verbose=False)"""
-    # With the ninja that the launcher finds: another version throws the build away and starts again.
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPO, env=os.environ | {"PATH": PATH})
+    """DeepSpeed's optimizers, compiled before the tests: minutes of it do not belong into a test's time and memory."""
+    command = [sys.executable, "-m", "workshop.operators", "--check"]
+    check = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    if check.returncode:
+        pytest.fail(check.stderr.strip().splitlines()[-1])
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ class Chapter:
 
 CHAPTERS = {
     "baseline": Chapter(None, 0, ()),
-    "deepspeed-single-gpu": Chapter("baseline", 6, ("deepspeed=", "prepare_operators", "join_gloo_ranks")),
+    "deepspeed-single-gpu": Chapter("baseline", 7, ("deepspeed=", "prepare_operators", "join_gloo_ranks")),
     "deepspeed-multi-gpu": Chapter("deepspeed-single-gpu", 0, ()),
     "deepspeed-zero3-offload": Chapter("deepspeed-multi-gpu", 9, ("argparse.ArgumentParser", "OffloadCheck")),
     "fsdp": Chapter("baseline", 12, ("fsdp=", "fsdp_config=", "parallelism_config=", "shard_on_cpu")),

@@ -1,56 +1,161 @@
-"""What stands in the way of PyTorch's compilation on first use, which DeepSpeed's optimizers rely on.
+"""Compiling DeepSpeed's operators: said aloud, by one process at a time, and never waiting for one that is dead.
 
-The process that compiles an extension holds a file named `lock` beside it, and others wait until it is gone. If it is
-killed (a cancelled job, Ctrl-C), the file stays, and every later job waits for ever without a word.
+PyTorch's own lock is a file that stays when the process that compiles is killed: every later job waits for ever without
+a word. Here a finished operator is one file, moved to its place as a whole: whoever finds it may load it, without a
+lock. The lock only saves compiling twice, so that going on without it costs time and harms nothing.
 """
 
+import errno
+import fcntl
 import os
+import shutil
+import socket
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TextIO
 
 import psutil
+from tqdm import tqdm
 
-LONGEST_COMPILATION_S = 600  # far more than DeepSpeed's optimizers take
+from workshop.errors import WorkshopError
+
+BEAT_S = 1.0  # a process that compiles touches the lock that often
+SILENT_S = 120.0  # and counts as dead after this: file systems over a network may show a touch a minute late
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems without locks answer
 
 
-def remove_stale_locks(longest_s: float = LONGEST_COMPILATION_S) -> None:
-    """Delete locks that nobody holds any more.
+def library(folder: Path, builder: Any) -> Path:
+    """Where the compiled operator of a DeepSpeed builder lies."""
+    return folder / f"{builder.name}.so"
 
-    A lock that no process of this machine has open may be another machine's with the same home folder: it counts as
-    stale once it is older than any compilation.
+
+def compile_operators(
+    builders: list[Any], folder: Path, variables: dict[str, str], silent_s: float = SILENT_S, quiet: bool = False
+) -> None:
+    """Compile the operators of `builders` that are not in `folder` yet, or wait until another process has done it.
 
     Args:
-        longest_s: that age (s); shortened by tests.
+        builders: DeepSpeed's, each of which knows its sources and its compiler's flags.
+        folder: of this environment and this device; any number of processes and nodes may share it.
+        variables: of the environment, for the time of the compilation.
+        silent_s: after this time without a sign of life the process that compiles counts as dead.
+        quiet: wait without a word, because another rank of the same node says it.
+
+    Raises WorkshopError with the compiler's last lines.
     """
-    from torch.utils.cpp_extension import get_default_build_root  # slow, and only DeepSpeed's runs need it
-
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
-    for lock in [*root.glob("*/lock"), *root.glob("*/*/lock")]:
-        told = False
-        while (age_s := _age_s(lock)) is not None and not is_open(lock):
-            if age_s > longest_s:
-                lock.unlink(missing_ok=True)  # another rank may have been faster
-                print(f"warning: {lock}: removed; what compiled there was killed {age_s / 60:.0f} min ago")
-                break
-            if not told:
-                print(
-                    f"waiting for {lock}: another machine compiles there, or a killed job did; delete it if you "
-                    f"know that none does, else it goes when it is {longest_s / 60:.0f} min old",
-                    flush=True,
-                )
-                told = True
-            time.sleep(1)
+    with (folder / ".lock").open("a+") as lock:
+        take(lock, lambda: not _missing(builders, folder), silent_s, quiet)
+        missing = _missing(builders, folder)  # somebody else may have compiled them meanwhile
+        if missing:
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            _compile(missing, folder, variables, beat=lambda: os.utime(lock.name))
 
 
-def is_open(path: Path) -> bool:
-    """Whether a process of this machine has the file open; those of other users cannot be seen."""
-    target = str(path.resolve())
-    processes = psutil.process_iter(["open_files"])
-    return any(file.path == target for process in processes for file in process.info["open_files"] or ())
+def _missing(builders: list[Any], folder: Path) -> list[Any]:
+    return [builder for builder in builders if not library(folder, builder).exists()]
 
 
-def _age_s(path: Path) -> float | None:
+def take(lock: TextIO, done: Callable[[], bool], silent_s: float, quiet: bool = False) -> None:
+    """Wait until the lock is ours, or nobody needs it any more, or its holder gives no sign of life.
+
+    The kernel frees the lock when its holder dies, and so does the server of a network file system. What neither sees
+    is a node that died with the lock, or a process that stands still: their touches stop.
+    """
+    last_touch, seen_s, told = -1, time.monotonic(), quiet
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                print(f"warning: {lock.name}: {error.strerror}; other nodes may compile the same operators", flush=True)
+                return None
+            if not isinstance(error, BlockingIOError):
+                raise
+        if done():
+            return None
+        touch = Path(lock.name).stat().st_mtime_ns
+        if touch != last_touch:
+            last_touch, seen_s = touch, time.monotonic()
+        holder = Path(lock.name).read_text() or "another process"
+        if time.monotonic() - seen_s > silent_s:
+            print(f"{holder} has shown no sign of life for {silent_s:.0f} s: compiling in its place", flush=True)
+            return None
+        if not told:
+            print(f"waiting for {holder}, which compiles DeepSpeed's operators in {folder_of(lock)}", flush=True)
+            told = True
+        time.sleep(BEAT_S / 2)
+
+
+def folder_of(lock: TextIO) -> Path:
+    return Path(lock.name).parent
+
+
+def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat: Callable[[], None]) -> None:
+    """Compile side by side, as many files at a time as there are processors, and move each result to its place."""
+    processors = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
+    at_a_time = min(processors, len(builders))
+    _remove_remains(folder)
+    building = folder / f"building-{socket.gethostname()}-{os.getpid()}"
+    building.mkdir()
+    variables = variables | {"TORCH_EXTENSIONS_DIR": str(building), "MAX_JOBS": str(processors // at_a_time)}
+    names = ", ".join(builder.name for builder in builders)
+    print(
+        f"compiling DeepSpeed's {names} with {processors} processor(s): one to several minutes, "
+        f"once per environment, into {folder}",
+        flush=True,
+    )
+    files = sum(len(builder.sources()) for builder in builders)
     try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return None
+        with (
+            _environment(variables),
+            ThreadPoolExecutor(at_a_time) as pool,
+            tqdm(total=files, desc="compiling", unit="file", mininterval=10) as bar,
+        ):
+            jobs: dict[Future[Any], Any] = {
+                pool.submit(builder.jit_load, verbose=False): builder for builder in builders
+            }
+            waiting = set(jobs)
+            while waiting:
+                finished, waiting = wait(waiting, timeout=BEAT_S, return_when=FIRST_COMPLETED)
+                beat()
+                bar.update(len([*building.glob("*/*.o")]) - bar.n)
+                for job in finished:
+                    builder = jobs[job]
+                    if error := job.exception():
+                        pool.shutdown(wait=False, cancel_futures=True)
+                        raise _failure(builder, folder, error)
+                    (building / builder.name / f"{builder.name}.so").replace(library(folder, builder))
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = os.environ.copy()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _remove_remains(folder: Path) -> None:
+    """What killed processes of this node were compiling; a compiler that outlived one ends with its files."""
+    for building in folder.glob(f"building-{socket.gethostname()}-*"):
+        if not psutil.pid_exists(int(building.name.rpartition("-")[2])):
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def _failure(builder: Any, folder: Path, error: BaseException) -> WorkshopError:
+    log = folder / f"{builder.name}.log"
+    log.write_text(f"{error}\n")
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "error: " in line] or lines[-1:]
+    why = " (the compiler was killed, mostly for want of memory)" if "Killed" in causes[0] else ""
+    return WorkshopError(f"cannot compile DeepSpeed's {builder.name}: {causes[0]}{why}; all of it: {log}")

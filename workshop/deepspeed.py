@@ -7,13 +7,11 @@ x GPUs, nothing else.
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
 
-from workshop.compilation import remove_stale_locks
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 
@@ -32,7 +30,7 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     """The JSON the launcher was given, as the Trainer wants it.
 
     Raises WorkshopError naming the file and the place for text that is not JSON, a key that nothing reads, a stage that
-    does not exist, a value that contradicts env_vars.sh, or an optimizer that this machine cannot compile.
+    does not exist, or a value that contradicts env_vars.sh.
     """
     path = Path(settings.config)
     config = read_json(path)
@@ -41,7 +39,6 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
         raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
     check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
-    check_compiler(path, config)
     if settings.timers:
         config["wall_clock_breakdown"] = True
     return config
@@ -96,34 +93,6 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
         raise WorkshopError(
             f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
         )
-
-
-def check_compiler(path: Path, config: dict[str, Any]) -> None:
-    """DeepSpeed compiles its optimizers on first use: the CPU one with a C++ compiler, the GPU one with nvcc."""
-    import torch
-    from torch.utils.cpp_extension import CUDA_HOME
-
-    optimizer = config.get("optimizer")
-    if not optimizer or optimizer.get("params", {}).get("torch_adam"):
-        return
-    on_cpu = not torch.cuda.is_available() or "offload_optimizer" in config.get("zero_optimization", {})
-    way_out = 'or set "torch_adam": true in optimizer.params of the JSON, which uses PyTorch\'s own AdamW'
-    if shutil.which(os.environ.get("CXX", "c++")) is None:
-        raise WorkshopError(
-            f"{path}: DeepSpeed's optimizer is compiled on first use and there is no C++ compiler (c++) on PATH; "
-            f"install one (Debian: g++; on a cluster often `module load gcc`), {way_out}"
-        )
-    if not on_cpu and CUDA_HOME is None:
-        raise WorkshopError(
-            f"{path}: DeepSpeed's fused GPU optimizer is compiled on first use and there is no CUDA toolkit (nvcc); "
-            f"load it (often `module load cuda`) or set CUDA_HOME, {way_out}"
-        )
-
-
-def prepare_operators(arguments: TrainingArguments) -> None:
-    """Clear the way for what DeepSpeed compiles on first use; without DeepSpeed there is nothing to do."""
-    if arguments.deepspeed:
-        remove_stale_locks()
 
 
 def banner(arguments: TrainingArguments) -> None:

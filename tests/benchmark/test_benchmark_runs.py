@@ -45,7 +45,7 @@ def steps(run: Path) -> list[dict[str, str]]:
 
 def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:
     runner = submit(environment)
-    end_s = time.monotonic() + 300  # the first run may have to compile DeepSpeed's optimizer
+    end_s = time.monotonic() + 300
     while len(states(environment)) < 2:  # the first has completed
         assert time.monotonic() < end_s
         time.sleep(0.2)

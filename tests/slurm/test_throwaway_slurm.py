@@ -127,9 +127,8 @@ def test_interrupted_test_process_leaves_no_cluster(
     if end == signal.SIGKILL and not cluster.isolated_nodes:
         pytest.skip("the kernel ends jobs with their node only where nodes have their own process ids")
     code = """if True:
-        import signal, sys, time
+        import sys, time
         from pathlib import Path
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell makes its children ignore it
         from throwaway_slurm import ThrowawaySlurm
         cluster = ThrowawaySlurm(Path(sys.argv[1]), nodes=1)
         cluster.start()

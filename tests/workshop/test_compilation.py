@@ -1,50 +1,180 @@
-"""A killed compilation must not make every later job wait for ever."""
+"""A job waits for a compilation only as long as somebody compiles."""
 
+import multiprocessing
 import os
-import subprocess
+import re
+import signal
 import sys
 import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from torch.utils.file_baton import FileBaton
 
-from workshop.compilation import is_open, remove_stale_locks
+from tests.launching import PATH
+from workshop.compilation import compile_operators
+from workshop.errors import WorkshopError
+from workshop.operators import load_library
+
+SOURCE = """#include <Python.h>
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_small() { return PyModule_Create(&module); }
+"""
+
+
+def small_builder(source: Path) -> object:
+    """DeepSpeed's and PyTorch's way to compile, on a source that takes less than a second."""
+    from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder  # seconds, which only these tests shall take
+
+    class SmallBuilder(CPUOpBuilder):
+        def absolute_name(self) -> str:
+            return self.name
+
+        def sources(self) -> list[str]:
+            return [str(source)]
+
+        def include_paths(self) -> list[str]:
+            return []
+
+        def cxx_args(self) -> list[str]:
+            return ["-O0"]
+
+    return SmallBuilder("small")
+
+
+class Compiling:
+    """A folder for the operator, and processes that compile it there with a compiler as slow as it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "operators"
+        self.folder.mkdir()
+        self.source = folder / "small.cpp"
+        self.source.write_text(SOURCE)
+        self.compilations = folder / "compilations"
+        self.compiler = folder / "c++"
+        self.output = folder / "output"
+        self.variables = {"PATH": PATH, "CXX": str(self.compiler)}
+        self.take(0)
+
+    def take(self, seconds: float) -> None:
+        slow = f'case " $* " in *" -c "*) echo $$ >> {self.compilations}; sleep {seconds};; esac'
+        self.compiler.write_text(f'#!/bin/bash\n{slow}\nexec c++ "$@"\n')
+        self.compiler.chmod(0o755)
+
+    def start(self, silent_s: float = 60) -> BaseProcess:
+        """Compile in a process of its own, whose output goes to the output file."""
+        builder = small_builder(self.source)
+
+        def run() -> None:
+            with self.output.open("a") as output, redirect_stdout(output), redirect_stderr(output):
+                try:
+                    compile_operators([builder], self.folder, self.variables, silent_s)
+                except WorkshopError as error:
+                    print(f"error: {error}")
+                    sys.exit(1)
+
+        process = multiprocessing.get_context("fork").Process(target=run)
+        process.start()
+        return process
+
+    def compiled(self) -> int:
+        """How often the compiler was started."""
+        return len(self.compilations.read_text().splitlines()) if self.compilations.exists() else 0
+
+    def said(self) -> str:
+        return self.output.read_text() if self.output.exists() else ""
+
+    def answer(self) -> int:
+        return load_library(self.folder / "small.so").answer()
 
 
 @pytest.fixture
-def lock(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    (tmp_path / "cpu_adam").mkdir()
-    return tmp_path / "cpu_adam" / "lock"
+def compiling(tmp_path: Path) -> Compiling:
+    return Compiling(tmp_path)
 
 
-def test_lock_of_a_killed_compilation_is_removed(lock: Path, capsys) -> None:
-    code = (
-        f"from torch.utils.file_baton import FileBaton; import os; FileBaton({str(lock)!r}).try_acquire(); os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert lock.exists()
-    an_hour_ago = time.time() - 3600
-    os.utime(lock, (an_hour_ago, an_hour_ago))
-    remove_stale_locks()
-    assert not lock.exists()
-    assert f"{lock}: removed" in capsys.readouterr().out
+def wait_until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
 
 
-def test_lock_that_may_be_another_machines_is_waited_for(lock: Path, capsys) -> None:
-    lock.touch()
-    remove_stale_locks(longest_s=2)
-    assert not lock.exists()
-    waiting, removed = capsys.readouterr().out.splitlines()
-    assert waiting.startswith(f"waiting for {lock}") and "removed" in removed
+def ended(process: BaseProcess) -> int | None:
+    process.join(60)
+    return process.exitcode
 
 
-def test_lock_of_a_compilation_that_goes_on_is_left_alone(lock: Path) -> None:
-    baton = FileBaton(str(lock))
-    assert baton.try_acquire()
-    assert is_open(lock)
-    remove_stale_locks(longest_s=0)
-    assert lock.exists()
-    baton.release()
-    assert not lock.exists()
+def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it(compiling: Compiling) -> None:
+    compiling.take(2)
+    first = compiling.start()
+    wait_until(compiling.compiled)
+    second = compiling.start()
+    assert (ended(first), ended(second)) == (0, 0)
+    assert compiling.answer() == 42
+    assert compiling.compiled() == 1
+    assert f"waiting for process {first.pid} on " in compiling.said()
+    assert ended(compiling.start()) == 0
+    assert compiling.compiled() == 1
+
+
+def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(compiling: Compiling) -> None:
+    compiling.take(3600)
+    first = compiling.start()
+    wait_until(compiling.compiled)
+    second = compiling.start()
+    wait_until(lambda: "waiting for" in compiling.said())
+    compiling.take(0)
+    os.kill(first.pid, signal.SIGKILL)
+    assert ended(first) == -signal.SIGKILL
+    assert ended(second) == 0
+    assert compiling.answer() == 42
+    assert not list(compiling.folder.glob("building-*")), "what the killed process left behind"
+
+
+def test_lock_that_a_dead_node_still_holds_is_not_waited_for(compiling: Compiling) -> None:
+    """Seen from another node that is a lock without a sign of life, as of a process that stands still."""
+    compiling.take(4)
+    first = compiling.start()
+    wait_until(compiling.compiled)
+    os.kill(first.pid, signal.SIGSTOP)
+    compiling.take(0)
+    try:
+        second = compiling.start(silent_s=2)
+        assert ended(second) == 0
+        assert f"process {first.pid} on " in compiling.said()
+        assert "no sign of life for 2 s: compiling in its place" in compiling.said()
+        assert compiling.answer() == 42
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert ended(first) == 0, "that its result is there already does not disturb the first"
+    assert compiling.answer() == 42
+
+
+def test_lock_file_that_pytorch_left_behind_is_nobodys_business(compiling: Compiling) -> None:
+    (compiling.folder / "small").mkdir()
+    (compiling.folder / "small" / "lock").touch()
+    assert ended(compiling.start()) == 0
+    assert compiling.answer() == 42
+
+
+def test_failed_compilation_names_the_line_and_leaves_nothing_that_blocks_the_next(compiling: Compiling) -> None:
+    compiling.source.write_text(SOURCE.replace("answer, METH_NOARGS", "anwser, METH_NOARGS"))
+    assert ended(compiling.start()) == 1
+    message = r"error: cannot compile DeepSpeed's small: .*small\.cpp:3:.* error: .*anwser.*; all of it: .*small\.log"
+    assert re.search(message, compiling.said())
+    assert "anwser" in (compiling.folder / "small.log").read_text()
+    compiling.source.write_text(SOURCE)
+    assert ended(compiling.start()) == 0
+    assert compiling.answer() == 42
+
+
+def test_compiler_that_is_killed_for_want_of_memory_is_called_so(compiling: Compiling) -> None:
+    killed = 'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'
+    compiling.compiler.write_text(f'#!/bin/bash\ncase " $* " in *" -c "*) {killed};; esac\nexec c++ "$@"\n')
+    assert ended(compiling.start()) == 1
+    assert "(the compiler was killed, mostly for want of memory)" in compiling.said()

@@ -151,9 +151,7 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
     (exercise / "run.slurm").write_text(launcher + "while :; do sleep 0.1; done\n")
     command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local", f"--jobs={jobs}"]
     environment = os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""}
-    # A shell that runs the tests in the background makes its children ignore Ctrl-C.
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **heard) as runner:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as runner:
         deadline_s = time.monotonic() + 20
         while len([*tmp_path.glob("begun-*")]) < jobs and time.monotonic() < deadline_s:
             time.sleep(0.05)
