@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint report clean
+.PHONY: help install quickstart test operators lint report clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,9 +18,11 @@ install: $(VENV)/.installed ## what jobs and tools need, in .venv; trains nothin
 quickstart: $(VENV)/.installed ## the baseline exercise on a laptop, about a minute after the installation
 	bash -c 'source tiny.env && bash baseline/baseline.slurm && python -m tools fill baseline'
 
-test: lint ## lint and all tests; those that need SLURM or a GPU are skipped without one
-	python -m workshop.operators
+test: lint operators ## lint and all tests; those that need SLURM or a GPU are skipped without one
 	python -m pytest -n 2
+
+operators: $(VENV)/.installed ## compile DeepSpeed's optimizers for this machine: some minutes, once
+	python -m workshop.operators
 
 lint: $(VENV)/.installed-dev ## style and format
 	ruff check .

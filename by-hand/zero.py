@@ -18,9 +18,9 @@ from common import ByHandSettings, build_model, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from workshop.compilation import remove_stale_locks
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
+from workshop.operators import prepare_operators
 from workshop.step_evidence import StepEvidence
 
 
@@ -40,8 +40,8 @@ def main() -> None:
     # 3. The model, shared among the ranks below, together with the optimizer: optimizer states from stage 1 on,
     #    gradients from 2 on, weights in 3.
     model = build_model(settings, tokenizer)
-    remove_stale_locks()  # DeepSpeed compiles on first use, and waits for ever where another one was killed
     config = zero_config(settings)
+    prepare_operators(config)  # what DeepSpeed would compile on first use
     evidence = StepEvidence(settings, model, data, method=f"zero{config['zero_optimization']['stage']}")
 
     # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 in a straight line.

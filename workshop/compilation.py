@@ -148,8 +148,15 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 def _remove_remains(folder: Path) -> None:
     """What killed processes of this node were compiling; a compiler that outlived one ends with its files."""
     for building in folder.glob(f"building-{socket.gethostname()}-*"):
-        if not psutil.pid_exists(int(building.name.rpartition("-")[2])):
+        if not _lives(int(building.name.rpartition("-")[2])):
             shutil.rmtree(building, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # killed, and its parent has not asked for it yet
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _failure(builder: Any, folder: Path, error: BaseException) -> WorkshopError:

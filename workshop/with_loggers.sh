@@ -20,6 +20,4 @@ wait $training; code=$?
 while kill -0 $training 2>/dev/null; do wait $training; code=$?; done
 kill $loggers 2>/dev/null
 wait $loggers
-# Without a GPU, DeepSpeed's ranks on one node talk through buffers in shared memory, 66 MiB each, and leave them there.
-rm -f /dev/shm/deepspeed_allreduce_buffer_"$UID"_*_"${MASTER_PORT:-none}"_*
 exit $code

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -47,7 +47,7 @@ def small_builder(source: Path) -> object:
 
 
 class Compiling:
-    """A folder for the operator, and processes that compile it there with a compiler as slow as it is told."""
+    """A folder for the operator, and processes that compile it there with a compiler that can be held up."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "operators"
@@ -55,15 +55,24 @@ class Compiling:
         self.source = folder / "small.cpp"
         self.source.write_text(SOURCE)
         self.compilations = folder / "compilations"
+        self.gate = folder / "gate"
         self.compiler = folder / "c++"
+        wait = (
+            f'case " $* " in *" -c "*) echo >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done;; esac'
+        )
+        self.write_compiler(wait)
         self.output = folder / "output"
         self.variables = {"PATH": PATH, "CXX": str(self.compiler)}
-        self.take(0)
 
-    def take(self, seconds: float) -> None:
-        slow = f'case " $* " in *" -c "*) echo $$ >> {self.compilations}; sleep {seconds};; esac'
-        self.compiler.write_text(f'#!/bin/bash\n{slow}\nexec c++ "$@"\n')
+    def write_compiler(self, first: str) -> None:
+        self.compiler.write_text(f'#!/bin/bash\n{first}\nexec c++ "$@"\n')
         self.compiler.chmod(0o755)
+
+    def hold(self) -> None:
+        self.gate.touch()
+
+    def go_on(self) -> None:
+        self.gate.unlink(missing_ok=True)
 
     def start(self, silent_s: float = 60) -> BaseProcess:
         """Compile in a process of its own, whose output goes to the output file."""
@@ -93,8 +102,10 @@ class Compiling:
 
 
 @pytest.fixture
-def compiling(tmp_path: Path) -> Compiling:
-    return Compiling(tmp_path)
+def compiling(tmp_path: Path) -> Iterator[Compiling]:
+    compiling = Compiling(tmp_path)
+    yield compiling
+    compiling.go_on()  # no compiler is left waiting
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -110,44 +121,44 @@ def ended(process: BaseProcess) -> int | None:
 
 
 def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it(compiling: Compiling) -> None:
-    compiling.take(2)
+    compiling.hold()
     first = compiling.start()
     wait_until(compiling.compiled)
     second = compiling.start()
+    wait_until(lambda: f"waiting for process {first.pid} on " in compiling.said())
+    compiling.go_on()
     assert (ended(first), ended(second)) == (0, 0)
     assert compiling.answer() == 42
     assert compiling.compiled() == 1
-    assert f"waiting for process {first.pid} on " in compiling.said()
     assert ended(compiling.start()) == 0
     assert compiling.compiled() == 1
 
 
 def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(compiling: Compiling) -> None:
-    compiling.take(3600)
+    compiling.hold()
     first = compiling.start()
     wait_until(compiling.compiled)
     second = compiling.start()
     wait_until(lambda: "waiting for" in compiling.said())
-    compiling.take(0)
     os.kill(first.pid, signal.SIGKILL)
-    assert ended(first) == -signal.SIGKILL
-    assert ended(second) == 0
+    wait_until(lambda: compiling.compiled() == 2)
+    compiling.go_on()
+    assert (ended(first), ended(second)) == (-signal.SIGKILL, 0)
     assert compiling.answer() == 42
     assert not list(compiling.folder.glob("building-*")), "what the killed process left behind"
 
 
 def test_lock_that_a_dead_node_still_holds_is_not_waited_for(compiling: Compiling) -> None:
     """Seen from another node that is a lock without a sign of life, as of a process that stands still."""
-    compiling.take(4)
+    compiling.hold()
     first = compiling.start()
     wait_until(compiling.compiled)
     os.kill(first.pid, signal.SIGSTOP)
-    compiling.take(0)
     try:
         second = compiling.start(silent_s=2)
+        wait_until(lambda: "has shown no sign of life for 2 s: compiling in its place" in compiling.said())
+        compiling.go_on()
         assert ended(second) == 0
-        assert f"process {first.pid} on " in compiling.said()
-        assert "no sign of life for 2 s: compiling in its place" in compiling.said()
         assert compiling.answer() == 42
     finally:
         os.kill(first.pid, signal.SIGCONT)
@@ -175,6 +186,6 @@ def test_failed_compilation_names_the_line_and_leaves_nothing_that_blocks_the_ne
 
 def test_compiler_that_is_killed_for_want_of_memory_is_called_so(compiling: Compiling) -> None:
     killed = 'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'
-    compiling.compiler.write_text(f'#!/bin/bash\ncase " $* " in *" -c "*) {killed};; esac\nexec c++ "$@"\n')
+    compiling.write_compiler(f'case " $* " in *" -c "*) {killed};; esac')
     assert ended(compiling.start()) == 1
     assert "(the compiler was killed, mostly for want of memory)" in compiling.said()
