@@ -9,7 +9,7 @@ Read it from top to bottom. fsdp.py and zero.py are this script with another way
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import islice
+from itertools import count, islice
 from math import ceil
 
 import torch
@@ -85,8 +85,8 @@ def main() -> None:
 
 
 def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """The micro-batches of one optimizer step after the other; an epoch's last step may have fewer."""
-    for epoch in range(settings.num_epochs):
+    """The micro-batches of one optimizer step after the other; an epoch's last step may have fewer. Without end."""
+    for epoch in count():
         loader.sampler.set_epoch(epoch)  # another permutation
         batches = iter(loader)
         while micro_batches := list(islice(batches, settings.grad_acc)):

@@ -8,7 +8,7 @@ Compare with ddp.py: diff ddp.py zero.py
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from math import ceil
 
 import deepspeed
@@ -80,8 +80,8 @@ def main() -> None:
 
 
 def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """The micro-batches of one optimizer step after the other; an epoch's last step may have fewer."""
-    for epoch in range(settings.num_epochs):
+    """The micro-batches of one optimizer step after the other; an epoch's last step may have fewer. Without end."""
+    for epoch in count():
         loader.sampler.set_epoch(epoch)  # another permutation
         batches = iter(loader)
         while micro_batches := list(islice(batches, settings.grad_acc)):
