@@ -76,7 +76,7 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
         return {"deepspeed": config}
     config, mesh = fsdp_config(settings)
     if config is None:
-        return {}
+        return {"ddp_find_unused_parameters": False}  # DDP: the model uses all of them, no search in every step
     if settings.switches and config.get("version") == 1:
         raise WorkshopError(
             f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "

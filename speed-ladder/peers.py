@@ -1,0 +1,111 @@
+"""Exercise 8, Table 18c: what popular libraries reach with the same model, examples and GPU, each at its own best.
+
+    RUNG=peer_trl_padded bash speed-ladder/peers.slurm         TRL's SFTTrainer (requirements-gpu.txt)
+    RUNG=peer_trl_packed bash speed-ladder/peers.slurm         the same, packed and compiled: examples see each other
+    RUNG=peer_trainer_grouped bash speed-ladder/peers.slurm    the Hugging Face Trainer, examples of one length together
+    RUNG=peer_trainer_compiled bash speed-ladder/peers.slurm   the Hugging Face Trainer with torch.compile
+
+They get the examples as the ladder encodes them, so each trains on the same tokens and the same targets. The settings
+of a peer are in rungs/<RUNG>.env; the rest of this script is the ladder's.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import Trainer, TrainingArguments
+
+from ladder_settings import LadderSettings
+from workshop.data import Data, load_data
+from workshop.encoding import IGNORE, load_tokenizer
+from workshop.errors import WorkshopError
+from workshop.models import load_model
+from workshop.recording import end_run, measurements, open_records, reporting, write_summary
+from workshop.without_gpu import find_gpu
+
+
+def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: Any) -> Trainer:
+    """TRL's SFTTrainer: padded to the longest of the micro-batch, or packed by cutting one long row of all examples.
+
+    Its packing that keeps examples apart ("bfd") needs FlashAttention, which BLOOM has not; "wrapped" lets a token see
+    the examples before its own, and cuts examples in two: it trains another function.
+    """
+    try:
+        from trl import SFTConfig, SFTTrainer
+    except ModuleNotFoundError as error:
+        raise WorkshopError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
+
+    arguments = SFTConfig(
+        **common_arguments(settings),
+        max_length=settings.max_length,
+        packing=packing,
+        packing_strategy="wrapped",
+        completion_only_loss=True,
+        torch_compile=packing and torch.cuda.is_available(),  # packed rows have one length: one compilation
+        gradient_checkpointing=False,  # its default is on: slower, and the memory is there
+    )
+    rows = [
+        {"input_ids": row["input_ids"], "completion_mask": [int(label != IGNORE) for label in row["labels"]]}
+        for row in data.train
+    ]
+    return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
+
+
+def plain_trainer(settings: LadderSettings, data: Data, compiled: bool, **parts: Any) -> Trainer:
+    """The Trainer at its best without other code: little padding, or (compiled) rows of one length."""
+    arguments = TrainingArguments(
+        **common_arguments(settings),
+        torch_compile=compiled and torch.cuda.is_available(),
+        train_sampling_strategy="random" if compiled else "group_by_length",
+    )
+    return Trainer(args=arguments, train_dataset=data.train, data_collator=data.collator, **parts)
+
+
+def common_arguments(settings: LadderSettings) -> dict[str, Any]:
+    """What all peers share: the ladder's own values."""
+    return {
+        "output_dir": str(settings.output_path),
+        "num_train_epochs": settings.num_epochs,
+        "max_steps": settings.max_steps or -1,
+        "per_device_train_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.grad_acc,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "optim": settings.optimizer,
+        "bf16": settings.bf16,
+        "use_cpu": not find_gpu(settings),
+        "dataloader_num_workers": settings.data_workers,
+        "dataloader_persistent_workers": settings.data_workers > 0,
+        "seed": settings.seed,
+        "save_strategy": "no",
+        **reporting(settings),
+    }
+
+
+PEERS = {
+    "peer_trl_padded": partial(trl_trainer, packing=False),
+    "peer_trl_packed": partial(trl_trainer, packing=True),
+    "peer_trainer_grouped": partial(plain_trainer, compiled=False),
+    "peer_trainer_compiled": partial(plain_trainer, compiled=True),
+}
+
+
+def main() -> None:
+    settings = LadderSettings.from_environment()
+    if settings.rung not in PEERS:
+        raise WorkshopError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+    trainer = PEERS[settings.rung](
+        settings, data, model=model, processing_class=tokenizer, callbacks=measurements(settings, data, model)
+    )
+    open_records(settings, trainer.args)
+    trainer.train()
+    write_summary(settings, trainer)
+    end_run(settings, trainer)
+
+
+if __name__ == "__main__":
+    main()
