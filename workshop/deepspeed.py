@@ -96,7 +96,9 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
 
 
 def banner(arguments: TrainingArguments) -> None:
-    """Every rank says what it is part of, so that the log shows which ZeRO really runs where."""
+    """Every rank says what it is part of and what its configuration asks for; what a rank was seen to hold is said after
+    the first step (workshop/sharding.py).
+    """
     zero = arguments.deepspeed.get("zero_optimization", {})
     facts = {
         "ZeRO stage": zero.get("stage", 0),
@@ -106,4 +108,9 @@ def banner(arguments: TrainingArguments) -> None:
         "device": arguments.device,
     }
     # One print, so that the lines of several ranks do not mix.
-    print("\n".join(["=" * 40, *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]), flush=True)
+    print(
+        "\n".join(
+            [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
+        ),
+        flush=True,
+    )

@@ -72,7 +72,7 @@ def record_facts(
     update_run_record(settings.run_dir, **facts)
     print(
         f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-        f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} on "
+        f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} asked for, on "
         f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
         f"batch {settings.batch_size} x {settings.grad_acc} x {world_size}, "
         f"{facts['steps_per_epoch']} steps per epoch"
