@@ -96,7 +96,7 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
 
 
 def banner(arguments: TrainingArguments) -> None:
-    """Every rank says what it is part of and what its configuration asks for; what a rank was seen to hold is said after
+    """Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after
     the first step (workshop/sharding.py).
     """
     zero = arguments.deepspeed.get("zero_optimization", {})
