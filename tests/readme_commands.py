@@ -1,0 +1,135 @@
+"""The shell commands of the documents, and how each is run by a test."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.launching import REPO
+
+FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for path in REPO.glob(f"*/{pattern}")})
+DOCUMENTS = [
+    *(REPO / name for name in ("README.md", "START.md", "CONTRIBUTING.md") if (REPO / name).exists()),
+    *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
+]
+# The test that runs a launcher to its end on CPU, with a training of a few steps.
+LAUNCHED_BY = {
+    "baseline/baseline.slurm": "tests/slurm/test_baseline.py",
+    "benchmark/benchmark.slurm": "tests/benchmark/test_benchmark_runs.py",
+    "custom_model/multi_gpu.slurm": "tests/custom_model/test_custom_launchers.py",
+    "custom_model/multi_node.slurm": "tests/slurm/test_custom_model.py",
+    "custom_model/single_node.slurm": "tests/custom_model/test_custom_launchers.py",
+    "custom_model/weak_scaling.slurm": "tests/custom_model/test_custom_launchers.py",
+    "deepspeed-multi-gpu/deepspeed.slurm": "tests/slurm/test_deepspeed_jobs.py",
+    "deepspeed-single-gpu/deepspeed.slurm": "tests/test_readmes.py",
+    "deepspeed-zero3-offload/run.slurm": "tests/slurm/test_deepspeed_jobs.py",
+    "fsdp/multi_gpu.slurm": "tests/fsdp/test_fsdp_training.py",
+    "fsdp/multi_node.slurm": "tests/slurm/test_fsdp.py",
+    "fsdp/single_gpu.slurm": "tests/test_readmes.py",
+    "speed-ladder/ladder.slurm": "tests/speed-ladder/test_speed_ladder.py",
+}
+# What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
+RUN_ELSEWHERE = {
+    r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
+    r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
+    r"python benchmarks/": "tests/benchmarks",
+    r"make (quickstart|test|rehearse)": "Makefile",  # this very suite, and the quickstart on a bare machine
+    r"python -m pictures\.draw": "tests/test_pictures.py",
+}
+REFERENCE = "logs/reference"
+STANDS_FOR = {  # what a participant would have on disk by then
+    "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
+    "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
+    "<run>": "20261121-093743-p410",
+    "<exercise>": "baseline",
+    "COMMAND": "fill",
+}
+_COMMAND = r"(?:[A-Z_0-9]+=\S+ +)*(?:source \S+ && )?(?:[A-Z_0-9]+=\S+ +)*"
+_STARTS = r"(?:sbatch|bash|source|python|make|cp|for|export|unset|diff|docker|apptainer)\b"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Attributes: document, line: where it starts; lines: its commands, without comments."""
+
+    document: Path
+    line: int
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(REPO)}:{self.line}"
+
+
+def blocks(document: Path) -> list[Block]:
+    """Indented blocks of commands, and commands in the text as blocks of one line."""
+    found: list[Block] = []
+    block: list[str] = []
+    lines = document.read_text().split("\n")
+    for number, line in enumerate([*lines, ""], 1):
+        code = re.fullmatch(r" {4}(\S.*)", line)
+        if code and (block or not lines[number - 2].strip()):
+            block.append(re.sub(r"(^| {2,})#.*", "", code[1]).strip())
+            continue
+        if block and any(is_command(one) for one in block):
+            found.append(Block(document, number - len(block), tuple(filter(None, block))))
+        block = []
+        for words in re.findall(r"`([^`]+ [^`]+)`", line):
+            if is_command(words) and "…" not in words and not re.fullmatch(r"\w+ --?[\w=-]+", words):
+                found.append(Block(document, number, (words,)))
+    return found
+
+
+def is_command(line: str) -> bool:
+    return re.match(_COMMAND + _STARTS, line) is not None
+
+
+def all_blocks() -> list[Block]:
+    return [block for document in DOCUMENTS for block in blocks(document)]
+
+
+def launchers(line: str) -> list[str]:
+    return re.findall(r"(?:[\w-]+/)+\w+\.slurm", line)
+
+
+def submissions(block: Block) -> list[str]:
+    return [line for line in block.lines if re.search(r"\bsbatch ", line)]
+
+
+def runnable(line: str) -> str:
+    """What to run of a command here: itself on the reference logs, a list of what it would do, or `:` (run elsewhere).
+
+    Raises:
+        LookupError: no rule is about the command.
+    """
+    for words, here in STANDS_FOR.items():
+        line = line.replace(words, here)
+    if any(re.search(pattern, line) for pattern in RUN_ELSEWHERE):
+        return ":"
+    if launchers(line) and not line.startswith("python"):
+        unknown = [name for name in launchers(line) if name not in LAUNCHED_BY]
+        if unknown:
+            raise LookupError(f"no test runs the launcher {unknown[0]}")
+        return ":"  # the line itself is parsed by bash, or submitted to SLURM
+    if found := re.search(r"python -m tools (\w+)(.*)", line):
+        return line[: found.start()] + f"python -m tools {found[1]}{_options(found[1], found[2])}"
+    if line.startswith("diff "):
+        return f"{line} || [ $? = 1 ]"
+    if re.match(r"make \w+$", line):
+        return line.replace("make", "make -n")
+    if re.match(r"(python benchmark/grid\.py|cp|source|export|unset|for) ?", line):
+        return line
+    raise LookupError("no rule in tests/readme_commands.py runs it")
+
+
+def _options(command: str, words: str) -> str:
+    if command == "submit":
+        before, dashes, after = words.partition(" -- ")
+        return f"{before} --dry-run{'' if '--local' in before else ' --local'}{dashes}{after}"
+    if command == "report":
+        return " --check"
+    if command in ("fill", "plot", "runs", "check") and not re.search("--logs|--explain|--help", words):
+        exercise = next((name for name in words.split() if (REPO / name).is_dir()), "baseline")
+        words = words or f" {exercise}"
+        hosts = sorted(folder.parent.name for folder in (REPO / REFERENCE).glob(f"*/{exercise}"))
+        logs = f"{REFERENCE}/{hosts[0]}" if hosts else REFERENCE
+        return f"{words} --logs {logs}" + ("" if hosts else " || [ $? = 3 ]")
+    return words

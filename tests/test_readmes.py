@@ -1,0 +1,120 @@
+"""A README that is too long is not read; a command in it that does not run costs a room of people five minutes.
+
+Commands are run here as they stand, on the reference logs. Those that submit a job are given to a real SLURM, which
+holds it (tests/slurm/test_readme_jobs.py); their launchers run to the end in the tests that `LAUNCHED_BY` names.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.launching import PATH, REPO
+from tests.readme_commands import DOCUMENTS, LAUNCHED_BY, RUN_ELSEWHERE, Block, all_blocks, runnable
+from tools.__main__ import main
+from tools.tables.markdown import BLOCK_END, BLOCK_START
+
+MOST_LINES = 130  # of text; blank tables to fill, and definitions that GitHub does not show, come on top
+WIDEST = 100
+BLOCKS = all_blocks()
+CHAPTERS = [path.parent for path in DOCUMENTS if path.name == "README.md" and "\n## Quiz\n" in path.read_text()]
+
+
+def text_lines(document: Path) -> list[tuple[int, str]]:
+    """Lines of text with their numbers: no tables, figures' definitions, generated blocks."""
+    numbered, generated = [], False
+    for number, line in enumerate(document.read_text().split("\n"), 1):
+        generated = (generated and line != BLOCK_END) or BLOCK_START.fullmatch(line) is not None
+        if not generated and not re.match(r"\||\[\w+\]: |\*\*Table \w+\*\* \*", line):
+            numbered.append((number, line))
+    return numbered
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda folder: folder.name)
+def test_chapter_is_a_short_lesson_with_a_picture_a_prediction_and_answers(chapter: Path) -> None:
+    readme = (chapter / "README.md").read_text()
+    lines = text_lines(chapter / "README.md")
+    assert len(lines) <= MOST_LINES
+    wide = [n for n, line in lines if len(line) > WIDEST and not line.startswith(("    ", "!["))]
+    assert wide == [], f"lines wider than {WIDEST}"
+    parts = ("\n![", "\n## Predict\n", "\n## Run\n", "\n## Fill in\n", "\n## Quiz\n", "<details><summary>Answers")
+    places = [readme.find(part) for part in parts]
+    assert -1 not in places and places == sorted(places)
+    assert "<!-- generated" not in readme, "reference tables belong to RESULTS.md"
+    assert (chapter / "RESULTS.md").exists() and "RESULTS.md" in readme
+
+
+def test_house_words_gave_way_to_the_field_s_terms() -> None:
+    words = re.compile(r"\b(behind the|for want of|foretell|foretold|climb|hand on)\b", re.IGNORECASE)
+    lines = [(path, *numbered) for path in DOCUMENTS for numbered in text_lines(path)]
+    assert [f"{path.relative_to(REPO)}:{n}: {line}" for path, n, line in lines if words.search(line)] == []
+
+
+def test_links_between_the_documents_lead_somewhere() -> None:
+    missing = []
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
+            if not target.startswith("http") and not (document.parent / target).exists():
+                missing.append(f"{document.relative_to(REPO)}: {target}")
+    assert missing == []
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """The repository as a participant's folder: what a command writes stays out of the real one."""
+    for entry in REPO.iterdir():
+        if entry.name not in (".git", "cluster.env"):
+            (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_commands_of_the_documents_run(block: Block, desk: Path, capsys: pytest.CaptureFixture) -> None:
+    try:
+        script = "\n".join(runnable(line) for line in block.lines)
+    except LookupError as nobody:
+        pytest.fail(f"{block}: {block.lines}: {nobody}")
+    as_written = re.sub(r"<(\w+)>", r"\1", "\n".join(block.lines))
+    syntax = subprocess.run(["bash", "-n", "-c", as_written], capture_output=True, text=True)
+    assert syntax.returncode == 0, f"{block}: {syntax.stderr}"
+    if not script.replace(":", "").strip():
+        return
+    if "my_results.md" in script:
+        assert main(["fill", "baseline", "--plain", "--logs", str(REPO / "logs/reference/h200x1")]) == 0
+        (desk / "my_results.md").write_text(capsys.readouterr().out)
+    (desk / "batches.txt").write_text("baseline/baseline.slurm\n")
+    environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
+    command = ["bash", "-e", "-c", script]
+    ran = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, f"{block}:\n{script}\n{ran.stdout[-1500:]}{ran.stderr[-1500:]}"
+
+
+def test_every_launcher_of_a_command_runs_to_its_end_in_the_test_named_for_it() -> None:
+    for launcher, test in LAUNCHED_BY.items():
+        assert (REPO / launcher).exists(), launcher
+        assert Path(launcher).name in (REPO / test).read_text(), f"{test} no longer runs {launcher}"
+    assert all((REPO / test).exists() for test in RUN_ELSEWHERE.values())
+
+
+@pytest.mark.parametrize(
+    ("launcher", "arguments"),
+    [("deepspeed-single-gpu/deepspeed.slurm", ["ds_configs/zero2_offload.json"]), ("fsdp/single_gpu.slurm", [])],
+)
+@pytest.mark.usefixtures("optimizers_compiled")
+def test_launcher_that_no_other_test_runs_trains(launcher: str, arguments: list[str], tmp_path: Path) -> None:
+    short = {"LOG_DIR": str(tmp_path), "MAX_STEPS": "2", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none"}
+    short |= {"CUDA_VISIBLE_DEVICES": "", "PATH": PATH, "EVAL_SIZE": "8", "OMP_NUM_THREADS": "1"}
+    command = ["bash", "-c", f"source tiny.env && bash {' '.join([launcher, *arguments])}"]
+    job = subprocess.run(command, cwd=REPO, env=os.environ | short, capture_output=True, text=True, timeout=400)
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    (record,) = tmp_path.glob("*/*/run.json")
+    assert '"state": "completed"' in record.read_text()
+
+
+def test_citation_names_the_project_its_licence_and_no_person() -> None:
+    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
+    assert citation["title"].startswith("Shardlab") and citation["license"] == "Apache-2.0"
+    assert citation["authors"] == [{"name": "Shardlab contributors"}]
