@@ -26,12 +26,14 @@ LAUNCHED_BY = {
     "fsdp/multi_node.slurm": "tests/slurm/test_fsdp.py",
     "fsdp/single_gpu.slurm": "tests/test_readmes.py",
     "speed-ladder/ladder.slurm": "tests/speed-ladder/test_speed_ladder.py",
+    "speed-ladder/ladder_deepspeed.slurm": "tests/speed-ladder/test_speed_ladder.py",
+    "speed-ladder/ladder_torchrun.slurm": "tests/speed-ladder/test_speed_ladder.py",
 }
 # What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
-    r"python benchmarks/": "tests/benchmarks",
+    r"python tools/benchmarks/": "tests/tools/benchmarks",
     r"make (quickstart|test|rehearse)": "Makefile",  # this very suite, and the quickstart on a bare machine
     r"python -m pictures\.draw": "tests/test_pictures.py",
 }

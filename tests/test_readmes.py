@@ -6,7 +6,10 @@ holds it (tests/slurm/test_readme_jobs.py); their launchers run to the end in th
 
 import os
 import re
+import shlex
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,6 @@ import yaml
 
 from tests.launching import PATH, REPO
 from tests.readme_commands import DOCUMENTS, LAUNCHED_BY, RUN_ELSEWHERE, Block, all_blocks, runnable
-from tools.__main__ import main
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 
 MOST_LINES = 130  # of text; blank tables to fill, and definitions that GitHub does not show, come on top
@@ -62,33 +64,38 @@ def test_links_between_the_documents_lead_somewhere() -> None:
     assert missing == []
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Path:
-    """The repository as a participant's folder: what a command writes stays out of the real one."""
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], subprocess.CompletedProcess]:
+    """Runs a script in a participant's folder: the repository, but what is written stays out of the real one."""
+    desk = tmp_path_factory.mktemp("desk")
     for entry in REPO.iterdir():
         if entry.name not in (".git", "cluster.env"):
-            (tmp_path / entry.name).symlink_to(entry)
-    return tmp_path
+            (desk / entry.name).symlink_to(entry)
+    results = REPO / "baseline/RESULTS.md"
+    (desk / "my_results.md").write_text("\n".join(grid_lines(results.read_text())))
+    environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
+
+    @cache
+    def run(script: str) -> subprocess.CompletedProcess:
+        command = ["bash", "-e", "-c", script]
+        return subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def grid_lines(text: str) -> list[str]:
+    """The captioned tables of a text as a participant copies them."""
+    return [line for line in text.split("\n") if re.match(r"\||\*\*Table |$", line)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_commands_of_the_documents_run(block: Block, desk: Path, capsys: pytest.CaptureFixture) -> None:
+def test_commands_of_the_documents_run(block: Block, run: Callable[[str], subprocess.CompletedProcess]) -> None:
     try:
         script = "\n".join(runnable(line) for line in block.lines)
     except LookupError as nobody:
         pytest.fail(f"{block}: {block.lines}: {nobody}")
     as_written = re.sub(r"<(\w+)>", r"\1", "\n".join(block.lines))
-    syntax = subprocess.run(["bash", "-n", "-c", as_written], capture_output=True, text=True)
-    assert syntax.returncode == 0, f"{block}: {syntax.stderr}"
-    if not script.replace(":", "").strip():
-        return
-    if "my_results.md" in script:
-        assert main(["fill", "baseline", "--plain", "--logs", str(REPO / "logs/reference/h200x1")]) == 0
-        (desk / "my_results.md").write_text(capsys.readouterr().out)
-    (desk / "batches.txt").write_text("baseline/baseline.slurm\n")
-    environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
-    command = ["bash", "-e", "-c", script]
-    ran = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=120)
+    ran = run(f"bash -n -c {shlex.quote(as_written)}\n{script}")
     assert ran.returncode == 0, f"{block}:\n{script}\n{ran.stdout[-1500:]}{ran.stderr[-1500:]}"
 
 
