@@ -19,6 +19,7 @@ from workshop.data import load_data
 from workshop.encoding import load_tokenizer
 from workshop.fsdp import fsdp_config
 from workshop.generation import answer_questions
+from workshop.recording import measurements
 from workshop.settings import Settings
 from workshop.sharding import shard_units
 from workshop.without_gpu import shard_on_cpu
@@ -57,6 +58,7 @@ def main(out: Path) -> None:
         max_steps=settings.max_steps or -1,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.grad_acc,
+        bf16=settings.bf16,
         use_cpu=True,
         eval_strategy="epoch",
         save_strategy="no",
@@ -72,7 +74,13 @@ def main(out: Path) -> None:
     full_bytes = sum(parameter.nbytes for parameter in model.parameters())
     look = Look(model)
     trainer = Trainer(
-        model, arguments, data.collator, data.train, data.evaluation, processing_class=tokenizer, callbacks=[look]
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=[*measurements(settings, data, model), look],
     )
     trainer.train()
     seen = look.seen | {"full_bytes": full_bytes}

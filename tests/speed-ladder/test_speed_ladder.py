@@ -25,7 +25,7 @@ TRAINING = {
     **{"MODEL_INIT": "pretrained", "TOKENIZER_NAME": "sample", "DATASET": "sample", "MAX_LENGTH": "512"},
     **{"TRAIN_SIZE": "16", "EVAL_SIZE": "4", "NUM_EPOCHS": "4", "LEARNING_RATE": "1e-3", "WEIGHT_DECAY": "0"},
     **{"FP16": "false", "BF16": "false", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none"},
-    **{"GPUS_PER_NODE": "2", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    **{"GPUS_PER_NODE": "2", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MAX_STEPS": "4"},
 }
 PADDED = {"BATCH_SIZE": "4", "GRAD_ACC": "2"}
 PACKED = {
