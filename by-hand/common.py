@@ -26,6 +26,9 @@ class ByHandSettings(GPTSettings):
         super().check()
         if self.fp16:
             raise WorkshopError("FP16=true: fp16 needs a gradient scaler, which is not shown here; expected BF16=true")
+        for name in ("gradient_checkpointing", "resume_from", "profile"):
+            if value := getattr(self, name):
+                raise WorkshopError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
 
 def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

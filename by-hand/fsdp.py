@@ -59,7 +59,8 @@ def main() -> None:
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
+    fused = settings.optimizer == "adamw_torch_fused"  # one kernel for many parameters
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
