@@ -9,6 +9,7 @@ PICTURES = {
     draw.__name__: draw
     for draw in (
         *(sharding.zero_stages, sharding.zero_step, sharding.offload, sharding.fsdp_units, sharding.hybrid_shard),
+        sharding.communication,
         *(training.labels, training.packing, training.weak_scaling, training.timer),
     )
 }

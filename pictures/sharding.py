@@ -183,3 +183,39 @@ def hybrid_shard() -> Picture:
             picture.words(left, 230 + line * 18, text, 13)
     picture.legend(24, 282, {"the part that a GPU holds": WEIGHTS})
     return picture
+
+
+def communication() -> Picture:
+    """What a step sends, in sizes of all weights."""
+    picture = Picture(
+        900,
+        250,
+        "What each rank communicates in one step",
+        "P is the size of all weights. DDP: an all-reduce of the gradients after the backward pass, 2P. ZeRO-1 and 2: "
+        "a reduce-scatter of the gradients, P, and after the update an all-gather of the weights, P. ZeRO-3 and "
+        "FULL_SHARD: an all-gather of the weights for the forward pass and one for the backward pass, and a "
+        "reduce-scatter of the gradients, 3P in all.",
+    )
+    gather, scatter = ("all-gather", "weights: P", WEIGHTS), ("reduce-scatter", "gradients: P", GRADIENTS)
+    rows = (
+        ("DDP", "2P", (("forward", "backward", ("all-reduce", "gradients: 2P", GRADIENTS), "update"))),
+        ("ZeRO-1, ZeRO-2", "2P", ("forward", "backward", scatter, "update", gather)),
+        ("ZeRO-3, FULL_SHARD", "3P", (gather, "forward", gather, "backward", scatter, "update")),
+    )
+    for number, (title, total, parts) in enumerate(rows):
+        x, y = 186, 24 + number * 66
+        picture.words(176, y + 29, title, 13, "end", bold=True)
+        for part in parts:
+            if isinstance(part, str):
+                picture.box(x, y, 78, 46)
+                picture.words(x + 39, y + 28, part, 12, "middle")
+                x += 84
+            else:
+                name, size, fill = part
+                picture.box(x, y, 108, 46, fill)
+                picture.words(x + 54, y + 20, name, 12, "middle", ink="#ffffff", bold=True)
+                picture.words(x + 54, y + 37, size, 12, "middle", ink="#ffffff", bold=True)
+                x += 114
+        picture.words(860, y + 29, total, 16, "end", bold=True)
+    picture.words(24, 234, "P: the size of all weights. In a ring of N ranks each sends (N - 1)/N of these sizes.", 12)
+    return picture

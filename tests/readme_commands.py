@@ -15,6 +15,7 @@ DOCUMENTS = [
 LAUNCHED_BY = {
     "baseline/baseline.slurm": "tests/slurm/test_baseline.py",
     "benchmark/benchmark.slurm": "tests/benchmark/test_benchmark_runs.py",
+    "by-hand/by_hand.slurm": "tests/by_hand/test_by_hand.py",
     "custom_model/multi_gpu.slurm": "tests/custom_model/test_custom_launchers.py",
     "custom_model/multi_node.slurm": "tests/slurm/test_custom_model.py",
     "custom_model/single_node.slurm": "tests/custom_model/test_custom_launchers.py",
@@ -33,8 +34,9 @@ LAUNCHED_BY = {
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
+    r"python -m workshop\.operators": "tests/workshop/test_operators.py",  # compiles for minutes
     r"python tools/benchmarks/": "tests/tools/benchmarks",
-    r"make (quickstart|test|rehearse)": "Makefile",  # this very suite, and the quickstart on a bare machine
+    r"make (quickstart|test|rehearse|install)": "Makefile",  # this very suite, and the quickstart on a bare machine
     r"python -m pictures\.draw": "tests/test_pictures.py",
 }
 REFERENCE = "logs/reference"
@@ -62,10 +64,16 @@ class Block:
 
 
 def blocks(document: Path) -> list[Block]:
-    """Indented blocks of commands, and commands in the text as blocks of one line."""
+    """Indented or fenced blocks of commands, and commands in the text as blocks of one line."""
     found: list[Block] = []
     block: list[str] = []
-    lines = document.read_text().split("\n")
+    fenced = re.sub(
+        r"^```(?:|sh|bash|shell|console)\n(.*?)^```$",
+        lambda block: "\n" + re.sub(r"^(?=.)", "    ", block[1], flags=re.MULTILINE),
+        document.read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    lines = fenced.split("\n")
     for number, line in enumerate([*lines, ""], 1):
         code = re.fullmatch(r" {4}(\S.*)", line)
         if code and (block or not lines[number - 2].strip()):
