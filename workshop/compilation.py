@@ -97,7 +97,8 @@ def folder_of(lock: TextIO) -> Path:
 
 def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat: Callable[[], None]) -> None:
     """Compile side by side, as many files at a time as there are processors, and move each result to its place."""
-    processors = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
+    wanted = os.environ.get("MAX_JOBS", "")  # PyTorch's own variable
+    processors = max(1, int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0)))
     at_a_time = min(processors, len(builders))
     _remove_remains(folder)
     building = folder / f"building-{socket.gethostname()}-{os.getpid()}"
@@ -136,19 +137,23 @@ def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat:
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = os.environ.copy()
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _remove_remains(folder: Path) -> None:
     """What killed processes of this node were compiling; a compiler that outlived one ends with its files."""
     for building in folder.glob(f"building-{socket.gethostname()}-*"):
-        if not _lives(int(building.name.rpartition("-")[2])):
+        pid = int(building.name.rpartition("-")[2])
+        if pid == os.getpid() or not _lives(pid):  # ours now: in containers the same numbers come again
             shutil.rmtree(building, ignore_errors=True)
 
 

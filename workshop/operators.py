@@ -115,7 +115,7 @@ def folders() -> list[Path]:
     from torch.utils.cpp_extension import get_default_build_root
 
     if chosen := os.environ.get("TORCH_EXTENSIONS_DIR"):
-        return [Path(chosen) / build_name()]
+        return [Path(chosen).absolute() / build_name()]
     environment = Path(sys.prefix).resolve()  # of a venv or conda; the system's Python is no place for it
     own = sys.prefix != sys.base_prefix or (environment / "conda-meta").exists()
     roots = [*([environment / "torch_extensions"] if own else []), Path(get_default_build_root())]
@@ -128,7 +128,7 @@ def writable_folder() -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK | os.X_OK):
+        if all(os.access(path, os.W_OK) for path in (folder, folder / ".lock") if path.exists()):
             return folder
     raise WorkshopError(
         f"DeepSpeed's operators have to be compiled, but {' and '.join(map(str, folders()))} cannot be written; "
