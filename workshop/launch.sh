@@ -137,9 +137,12 @@ warn_if_changed() {
 }
 
 begin_run() {
+    RECEIVED=""
+    # From here on a signal is written down, also one that comes before the first step: it then does not start.
+    trap 'RECEIVED=TERM' TERM
+    trap 'RECEIVED=INT' INT
     warn_if_changed
     python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
-    RECEIVED=""
 }
 
 # SLURM kills everything a few seconds (KillWait) after its TERM: write the end down first, and again when all is over.
@@ -150,12 +153,14 @@ stop_step() {
 }
 
 run_step() {
+    [ -z "$RECEIVED" ] || return 143
     local code viewer shown
     shown=$(wc -c < "$RUN_DIR/train.out")
     "$REPO/workshop/kill_with_parent.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
     local step=$!
     trap 'stop_step $step TERM' TERM
     trap 'stop_step $step INT' INT
+    [ -z "$RECEIVED" ] || stop_step $step "$RECEIVED"  # it came while the step was being started
     tail -c +$((shown + 1)) -f --pid=$step "$RUN_DIR/train.out" &
     viewer=$!
     # `wait` returns early when a signal arrives; the step then still has to end.

@@ -124,3 +124,14 @@ def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None
     assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
     (line,) = job.stderr.splitlines()
     assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line
+
+
+def test_run_that_is_cancelled_before_its_training_starts_does_not_stay_running(tmp_path: Path) -> None:
+    script = "source ../workshop/launch.sh; start_run; begin_run train; kill -TERM $$; run_step touch $LOG_DIR/started;"
+    script += "end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    assert job.returncode == 143, job.stderr
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
+    assert not (tmp_path / "started").exists()
