@@ -84,7 +84,7 @@ def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
 
 def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> None:
     shares = {}
-    for run in find_runs(REPO / "logs/reference/h200x4-host-b", "fsdp"):
+    for run in find_runs(REPO / "logs/reference/h200x4-host-b", experiment="fsdp"):
         if run.facts["profiled"]:
             found = re.findall(r"(\d+\.\d)%\n", (run.folder / "profile.txt").read_text())[:4]
             shares[run.facts["config"]] = [f"{float(share):.0f}%" for share in found]
@@ -94,7 +94,7 @@ def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> No
 
 def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
     steps, outside = {True: 0, False: 0}, {True: 0, False: 0}
-    for run in find_runs(REPO / "logs/reference/h200x2", "speed-ladder"):
+    for run in find_runs(REPO / "logs/reference/h200x2", experiment="speed-ladder"):
         textbook = run.facts["rung"] == TEXTBOOK
         upper = run.facts["rung"] in LADDER[9:] and run.facts["model"] == "bloom-560m" and not run.facts["profiled"]
         if not (textbook or upper):
@@ -111,7 +111,7 @@ def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
 def test_profile_in_the_ladder_s_results_is_the_measured_one() -> None:
     """The GPU's time in each kind of kernel; what is left of the step without the profiler is idle."""
     steps_ms, parts_ms = defaultdict(list), {}
-    for run in find_runs(REPO / "logs/reference/h200x2", "speed-ladder"):
+    for run in find_runs(REPO / "logs/reference/h200x2", experiment="speed-ladder"):
         rung = run.facts["rung"]
         if run.facts["profiled"]:
             parts_ms[rung] = kernels_ms_per_step((run.folder / "profile.txt").read_text())
@@ -145,13 +145,13 @@ def kernels_ms_per_step(profile: str) -> dict[str, float]:
 
 
 def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
-    runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", "deepspeed-zero3-offload")}
+    runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-zero3-offload")}
     texts = {state: (run.folder / "train.out").read_text() for state, run in runs.items()}
     step_s = 1 / runs["completed"].summary["train/steps_per_second"]
     (peak, states), (growth, _) = re.findall(r"check: .*?([\d.]+) GiB.*?([\d.]+) GiB", texts["completed"])
     (losses,) = re.findall(r"check: the loss fell from ([\d.]+) to ([\d.]+): NOT SO", texts["completed"])
     times_s = runs["completed"].steps.step_time_s.tolist()
-    (one_thread,) = find_runs(REPO / "logs/reference/h200x2-host-b", "deepspeed-zero3-offload")
+    (one_thread,) = find_runs(REPO / "logs/reference/h200x2-host-b", experiment="deepspeed-zero3-offload")
     skipped = texts["completed"].count("'grad_norm': 'inf'")
     assert table_headed("BLOOM-7b1, ZeRO-3 with offload, two H200", "deepspeed-zero3-offload/RESULTS.md") == [
         ["States, 16 bytes per parameter", f"{states} GiB"],

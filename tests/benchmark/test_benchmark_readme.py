@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.launching import PATH, REPO
-from tools.tables.gpu_peaks import PEAK_TFLOPS
+from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.mfu import flops_per_token
 from tools.tables.markdown import grids
-from tools.tables.mfu import flops_per_token
 from workshop.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()

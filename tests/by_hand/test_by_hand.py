@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.tables.communication import predicted_mib, sent_mib
 
 from tests.filled_tables import filled_table
 from tests.launching import PATH, REPO
 from tools.logs.runs import Run, read_run
-from tools.tables.communication import predicted_mib, sent_mib
 
 CHAPTER = REPO / "by-hand"
 STEPS = 20

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
-from tools.logs.runs import find_runs_in, save_evidence
+from tools.logs.runs import find_runs, save_figures
 from tools.tables import fill as tables
 from tools.tables import markdown
 from tools.tables.fill import Cell
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
     known = table_definitions()
     pairs = [(copy, _definition(copy, known)) for copy in copies]
-    runs = find_runs_in(logs)
+    runs = find_runs(*logs)
     exercises = tables.exercises_of(table for _, table in pairs)
     if not any(run.record.get("exercise") in exercises for run in runs):
         raise no_runs(logs, exercises[0])
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         filled = tables.fill(definition, runs)
         count += sum(cell is not None for row in filled.cells for cell in row)
         different += compare(copy, filled, arguments.tolerance / 100)
-    save_evidence(runs)
+    save_figures(runs)
     blank = [cell for cell in different if not cell.found]
     wrong = [cell for cell in different if cell.found or arguments.complete]
     for cell in different:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
-from tools.logs.runs import Run, find_runs_in, read_run, save_evidence
+from tools.logs.run import Run
+from tools.logs.runs import find_runs, read_run, save_figures
 from tools.tables import export
 from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     readme = exercise_folder(arguments.exercise) / "README.md"
     logs = chosen_logs(arguments)
     wanted = _wanted(readme, arguments.only)
-    runs = [_single_run(arguments.run)] if arguments.run else find_runs_in(logs)
+    runs = [_single_run(arguments.run)] if arguments.run else find_runs(*logs)
     exercises = tables.exercises_of(wanted)
     if not any(run.record.get("exercise") in exercises for run in runs):
         if arguments.run:
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
         raise no_runs(logs, exercises[0])
     filled = [tables.fill(table, runs) for table in wanted]
-    save_evidence(runs)
+    save_figures(runs)
     if arguments.format != "markdown":
         print(export.EXPORTS[arguments.format](filled), end="")
         return 0

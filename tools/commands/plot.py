@@ -8,7 +8,8 @@ from pathlib import Path
 from tools.commands.logs_option import add_logs_option, chosen_logs
 from tools.errors import InputError
 from tools.logs import nvidia_smi
-from tools.logs.runs import Run, find_runs_in
+from tools.logs.run import Run
+from tools.logs.runs import find_runs
 from tools.tables import drawing, grid_plot
 from tools.tables import fill as tables
 from tools.tables.repository import exercise_folder, no_runs
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
     logs = chosen_logs(arguments)
-    runs = [run for run in find_runs_in(logs, None if arguments.table else title) if not run.problem]
+    runs = [run for run in find_runs(*logs, experiment=None if arguments.table else title) if not run.problem]
     if not runs:
         raise no_runs(logs, title)
     output = arguments.output or Path(f"{title}.png")

@@ -2,13 +2,11 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 
 from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
-from tools.logs.progress import progress
-from tools.logs.runs import SHOWN_STATES, Run, ask_all, find_runs_in, save_evidence
+from tools.logs.run import SHOWN_STATES, Run
+from tools.logs.runs import find_runs, measure_all
 from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
@@ -32,16 +30,17 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [state for state in states if state not in SHOWN_STATES]:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     metrics = _metrics(arguments.figures)
-    found = find_runs_in(logs, arguments.experiment)
+    found = find_runs(*logs, experiment=arguments.experiment)
     if not found:
         raise no_runs(logs, arguments.experiment)
     shown = [run for run in found if not states or run.state in states]
     if shown:
-        answers = progress(ask_all(shown, lambda run: _questions(run, metrics)), "reading logs", len(shown))
-        rows = ([*_row(run), *own] for run, own in zip(shown, answers, strict=True))
+        measure_all(shown if metrics else [run for run in shown if run.needs_cause])
+        rows = (
+            [*_row(run), *(tables.figure_of(run, METRICS[name]) for name in metrics), _reason(run)] for run in shown
+        )
         print(_text_table([[*_HEADER, *map(_title, metrics), "reason"], *rows]))
         print()
-        save_evidence(shown)
     counts = Counter(run.state for run in found)
     print(f"{len(found)} runs: {', '.join(f'{counts[state]} {state}' for state in SHOWN_STATES if counts[state])}")
     newest = next((run for run in reversed(shown) if run.state == "completed"), None)
@@ -61,11 +60,6 @@ def _metrics(names: str) -> list[str]:
 
 def _title(metric: str) -> str:
     return f"{metric} ({METRICS[metric].unit})" if METRICS[metric].unit else metric
-
-
-def _questions(run: Run, metrics: list[str]) -> list[Callable[[], str]]:
-    """What is in the run's logs: one for each cell."""
-    return [*(partial(tables.figure_of, run, METRICS[name]) for name in metrics), partial(_reason, run)]
 
 
 def _row(run: Run) -> list[str]:

@@ -12,25 +12,17 @@ overlaps and the sum is more than a step takes without timers.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 _LINE = re.compile(r"\[Rank 0\] time \(ms\) ((?:\| \w+: [\d.]+ ?)+)")
-_PART = re.compile(r"(\w+): ([\d.]+)")
+_PART = re.compile(r"(\w+): (\d+(?:\.\d+)?)")
 
 
-@dataclass(frozen=True)
-class StepParts:
-    """Attributes: parts_ms: DeepSpeed's name of the part to its time (ms) in each step, in order."""
-
-    parts_ms: dict[str, list[float]]
-
-
-def read(path: Path) -> StepParts | None:
-    """The timers in train.out; None if DeepSpeed printed none."""
+def read(path: Path) -> dict[str, list[float]]:
+    """DeepSpeed's name of each part to its time (ms) in each step, in order; {} if DeepSpeed printed none."""
     parts_ms: dict[str, list[float]] = {}
     for line in _LINE.findall(path.read_bytes().decode("utf-8", "replace")):
         for name, time_ms in _PART.findall(line):
             if not name.endswith("_microstep"):
                 parts_ms.setdefault(name, []).append(float(time_ms))
-    return StepParts(parts_ms) if parts_ms else None
+    return parts_ms

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.errors import LogError
-from tools.logs import textcsv
+from tools.logs import columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,10 +20,10 @@ _NUMBER = re.compile(r"\d+(\.\d+)?|\[.*\]|N/A")
 
 def column_names(path: Path, data: bytes) -> list[str]:
     """Names of the file's columns: from its header, else from the shape of its values; [] for an empty file."""
-    start = textcsv.first_line(data)
+    start = columns.first_line(data)
     if not start:
         return []
-    values = textcsv.fields(start)
+    values = columns.fields(start)
     if names := header_names(values):
         if "memory.used" not in names:
             raise LogError(path, 1, start, "a column memory.used in the header")
@@ -59,16 +59,16 @@ def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:
     if not memory or len(memory) > 2:
         expected = "a header with memory.used, or units (MiB), or the columns " + ", ".join(CONTRACT)
         raise LogError(path, 1, ", ".join(values), expected)
-    samples = textcsv.read_columns(path, data, names, [names[i] for i in memory + percent], "")
-    columns = {i: textcsv.to_numbers(path, data, samples, names[i], i) for i in memory + percent}
-    names[_used_of(path, columns, memory)] = "memory.used"
+    cells = columns.split(path, data, names, "")
+    samples = {place: columns.numbers(path, data, cells, names[place]) for place in memory + percent}
+    names[_used_of(path, samples, memory)] = "memory.used"
     # nvidia-smi reports utilization.gpu and utilization.memory; memory is never busy while no kernel runs.
-    if len(percent) == 1 or (len(percent) == 2 and bool((columns[percent[0]] >= columns[percent[1]]).all())):
+    if len(percent) == 1 or (len(percent) == 2 and bool((samples[percent[0]] >= samples[percent[1]]).all())):
         names[percent[0]] = "utilization.gpu"
     return names
 
 
-def _used_of(path: Path, columns: dict[int, np.ndarray], memory: list[int]) -> int:
+def _used_of(path: Path, samples: dict[int, np.ndarray], memory: list[int]) -> int:
     """Which of one or two MiB columns is memory.used.
 
     The other one is memory.total (never smaller, one value per GPU, so at most as many values as a node has GPUs) or
@@ -77,7 +77,7 @@ def _used_of(path: Path, columns: dict[int, np.ndarray], memory: list[int]) -> i
     """
     if len(memory) == 1:
         return memory[0]
-    first, second = (columns[i] for i in memory)
+    first, second = (samples[i] for i in memory)
     sums = first + second
     if sums.max() - sums.min() <= 2 and first[0] != second[0]:  # each of the two is rounded to whole MiB
         return memory[0] if first[0] < second[0] else memory[1]

@@ -34,14 +34,6 @@ class Bandwidth:
     busbw_gb_per_s: float
 
 
-@dataclass(frozen=True)
-class FabricFigures:
-    """What the tables need of one log; FabricLog says what the figures are."""
-
-    world_size: int
-    allreduce_gb_per_s: float | None
-
-
 @dataclass
 class FabricLog:
     """Attributes: ranks: their numbers as listed; hosts: their hosts; collectives: rows by name ("all_reduce")."""
@@ -60,12 +52,6 @@ class FabricLog:
         """Bus bandwidth of the all-reduce of the largest message; None if there is none."""
         rows = [row for row in self.collectives.get("all_reduce", []) if row.size_bytes]
         return max(rows, key=lambda row: row.size_bytes).busbw_gb_per_s if rows else None
-
-
-def figures(path: Path) -> FabricFigures:
-    """Raises LogError as `read`."""
-    log = read(path)
-    return FabricFigures(log.world_size, log.allreduce_gb_per_s)
 
 
 def read(path: Path) -> FabricLog:

@@ -9,56 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.errors import LogError, read_or_error
-from tools.logs import batch, textcsv
-from tools.logs.gpu_columns import column_names, header_names
+from tools.errors import LogError
+from tools.logs import columns
+from tools.logs.gpu_columns import column_names
 
 if TYPE_CHECKING:
     import numpy as np
 
-_TABLES_NEED = ("memory.used", "utilization.gpu")
-
 
 @dataclass(frozen=True)
-class GpuFigures:
-    """What the tables need of one or more GPU logs.
-
-    Attributes:
-        samples: number of values of memory.used, over all GPUs; those that are not reported do not count.
-        sum_mib, peak_mib, min_mib: their sum, the largest and the smallest (MiB); None without samples.
-        utilization_samples, utilization_sum_percent: the same of utilization.gpu (%).
-    """
-
-    samples: int
-    sum_mib: float
-    peak_mib: float | None
-    min_mib: float | None
-    utilization_samples: int
-    utilization_sum_percent: float
-
-    @property
-    def mean_mib(self) -> float | None:
-        """Mean over all samples of all GPUs (MiB)."""
-        return self.sum_mib / self.samples if self.samples else None
-
-    @property
-    def mean_utilization_percent(self) -> float | None:
-        """Mean over all samples of all GPUs, zeros included (%)."""
-        return self.utilization_sum_percent / self.utilization_samples if self.utilization_samples else None
-
-
-@dataclass(frozen=True)
-class GpuLog(GpuFigures):
-    """One GPU log: its figures, and its samples with one entry per GPU and sample.
+class GpuLog:
+    """The samples of one or more GPU logs, with one entry per GPU and sample.
 
     Attributes:
         memory_used_mib: device memory in use (MiB), all processes; NaN where not reported.
         utilization_percent: share of the sample period in which a kernel ran (%); NaN where not reported.
         time_s: seconds since the log's first sample; only filled by `read(..., with_time=True)`.
         gpu: the GPU's index in the node; only filled by `read(..., with_time=True)`.
+        peak_mib, mean_mib, min_mib, mean_utilization_percent: over all samples of all GPUs that were reported; None
+            without any.
     """
 
     memory_used_mib: np.ndarray
@@ -66,55 +39,40 @@ class GpuLog(GpuFigures):
     time_s: np.ndarray | None = None
     gpu: np.ndarray | None = None
 
+    @cached_property
+    def _memory(self) -> np.ndarray:
+        return _reported(self.memory_used_mib)
 
-def _figures(memory_used_mib: np.ndarray, utilization_percent: np.ndarray) -> GpuFigures:
-    memory, busy = _reported(memory_used_mib), _reported(utilization_percent)
-    extremes = (float(memory.max()), float(memory.min())) if memory.size else (None, None)
-    return GpuFigures(memory.size, float(memory.sum()), *extremes, busy.size, float(busy.sum()))
+    @property
+    def peak_mib(self) -> float | None:
+        return float(self._memory.max()) if self._memory.size else None
+
+    @property
+    def min_mib(self) -> float | None:
+        return float(self._memory.min()) if self._memory.size else None
+
+    @property
+    def mean_mib(self) -> float | None:
+        return float(self._memory.sum()) / self._memory.size if self._memory.size else None
+
+    @property
+    def mean_utilization_percent(self) -> float | None:
+        busy = _reported(self.utilization_percent)
+        return float(busy.sum()) / busy.size if busy.size else None
 
 
 def _reported(samples: np.ndarray) -> np.ndarray:
     return samples[samples == samples]  # NaN is the one value unequal to itself
 
 
-def merge(logs: Sequence[GpuFigures]) -> GpuFigures:
-    """The figures of several nodes' logs as one: over all GPUs of the job."""
-    if len(logs) == 1:
-        return logs[0]
-    return GpuFigures(
-        sum(log.samples for log in logs),
-        sum(log.sum_mib for log in logs),
-        max((log.peak_mib for log in logs if log.peak_mib is not None), default=None),
-        min((log.min_mib for log in logs if log.min_mib is not None), default=None),
-        sum(log.utilization_samples for log in logs),
-        sum(log.utilization_sum_percent for log in logs),
-    )
-
-
-def figures(paths: list[str]) -> list[GpuFigures | LogError]:
-    """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
-    parsed = textcsv.many_columns(map(batch.read_file, paths), _wanted)
-    return [
-        read_or_error(_alone, Path(path)) if columns is None else _figures(*_both(columns))
-        for path, columns in zip(paths, parsed, strict=True)
-    ]
-
-
-def _alone(path: Path) -> GpuFigures:
-    log = read(path)
-    return _figures(log.memory_used_mib, log.utilization_percent)
-
-
-def _wanted(header: bytes) -> tuple[list[str], list[str]] | None:
-    names = header_names(textcsv.fields(header.decode("utf-8", "replace")))
-    return (names, [name for name in _TABLES_NEED if name in names]) if "memory.used" in names else None
-
-
-def _both(columns: dict[str, np.ndarray]) -> list[np.ndarray]:
+def merge(logs: Sequence[GpuLog]) -> GpuLog:
+    """Several nodes' logs as one: over all GPUs of the job."""
     import numpy as np
 
-    memory = columns["memory.used"]
-    return [memory, columns.get("utilization.gpu", np.full(memory.size, np.nan))]
+    if len(logs) == 1:
+        return logs[0]
+    memory, busy = [log.memory_used_mib for log in logs], [log.utilization_percent for log in logs]
+    return GpuLog(np.concatenate(memory), np.concatenate(busy))
 
 
 def read(path: Path, with_time: bool = False) -> GpuLog:
@@ -125,40 +83,29 @@ def read(path: Path, with_time: bool = False) -> GpuLog:
     """
     import numpy as np
 
-    data = textcsv.read_bytes(path)
-    start = textcsv.first_line(data)
+    data = columns.read_bytes(path)
+    start = columns.first_line(data)
     names = column_names(path, data)
     if not names:
-        return _log(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
-    wanted = [name for name in _TABLES_NEED if name in names]
-    if with_time:
-        wanted += [name for name in ("timestamp", "index") if name in names]
-    table = textcsv.read_columns(path, data, names, wanted, start if "memory.used" in start else "")
-
-    def numbers(name: str) -> np.ndarray:
-        return textcsv.to_numbers(path, data, table, name, names.index(name))
-
-    memory, utilization = _both({name: numbers(name) for name in _TABLES_NEED if name in names})
+        return GpuLog(*(np.empty(0) for _ in range(4)))
+    cells = columns.split(path, data, names, start if "memory.used" in start else "")
+    memory = columns.numbers(path, data, cells, "memory.used")
+    nothing = np.full(memory.size, np.nan)
+    busy = columns.numbers(path, data, cells, "utilization.gpu") if "utilization.gpu" in names else nothing
     if not with_time:
-        return _log(memory, utilization)
-    gpu = numbers("index") if "index" in names else np.zeros(memory.size)
-    return _log(memory, utilization, _seconds(path, table, memory.size), gpu)
+        return GpuLog(memory, busy)
+    gpu = columns.numbers(path, data, cells, "index") if "index" in names else np.zeros(memory.size)
+    return GpuLog(memory, busy, _seconds(path, cells.get("timestamp"), memory.size), gpu)
 
 
-def _log(memory: np.ndarray, utilization: np.ndarray, *rest: np.ndarray) -> GpuLog:
-    return GpuLog(*vars(_figures(memory, utilization)).values(), memory, utilization, *rest)
-
-
-def _seconds(path: Path, table, samples: int) -> np.ndarray:
+def _seconds(path: Path, stamps: list[bytes] | None, samples: int) -> np.ndarray:
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if "timestamp" not in table.column_names:
+    if stamps is None:
         return np.arange(samples, dtype=float)
-    iso = pc.replace_substring(pc.utf8_trim_whitespace(table.column("timestamp")), "/", "-")
+    iso = [stamp.strip().replace(b"/", b"-").decode("utf-8", "replace") for stamp in stamps]
     try:
-        stamps_ms = np.from_dlpack(pc.cast(pc.cast(iso, pa.timestamp("ms")), pa.int64()).combine_chunks())
-    except pa.ArrowInvalid as error:
+        stamps_ms = np.array(iso, dtype="datetime64[ms]").astype("int64")
+    except ValueError as error:
         raise LogError(path, None, str(error), "timestamps such as 2026/11/21 05:55:41.717") from error
     return (stamps_ms - stamps_ms[0]) / 1000 if samples else np.empty(0)

@@ -7,82 +7,35 @@ four of them four times; memory_logger's proportional set size (PSS) counts it o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.errors import LogError, read_or_error
-from tools.logs import batch
+from tools.errors import LogError
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Where psrecord's format, "{:12.3f} {:12.3f} {:12.3f} {:12.3f}\\n", has what.
-_LINE_BYTES = 52
-_SPACES, _POINTS = [12, 25, 38], [8, 21, 34, 47]
-_COLUMNS = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
+_EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 
 @dataclass(frozen=True)
-class CpuFigures:
-    """What the tables need of one log.
+class CpuLog:
+    """Attributes: time_s: seconds since the logger's start; real_mib: RSS or PSS (MiB: psrecord's MB are 2^20 bytes).
 
-    Attributes:
-        peak_mib, mean_mib: largest and mean Real, which is RSS or PSS (MiB: psrecord's MB are 2^20 bytes); None
-            without samples.
+    peak_mib, mean_mib: largest and mean Real; None without samples.
     """
-
-    peak_mib: float | None
-    mean_mib: float | None
-
-
-@dataclass(frozen=True)
-class CpuLog(CpuFigures):
-    """Attributes: time_s: seconds since the logger's start; real_mib: the samples of Real (MiB)."""
 
     time_s: np.ndarray
     real_mib: np.ndarray
 
+    @cached_property
+    def peak_mib(self) -> float | None:
+        return float(self.real_mib.max()) if self.real_mib.size else None
 
-def _figures(real_mib: np.ndarray) -> CpuFigures:
-    return CpuFigures(float(real_mib.max()), float(real_mib.mean())) if real_mib.size else CpuFigures(None, None)
-
-
-def figures(paths: list[str]) -> list[CpuFigures | LogError]:
-    """Each log's figures, or what is wrong with it; many logs at once take a fraction of the time of one by one."""
-    regular, joined = [], batch.Batch()
-    for path in paths:
-        lines = _without_header(batch.read_file(path))
-        if lines and len(lines) % _LINE_BYTES == 0:
-            regular.append(path)
-            joined.add(lines)
-    found = dict(zip(regular, joined.columns(_real_column), strict=True))
-    return [
-        _figures(columns[0]) if (columns := found.get(path)) else read_or_error(_alone, Path(path)) for path in paths
-    ]
-
-
-def _alone(path: Path) -> CpuFigures:
-    return _figures(read(path).real_mib)
-
-
-def _without_header(data: bytes) -> memoryview:
-    return memoryview(data)[data.find(b"\n") + 1 if data.startswith(b"#") else 0 :]
-
-
-def _real_column(lines: bytearray) -> list[np.ndarray] | None:
-    """Real out of lines that are as psrecord writes them, four numbers as %12.3f, or None.
-
-    Cutting the one column out by its place first leaves pyarrow a quarter of the bytes.
-    """
-    import numpy as np
-
-    table = np.frombuffer(lines, np.uint8).reshape(-1, _LINE_BYTES)
-    marks = table[:, [*_SPACES, *_POINTS, -1]]
-    if not (marks == list(b" " * len(_SPACES) + b"." * len(_POINTS) + b"\n")).all():
-        return None
-    real = table[:, _SPACES[1] + 1 : _SPACES[2] + 1].copy()
-    real[:, -1] = ord("\n")
-    return batch.numbers(real.tobytes(), ["real"], ["real"], [])
+    @cached_property
+    def mean_mib(self) -> float | None:
+        return float(self.real_mib.mean()) if self.real_mib.size else None
 
 
 def read(path: Path) -> CpuLog:
@@ -93,29 +46,26 @@ def read(path: Path) -> CpuLog:
     """
     import numpy as np
 
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    # Virtual, the last field, is not used, so a line with a fourth field has everything that is.
-    if rows and len(rows[-1].split()) < 4 and set(rows[-1]) <= set("0123456789. "):
-        rows.pop()
-    if not rows:
-        return _log(np.empty(0), np.empty(0))
-    try:
-        table = np.loadtxt(rows, ndmin=2, usecols=(0, 1, 2, 3))
-    except (ValueError, IndexError) as error:
-        number, found = next(((n, line) for n, line in enumerate(lines, 1) if not _is_row(line)), (None, str(error)))
-        raise LogError(path, number, found.strip(), _COLUMNS) from error
-    return _log(table[:, 0], table[:, 2])
-
-
-def _log(time_s: np.ndarray, real_mib: np.ndarray) -> CpuLog:
-    return CpuLog(*vars(_figures(real_mib)).values(), time_s, real_mib)
-
-
-def _is_row(line: str) -> bool:
-    if not line.strip() or line.lstrip().startswith("#"):
-        return True
-    try:
-        return len([float(value) for value in line.split()]) == 4
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (two thirds of Path.read_bytes' time)
+        data = file.read()
+    body = data[data.find(b"\n") + 1 :] if data.startswith(b"#") else data
+    cells = body.split()
+    try:  # every line as psrecord writes it
+        if len(cells) == 4 * body.count(b"\n") and body.endswith(b"\n"):
+            return CpuLog(np.array(cells[::4], dtype=float), np.array(cells[2::4], dtype=float))
     except ValueError:
-        return False
+        pass
+    rows, lines = [], data.splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith(b"#"):
+            continue
+        try:
+            row = [float(cell) for cell in line.split()]
+        except ValueError:
+            row = []
+        if len(row) == 4:
+            rows.append(row)
+        elif number < len(lines) or len(line.split()) >= 4 or not set(line) <= set(b"0123456789. "):  # not just cut off
+            raise LogError(path, number, line.decode("utf-8", "replace").strip(), _EXPECTED)
+    table = np.array(rows, dtype=float).reshape(-1, 4)
+    return CpuLog(table[:, 0], table[:, 2])

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evidence.schema import STEPS_VERSIONS
 from tools.errors import LogError
-from tools.logs import textcsv
+from tools.logs import columns
 
 if TYPE_CHECKING:
     import numpy as np
 
-COLUMNS = ["step", "step_time_s", "tokens", "real_tokens", "loss", "epoch"]
+_REQUIRED = STEPS_VERSIONS[1][:5]
 
 
 @dataclass(frozen=True)
 class StepLog:
-    """One entry per optimizer step.
+    """One entry per optimizer step; columns of steps.csv.
 
     Attributes:
         step: global step, counted from 1 over the whole training.
@@ -43,13 +44,14 @@ def read(path: Path) -> StepLog:
     """
     import numpy as np
 
-    data = textcsv.read_bytes(path)
-    header = textcsv.first_line(data)
+    data = columns.read_bytes(path)
+    header = columns.first_line(data)
     if not header:
-        return StepLog(*(np.empty(0) for _ in range(5)))
-    names = textcsv.fields(header)
-    if missing := [name for name in COLUMNS[:5] if name not in names]:
-        raise LogError(path, 1, header, f"the header {','.join(COLUMNS)} (missing: {', '.join(missing)})")
-    wanted = COLUMNS[:5] + ["samples"] * ("samples" in names)
-    table = textcsv.read_columns(path, data, names, wanted, header)
-    return StepLog(*(textcsv.to_numbers(path, data, table, name, names.index(name)) for name in wanted))
+        return StepLog(*(np.empty(0) for _ in _REQUIRED))
+    names = columns.fields(header)
+    if missing := [name for name in _REQUIRED if name not in names]:
+        expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"
+        raise LogError(path, 1, header, expected)
+    cells = columns.split(path, data, names, header)
+    wanted = [field.name for field in fields(StepLog) if field.name in names]
+    return StepLog(**{name: columns.numbers(path, data, cells, name) for name in wanted})

@@ -21,34 +21,20 @@ Event = dict[str, float]
 
 
 @dataclass
-class TrainingFigures:
-    """What the tables need of one training: its rarer events, each a dict of the Trainer's own names to numbers.
+class Training:
+    """One training's events, each a dict of the Trainer's own names to numbers.
 
     Attributes:
         evals: the `{'eval_loss': ...}` events, one per epoch (evaluating once more at the end adds none).
         final: the closing `{'train_runtime': ...}` event; None if the training did not end.
+        losses: the `{'loss': ...}` events.
+        last_epoch: of the last event.
     """
 
     evals: list[Event] = field(default_factory=list)
     final: Event | None = None
-
-
-@dataclass
-class Training(TrainingFigures):
-    """All of one training's events. Attributes: losses: the `{'loss': ...}` events; last_epoch: of the last event."""
-
     losses: list[Event] = field(default_factory=list)
     last_epoch: float = 0.0
-
-
-def figures(path: Path) -> TrainingFigures | None:
-    """The last training in the file, because a requeued job appends to it; None if the Trainer printed nothing.
-
-    Raises:
-        LogError: as `read`.
-    """
-    trainings = read(path)
-    return TrainingFigures(trainings[-1].evals, trainings[-1].final) if trainings else None
 
 
 def read(path: Path) -> list[Training]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.runs import SHOWN_STATES, Run
+from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 
 STATES = ("missing", "queued", *SHOWN_STATES)

@@ -8,11 +8,12 @@ from os.path import commonpath
 from pathlib import Path
 from statistics import stdev
 
-from tools.errors import InputError, LogError, UnavailableError
-from tools.logs.runs import Run
+from tools.errors import InputError, UnavailableError
+from tools.logs.run import Run
 from tools.tables import markdown
+from tools.tables.comparisons import DamagedLogError, Select, Where
 from tools.tables.markdown import Table
-from tools.tables.metrics import METRICS, Metric, Select, Where
+from tools.tables.metrics import METRICS, Metric
 from tools.tables.registry import TABLES, TableDefaults, meaning, run_conditions
 
 NOT_MEASURED = "not measured"
@@ -51,12 +52,17 @@ class FilledTable:
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
-            return f"From {len(self.runs)} runs in `{commonpath([run.folder for run in self.runs])}`"
+            return f"From {len(self.runs)} runs in `{commonpath(_comparable([run.folder for run in self.runs]))}`"
         folders = [
             f"`{run.folder}`" + (" (nodes emulated on one host)" if run.record.get("emulated_nodes") else "")
             for run in self.runs
         ]
         return f"From {', '.join(folders)}" if folders else "From no run"
+
+
+def _comparable(folders: list[Path]) -> list[Path]:
+    """The folders as given, or all absolute where only some are."""
+    return folders if len({folder.is_absolute() for folder in folders}) == 1 else [f.absolute() for f in folders]
 
 
 def definitions(readme: Path) -> list[Table]:
@@ -160,7 +166,7 @@ def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
         text = str(missing)
         if used and used[-1].state == "completed":
             _note(filled, f"{used[-1].folder}: {text}")
-    except LogError as error:
+    except DamagedLogError as error:
         text = "unreadable log"
         _note(filled, str(error))
     for run in used:
@@ -212,7 +218,7 @@ def figure_of(run: Run, metric: Metric) -> str:
         return written(metric, metric.value(select, {}), unit_named=True)
     except UnavailableError as missing:
         return str(missing)
-    except LogError:
+    except DamagedLogError:
         return "unreadable log"
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tools.errors import InputError, UnavailableError
-from tools.logs.runs import Run
+from tools.logs.run import Run
 from tools.tables import drawing
 from tools.tables.metrics import METRICS
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tools.logs.runs import Not
+from tools.logs.run import Not
+from tools.tables.comparisons import Where
 from tools.tables.ladder import LADDER, TOP, VARIANTS, label
-from tools.tables.metrics import Where
 
 
 @dataclass(frozen=True)

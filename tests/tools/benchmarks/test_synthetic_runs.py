@@ -19,10 +19,12 @@ def test_runs_are_readable_and_hold_what_real_ones_do(tmp_path):
     list(write_runs(tmp_path, 200, samples=4))
     runs = find_runs(tmp_path)
     assert len(runs) == 200 and not any(run.problem for run in runs)
-    assert all(run.gpu_log.peak_mib and run.rss_logs[0].peak_mib and run.steps.step.size for run in runs)
+    figures = [run.figures for run in runs]
+    assert all(one.peak_gpu_mib and one.peak_cpu_mib and one.optimizer_steps for one in figures)
     assert {run.state for run in runs} == {"completed", "oom"}
-    assert any(run.fabric for run in runs) and any(len(run.rss_logs) == 2 for run in runs)
-    assert any(run.summary is None and run.training.final for run in runs)
+    assert any(one.allreduce_gb_per_s for one in figures)
+    assert any(one.train_loss and not run.summary for one, run in zip(figures, runs, strict=True))
+    assert any(len(list(run.folder.glob("cpu_memory*.txt"))) == 2 for run in runs)
     logs = list(itertools.chain.from_iterable(run.folder.glob("gpu_memory*.csv") for run in runs))
     texts = [log.read_text() for log in logs]
     assert any("[N/A]" in text for text in texts) and any(text.count("timestamp") == 2 for text in texts)

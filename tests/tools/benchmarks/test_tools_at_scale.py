@@ -20,11 +20,6 @@ def test_benchmark_prints_a_row_per_measurement_with_its_ratio_to_reading():
     assert re.search(r"all processes together: \d+ MiB", printed)
 
 
-def test_comparison_of_readers_runs_without_polars():
-    printed = run("tools/benchmarks/csv_readers.py", "--logs", "4", "--repeats", "1")
-    assert "| pyarrow |" in printed and "| numpy.loadtxt |" in printed
-
-
 def test_command_in_the_tools_readme_is_that_of_the_benchmark():
     readme = (REPO / "tools/README.md").read_text()
     section = readme.split("## At the size of a course")[1]

@@ -22,7 +22,7 @@ SETTINGS = {"batch_size": 4, "grad_acc": 4, "fp16": True}
 
 def test_parts_are_of_steps_and_not_of_micro_batches(tmp_path: Path) -> None:
     (tmp_path / "train.out").write_text(TIMED)
-    parts_ms = deepspeed_timers.read(tmp_path / "train.out").parts_ms
+    parts_ms = deepspeed_timers.read(tmp_path / "train.out")
     assert parts_ms["optimizer_step"] == [400.5, 200.25, 210.75]
     assert parts_ms["bwd_allreduce"] == [62.38] * 3
     assert not [name for name in parts_ms if "microstep" in name]

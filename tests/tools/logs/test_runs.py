@@ -50,7 +50,7 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
 
 def test_damaged_run_is_listed_with_its_experiment(make_run, logs):
     (make_run("bad") / "run.json").write_text("")
-    assert [run.folder.name for run in find_runs(logs, "baseline")] == ["bad"]
+    assert [run.folder.name for run in find_runs(logs, experiment="baseline")] == ["bad"]
 
 
 def test_reference_runs_of_other_machines_are_not_mixed_with_one_s_own(make_run, logs):
@@ -80,8 +80,11 @@ def test_job_that_failed_before_rank_0_wrote_is_known_by_its_settings(make_run):
 def test_run_without_any_log_has_no_evidence_and_no_error(make_run):
     nothing = dict.fromkeys(["train.out", "gpu_memory.csv", "cpu_memory.txt", "steps.csv"])
     run = read_run(make_run("r1", summary=None, **nothing))
-    assert (run.training, run.summary, run.gpu_log, run.steps) == (None, None, None, None)
-    assert run.rss_logs == run.pss_logs == []
+    figures = run.figures
+    assert (figures.train_loss, figures.peak_gpu_mib, figures.peak_cpu_mib, figures.optimizer_steps) == (None,) * 4
+    names = ("train_loss", "peak_gpu_mib", "peak_cpu_pss_mib")
+    assert [figures.reason(name) for name in names] == ["no train_loss", "no GPU log", "no PSS log"]
+    assert not figures.damaged
 
 
 def test_reason_comes_from_the_output_when_the_launcher_gave_none(make_run):

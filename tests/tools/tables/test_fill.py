@@ -220,7 +220,13 @@ GRID = "**Table 17** *T*\n\n| Experiment | Tokens/s | Tokens/s, std | MFU (%) |\
 def grid_run(make_run, name: str, repeat: int, speed: float, **changes):
     settings = {"fp16": False, "bf16": True, "batch_size": 32, "max_length": 128, "repeat": repeat}
     # 6 x parameters = 0.989 GFLOP per token
-    model = {"name": "gpt2", "parameters": 989e6 / 6, "embedding_parameters": 1e7, "layers": 0, "hidden_size": 8}
+    model = {
+        "name": "gpt2",
+        "parameters": round(989e6 / 6),
+        "embedding_parameters": 10_000_000,
+        "layers": 0,
+        "hidden_size": 8,
+    }
     record = {"exercise": "benchmark", "config": "zero0", "precision": "bf16", "gpu_names": ["NVIDIA H200"]}
     names = ("median_tokens", "tokens", "logit_positions", "samples")
     speeds = {f"train/{name}_per_second": speed for name in names}

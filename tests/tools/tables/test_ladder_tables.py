@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tools.__main__ import main
+from tools.logs.mfu import flops_per_token
 from tools.tables import ladder
-from tools.tables.mfu import flops_per_token
 
 REPO = Path(__file__).parents[3]
 # BLOOM-560m, as run.json describes it.

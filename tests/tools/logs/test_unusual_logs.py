@@ -1,6 +1,4 @@
-"""Logs are parsed together where they are ordinary; what is unusual must read as it does alone, and spoil no other."""
-
-import dataclasses
+"""Ordinary logs are cut into columns at once; what is unusual is read line by line, and must not be wrong or lost."""
 
 import pytest
 
@@ -53,38 +51,66 @@ CPU_LOGS = {
 }
 
 
-def seen(parser, log) -> dict | str:
-    if isinstance(log, LogError):
-        return str(log)
-    return {field.name: getattr(log, field.name) for field in dataclasses.fields(parser)}
+# Peak, mean, least memory and mean load; or the number of the line that is no log's.
+GPU_FIGURES = {
+    "ordinary": [30.0, 20.0, 10.0, 30.0],
+    "without units": [11.0, 11.0, 11.0, 21.0],
+    "empty": [None, None, None, None],
+    "header alone": [None, None, None, None],
+    "cut off header": [None, None, None, None],
+    "cut off in a number": [20.0, 15.0, 10.0, 82.0],
+    "cut off after a unit": [20.0, 15.0, 10.0, 45.0],
+    "cut off in a name": [10.0, 10.0, 10.0, 82.0],
+    "restarted": [50.0, 30.0, 10.0, 40.0],
+    "restarted twice at once": [50.0, 30.0, 10.0, 40.0],
+    "restarted in a line": [50.0, 30.0, 10.0, 40.0],
+    "not available": [30.0, 20.0, 10.0, 40.0],
+    "reset required": [30.0, 20.0, 10.0, 40.0],
+    "no value": [30.0, 20.0, 10.0, 40.0],
+    "carriage returns": [30.0, 20.0, 10.0, 30.0],
+    "a carriage return and a blank line": 2,  # the line of the error
+    "blank lines": [30.0, 20.0, 10.0, 30.0],
+    "digits after a unit": 2,  # the line of the error
+    "word": 3,  # the line of the error
+    "too few fields": 3,  # the line of the error
+    "no header": [30.0, 20.0, 10.0, 30.0],
+    "other columns": [7.0, 7.0, 7.0, None],
+    "failing nvidia-smi": 1,  # the line of the error
+}
+# Peak and mean.
+CPU_FIGURES = {
+    "ordinary": [3000.0, 2000.0625],
+    "without header": [1001.0, 1001.0],
+    "empty": [None, None],
+    "header alone": [None, None],
+    "cut off": [1000.0, 1000.0],
+    "other widths": [1002.5, 1002.5],
+    "message": 3,  # the line of the error
+    "message as long as a line": 2,  # the line of the error
+    "restarted": [3000.0, 2000.0],
+    "nothing in place of a number": 2,  # the line of the error
+}
 
 
-@pytest.mark.parametrize(
-    ("module", "kind", "texts", "suffix"),
-    [
-        (nvidia_smi, nvidia_smi.GpuFigures, GPU_LOGS, "csv"),
-        (psrecord, psrecord.CpuFigures, CPU_LOGS, "txt"),
-    ],
-    ids=["nvidia-smi", "psrecord"],
-)
-def test_unusual_log_among_others_reads_as_it_does_alone(tmp_path, module, kind, texts, suffix):
-    paths = [tmp_path / f"{name.replace(' ', '-')}.{suffix}" for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_bytes(text.encode())
-    together = module.figures([str(path) for path in paths])
-    for path, found in zip(paths, together, strict=True):
-        try:
-            expected = seen(kind, module.read(path))
-        except LogError as error:
-            expected = str(error)
-        assert seen(kind, found) == expected, path.name
-    damaged = sum(isinstance(found, LogError) for found in together)
-    assert 2 <= damaged <= len(texts) / 3
+def seen(read, path, names) -> list | int:
+    try:
+        log = read(path)
+    except LogError as error:
+        assert error.path == path
+        return error.line
+    return [getattr(log, name) for name in names]
 
 
-def test_logs_of_a_real_kind_are_read_together(tmp_path, sample_logs):
-    names = ["nvidia-smi-h200-own.csv", "nvidia-smi-noheader-units.csv"]
-    for name, log in zip(names, nvidia_smi.figures([str(sample_logs / name) for name in names]), strict=True):
-        assert seen(nvidia_smi.GpuFigures, log) == seen(nvidia_smi.GpuFigures, nvidia_smi.read(sample_logs / name))
-    (cpu,) = psrecord.figures([str(sample_logs / "psrecord-ros.txt")])
-    assert cpu.peak_mib == 52.84
+@pytest.mark.parametrize("name", GPU_LOGS)
+def test_unusual_gpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, name):
+    path = tmp_path / "gpu_memory.csv"
+    path.write_bytes(GPU_LOGS[name].encode())
+    names = ("peak_mib", "mean_mib", "min_mib", "mean_utilization_percent")
+    assert seen(nvidia_smi.read, path, names) == GPU_FIGURES[name]
+
+
+@pytest.mark.parametrize("name", CPU_LOGS)
+def test_unusual_cpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, name):
+    path = tmp_path / "cpu_memory.txt"
+    path.write_bytes(CPU_LOGS[name].encode())
+    assert seen(psrecord.read, path, ("peak_mib", "mean_mib")) == CPU_FIGURES[name]

@@ -6,61 +6,50 @@ with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tools.errors import UnavailableError
-from tools.logs.runs import Run
+from tools.logs import collectives
+from tools.logs.run import Run
 
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def calls(*names: str) -> Callable[[Run], float | None]:
-    """How often a rank calls these collectives in the counted step; without names: all that have no column."""
+def counted(run: Run) -> dict[str, float]:
+    """What a rank called and sent in the counted step; {} where nothing was counted.
 
-    def read(run: Run) -> float | None:
-        if run.collectives is None:
-            return None
-        return sum(
-            found.calls for found in run.collectives if (found.name in names if names else found.name not in _NAMED)
-        )
-
-    return read
-
-
-def sent_mib(run: Run) -> float | None:
-    """What a rank sends in the counted step, MiB."""
-    return None if run.collectives is None else sum(found.sent_bytes for found in run.collectives) / 2**20
-
-
-def between_nodes_mib(run: Run) -> float | None:
-    """What a node sends to the next one; of a run on one node, as if each half of its ranks were a node, MiB.
-
-    A ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have
-    fewer ranks on the node run side by side.
+    A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
+    ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have fewer
+    ranks on the node run side by side.
     """
-    if run.collectives is None:
-        return None
-    world_size, nodes = run.facts["world_size"], run.facts["nodes"] or 1
+    if "collectives.csv" not in run.names:
+        return {}
+    found = collectives.read(run.folder / "collectives.csv")
+    calls = {name: sum(one.calls for one in found if one.name == name) for name in _NAMED}
+    world_size, nodes = run.facts["world_size"] or 1, run.facts["nodes"] or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
-    total = 0.0
-    for found in run.collectives:
-        inside = sum(rank < on_first for rank in found.ranks)
-        if 0 < inside < len(found.ranks):
-            total += found.sent_bytes * on_first / inside
-    return total / 2**20
+    inside = [sum(rank < on_first for rank in one.ranks) for one in found]
+    between = [
+        one.sent_bytes * on_first / here for one, here in zip(found, inside, strict=True) if 0 < here < len(one.ranks)
+    ]
+    return calls | {
+        "other": sum(one.calls for one in found) - sum(calls.values()),
+        "sent_mib": sum(one.sent_bytes for one in found) / 2**20,
+        "between_nodes_mib": sum(between) / 2**20,
+    }
 
 
-def predicted_mib(run: Run) -> float | None:
-    """What a rank would send by the paper's formulas, MiB."""
+def predicted(run: Run) -> dict[str, float]:
+    """What a rank would send by the paper's formulas; {} where the record lacks something."""
     record = run.record
     parameters, precision = (record.get("model") or {}).get("parameters"), record.get("precision")
     sharding, accumulation = record.get("sharding") or {}, (record.get("settings") or {}).get("grad_acc")
-    if not (parameters and precision in _BYTES and sharding.get("method") and accumulation):
-        return None
-    messages = messages_of(sharding, run.facts["world_size"], accumulation)
-    return sum(messages) * parameters * _BYTES[precision] / 2**20
+    world_size = run.facts["world_size"]
+    if not (parameters and precision in _BYTES and sharding.get("method") and accumulation and world_size):
+        return {}
+    messages = messages_of(sharding, world_size, accumulation)
+    return {"sent_mib": sum(messages) * parameters * _BYTES[precision] / 2**20}
 
 
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:
@@ -69,7 +58,9 @@ def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) ->
     Raises:
         UnavailableError: there is no formula for the method.
     """
-    replicas = sharding.get("replicas", 1)
+    replicas = sharding.get("replicas") or 1
+    if world_size % replicas:
+        raise UnavailableError(f"{replicas} copies on {world_size} ranks")
     shards = world_size // replicas
     ring = (shards - 1) / shards
     match sharding["method"]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.tables.communication import messages_of
+from tools.logs.communication import messages_of
 
 REPO = Path(__file__).parents[3]
 HEADER = "step,collective,group,dtype,bytes,calls\n"

@@ -7,9 +7,11 @@ head; causal attention counts in full although half of it is masked; recomputed 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tools.errors import UnavailableError
-from tools.logs.runs import Run
-from tools.tables.gpu_peaks import PEAK_TFLOPS
+from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.run import Run
 
 
 def flops_per_token(parameters: int, layers: int, hidden_size: int, row_length: float) -> float:
@@ -17,11 +19,14 @@ def flops_per_token(parameters: int, layers: int, hidden_size: int, row_length: 
     return 6 * parameters + 12 * layers * hidden_size * row_length
 
 
-def utilisation(run: Run, head_only_where_needed: bool) -> float:
-    """Share of the peak (0 to 1), warm-up left out.
+def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
+    """Shares of the peak (%), warm-up left out.
 
-    With `head_only_where_needed` the head counts only at the positions whose logits were computed (LOGITS=labelled):
-    what the GPU really did. Without, the head counts everywhere: what the usual way would have had to do in this time.
+    `mfu_percent` counts the head everywhere: what the usual way would have had to do in this time. `mfu_done_percent`
+    counts it only at the positions whose logits were computed (LOGITS=labelled): what the GPU really did.
+
+    Args:
+        summary: gives a figure of summary.json.
 
     Raises:
         UnavailableError: something it depends on is not recorded.
@@ -33,15 +38,17 @@ def utilisation(run: Run, head_only_where_needed: bool) -> float:
     peaks = {PEAK_TFLOPS.get(name, {}).get(precision) for name in names}
     if None in peaks:
         raise UnavailableError(f"no peak of {', '.join(sorted(names))} in {precision}")
-    model, summary, settings = run.record.get("model") or {}, run.summary or {}, run.record.get("settings") or {}
-    rates = [summary.get(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")]
+    model, settings = run.record.get("model") or {}, run.record.get("settings") or {}
+    tokens, samples, logit_positions = (
+        summary(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")
+    )
     shape = [model.get(key) for key in ("parameters", "embedding_parameters", "layers", "hidden_size")]
-    if None in (*rates, *shape):
+    if None in (*shape, tokens, logit_positions) or not (samples and run.facts["world_size"]):
         raise UnavailableError("no shapes" if None in shape else "no step times")
-    tokens, samples, logit_positions = rates
+    row_length = settings.get("max_length") if settings.get("packing") else None
+    row_length = row_length or tokens / samples
     parameters, head, layers, hidden_size = shape
-    row_length = settings["max_length"] if settings.get("packing") else tokens / samples
     flops = tokens * flops_per_token(parameters, layers, hidden_size, row_length)
-    if head_only_where_needed:
-        flops -= 6 * head * (tokens - logit_positions)
-    return flops / (run.facts["world_size"] * min(peaks) * 1e12)
+    done = flops - 6 * head * (tokens - logit_positions)
+    peak = run.facts["world_size"] * min(peaks) * 1e12
+    return {"mfu_percent": flops / peak * 100, "mfu_done_percent": done / peak * 100}

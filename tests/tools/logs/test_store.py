@@ -1,4 +1,3 @@
-import itertools
 import json
 import os
 import shutil
@@ -10,49 +9,40 @@ import pytest
 
 from tools.__main__ import main
 from tools.benchmarks.synthetic_runs import write_runs
-from tools.errors import LogError
-from tools.logs import figures_file
-from tools.logs import remembered as evidence
-from tools.logs.figures_file import FILE_NAME
-from tools.logs.remembered import Kind
-from tools.logs.runs import ask_all, find_runs, read_run
-from tools.tables.fill import figure_of
-from tools.tables.metrics import METRICS
+from tools.logs import store
+from tools.logs.runs import find_runs, measure, measure_all
+from tools.logs.store import FILE_NAME
 
 REPO = Path(__file__).parents[3]
-FIGURES = [name for name in METRICS if "cpu" in name or "gpu" in name or "loss" in name or name == "total_runtime"]
 
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """The names of the files given to the parsers, which still do their work."""
+    """The names of the runs that are measured, which still happens."""
     names = []
 
-    def counting(kind: Kind) -> Kind:
-        def read(paths: list[str]) -> list:
-            names.extend(path.rsplit("/", 2)[1] + "/" + Path(path).name for path in paths)
-            return kind.read(paths)
+    def counting(run):
+        names.append(run.folder.name)
+        return measured(run)
 
-        return Kind(kind.figures, read)
-
-    monkeypatch.setattr(evidence, "KINDS", {name: counting(kind) for name, kind in evidence.KINDS.items()})
+    measured = store.measure
+    monkeypatch.setattr(store, "measure", counting)
+    monkeypatch.setattr(store, "in_processes", map)  # another process' calls would not be seen
     return names
 
 
-def figures(logs: Path) -> list[list[str]]:
+def figures(logs: Path) -> list:
     """Every figure of every run, as a command reads and remembers them."""
     runs = find_runs(logs)
-    rows = list(ask_all(runs, lambda run: [lambda name=name: figure_of(run, METRICS[name]) for name in FIGURES]))
-    runs[0].evidence.save()
-    return rows
+    measure_all(runs)
+    return [run.figures for run in runs]
 
 
 def test_unchanged_run_is_not_parsed_twice(make_run, logs, parsed):
     make_run("r1", summary=None)
     make_run("r2", **{"gpu_memory.csv": None})
     first = figures(logs)
-    assert {"r1/cpu_memory.txt", "r1/gpu_memory.csv", "r1/train.out", "r2/cpu_memory.txt"} <= set(parsed)
-    assert len(parsed) == len(set(parsed))
+    assert sorted(parsed) == ["r1", "r2"]
     parsed.clear()
     assert figures(logs) == first
     assert parsed == []
@@ -65,8 +55,8 @@ def test_log_of_a_running_job_is_parsed_again_when_it_has_grown(make_run, logs, 
     parsed.clear()
     with growing.open("a") as log:
         log.write("2026/11/21 09:45:05.000, 0, Tesla V100-SXM2-32GB, 30000, 32768, 100\n")
-    assert figures(logs)[1][FIGURES.index("peak_gpu")] == "30,000"
-    assert parsed == ["r2/gpu_memory.csv"]
+    assert figures(logs)[1].peak_gpu_mib == 30_000
+    assert parsed == ["r2"]
 
 
 def test_log_of_the_same_size_written_later_is_parsed_again(make_run, logs, parsed):
@@ -75,17 +65,17 @@ def test_log_of_the_same_size_written_later_is_parsed_again(make_run, logs, pars
     parsed.clear()
     path.write_text(path.read_text().replace("21658", "21659"))
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    assert figures(logs)[0][FIGURES.index("peak_gpu")] == "21,659"
-    assert parsed == ["r1/gpu_memory.csv"]
+    assert figures(logs)[0].peak_gpu_mib == 21_659
+    assert parsed == ["r1"]
 
 
 def test_change_of_the_parsers_makes_what_they_found_unknown(make_run, logs, parsed, monkeypatch):
     make_run("r1")
     figures(logs)
     parsed.clear()
-    monkeypatch.setattr(figures_file, "code_version", lambda: b"0123456789abcdef")
+    monkeypatch.setattr(store, "code_version", lambda: b"0123456789abcdef")
     figures(logs)
-    assert "r1/gpu_memory.csv" in parsed
+    assert parsed == ["r1"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +101,7 @@ def test_damaged_file_of_figures_costs_time_and_nothing_else(make_run, logs, dam
 def test_logs_folder_that_cannot_be_written_to_is_read_all_the_same(make_run, logs):
     make_run("r1")
     (logs / FILE_NAME).mkdir()  # also root cannot write a file there
-    assert figures(logs)[0][FIGURES.index("peak_gpu")] == "21,658"
+    assert figures(logs)[0].peak_gpu_mib == 21_658
     assert sorted(path.name for path in logs.iterdir()) == [FILE_NAME, "baseline"]
 
 
@@ -136,15 +126,9 @@ def test_deleted_run_is_forgotten(make_run, logs):
 
 def test_damaged_log_is_the_same_error_from_the_file_of_figures(make_run, logs):
     make_run("r1", **{"gpu_memory.csv": "NVIDIA-SMI has failed\n"})
-    errors = []
-    for _ in range(2):
-        (run,) = find_runs(logs)
-        with pytest.raises(LogError) as error:
-            run.gpu_log  # noqa: B018
-        errors.append(str(error.value))
-        run.evidence.save()
+    first, second = figures(logs), figures(logs)
     assert (logs / FILE_NAME).exists()
-    assert errors[0] == errors[1] and "NVIDIA-SMI has failed" in errors[0]
+    assert first == second and "NVIDIA-SMI has failed" in first[0].damaged["peak_gpu_mib"]
 
 
 def test_committed_reference_logs_stay_as_they_were_committed(capsys):
@@ -156,20 +140,16 @@ def test_committed_reference_logs_stay_as_they_were_committed(capsys):
 
 def test_a_folder_that_looks_like_a_run_s_own_is_not_written_to(make_run, logs):
     folder = make_run("r1")
-    (run,) = find_runs(folder)
-    assert run.gpu_log.peak_mib == 21658
-    run.evidence.save()
+    assert figures(folder)[0].peak_gpu_mib == 21658
     assert not (folder / FILE_NAME).exists()
 
 
 def test_figures_do_not_depend_on_how_they_were_read(logs):
-    """Many logs joined by several processes, from the file of figures, and each log alone: the very same floats."""
+    """By several processes, from the file of figures, and each run alone: the very same floats."""
     folders = list(write_runs(logs, 300, samples=6))
     together, remembered = figures(logs), figures(logs)
-    alone = [[figure_of(read_run(folder), METRICS[name]) for name in FIGURES] for folder in folders]
-    assert together == remembered == alone
-    kinds = set(itertools.chain.from_iterable(together))
-    assert "OOM" in kinds and "unreadable log" not in kinds
+    assert together == remembered == [measure(folder) for folder in folders]
+    assert not any(found.damaged for found in together)
 
 
 def test_figures_survive_relative_and_absolute_names_of_the_logs_folder(make_run, logs, monkeypatch, parsed):
