@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.tables.communication import predicted_mib, sent_mib
 
 from tests.filled_tables import filled_table
 from tests.launching import PATH, REPO
-from tools.logs.runs import Run, read_run
+from tools.logs import collectives
+from tools.logs.run import Run
+from tools.logs.runs import read_run
 
 CHAPTER = REPO / "by-hand"
 STEPS = 20
@@ -129,15 +130,17 @@ def test_bloom_by_hand_has_the_losses_of_the_trainer(runs: Path, trainer, name: 
 )
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs, name)
-    assert sent_mib(run) == pytest.approx(predicted_mib(run), rel=0.002)
-    assert sent_mib(run) > predicted_mib(run), "small calls (targets, loss) are counted too"
+    assert run.figures.sent_mib == pytest.approx(run.figures.predicted_sent_mib, rel=0.002)
+    assert run.figures.sent_mib > run.figures.predicted_sent_mib, "small calls (targets, loss) are counted too"
 
 
 def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
     """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
     for name, reductions in (("zero1", 1), ("zero2", 2)):
         run = counted(runs, name)
-        assert sent_mib(run) == pytest.approx(predicted_mib(run) * (1 + reductions / (reductions + 1)), rel=0.002)
+        assert run.figures.sent_mib == pytest.approx(
+            run.figures.predicted_sent_mib * (1 + reductions / (reductions + 1)), rel=0.002
+        )
 
 
 def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
@@ -145,18 +148,18 @@ def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
     record = textbook.record["model"]
     embedding_mib = record["embedding_parameters"] * 4 / 2**20
-    gathered = [found for found in kept.collectives if found.name == "all-gather"]
+    gathered = [found for found in collectives.read(kept.folder / "collectives.csv") if found.name == "all-gather"]
     assert sum(found.sent_bytes for found in gathered) < record["parameters"] * 4 / 2
     # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
-    expected = predicted_mib(textbook) + 2 * 2 * embedding_mib / 2
-    assert sent_mib(textbook) == pytest.approx(expected, rel=0.01)
+    expected = textbook.figures.predicted_sent_mib + 2 * 2 * embedding_mib / 2
+    assert textbook.figures.sent_mib == pytest.approx(expected, rel=0.01)
 
 
 def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
     once, twice = (counted(runs, name) for name in ("ddp_alone", "ddp"))
-    assert sent_mib(once) == sent_mib(twice)
+    assert once.figures.sent_mib == twice.figures.sent_mib
     once, twice = (counted(runs, name) for name in ("zero2_alone", "zero2"))
-    assert sent_mib(twice) == pytest.approx(sent_mib(once) * 5 / 3, rel=0.002)
+    assert twice.figures.sent_mib == pytest.approx(once.figures.sent_mib * 5 / 3, rel=0.002)
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
