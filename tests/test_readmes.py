@@ -40,14 +40,20 @@ def test_chapter_is_a_short_lesson_with_a_picture_a_prediction_and_answers(chapt
     readme = (chapter / "README.md").read_text()
     lines = text_lines(chapter / "README.md")
     assert len(lines) <= MOST_LINES
-    wide = [n for n, line in lines if len(line) > WIDEST and not line.startswith(("    ", "!["))]
-    assert wide == [], f"lines wider than {WIDEST}"
     parts = ("\n![", "\n## Predict\n", "\n## Run\n", "\n## Fill in\n", "\n## Quiz\n", "<details><summary>Answers")
     places = [readme.find(part) for part in parts]
     assert -1 not in places and places == sorted(places)
     assert "<!-- generated" not in readme, "reference tables belong to RESULTS.md"
     measured = list(REPO.glob(f"logs/reference/*/{chapter.name}"))
     assert "RESULTS.md" in readme and (chapter / "RESULTS.md").exists() >= bool(measured)
+
+
+def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
+    documents = [path for path in DOCUMENTS if path.parent.name not in ("logs", "tools")]
+    lines = [(path, *numbered) for path in documents for numbered in text_lines(path)]
+    lines = [one for one in lines if not one[2].startswith(("    ", "![", "<!--"))]  # commands, pictures
+    wide = [f"{path.relative_to(REPO)}:{n}" for path, n, line in lines if len(line) > WIDEST]
+    assert wide == [], f"lines wider than {WIDEST}"
 
 
 def test_house_words_gave_way_to_the_field_s_terms() -> None:
