@@ -19,7 +19,7 @@ from tests.launching import PATH, REPO
 from tests.readme_commands import DOCUMENTS, LAUNCHED_BY, RUN_ELSEWHERE, Block, all_blocks, runnable
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 
-MOST_LINES = 130  # of text; blank tables to fill, and definitions that GitHub does not show, come on top
+MOST_LINES = 110  # of text; blank tables to fill, and definitions that GitHub does not show, come on top
 WIDEST = 100
 BLOCKS = all_blocks()
 CHAPTERS = [path.parent for path in DOCUMENTS if path.name == "README.md" and "\n## Quiz\n" in path.read_text()]
