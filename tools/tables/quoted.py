@@ -43,7 +43,6 @@ class Definition:
 def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, list[str]]:
     """The file's text with every quoted figure as its table has it, and a line on each that differed.
 
-
     `read` gives the text of a file that a figure comes from.
 
     Raises:
