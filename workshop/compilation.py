@@ -110,6 +110,8 @@ def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat:
         f"once per environment, into {folder}",
         flush=True,
     )
+    for builder in builders:
+        _drop_debug_information(builder)
     files = sum(len(builder.sources()) for builder in builders)
     try:
         with (
@@ -133,6 +135,12 @@ def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat:
                     (building / builder.name / f"{builder.name}.so").replace(library(folder, builder))
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def _drop_debug_information(builder: Any) -> None:
+    """It is a third of the compiler's time: 46 s of a processor for DeepSpeed's cpu_adam.cpp with -g, 29 s without."""
+    arguments = builder.cxx_args
+    builder.cxx_args = lambda: [argument for argument in arguments() if argument != "-g"]
 
 
 @contextmanager
