@@ -15,8 +15,8 @@ help: ## list the targets
 install: $(VENV)/.installed ## what jobs and tools need, in .venv; trains nothing, so a login node may do it too
 	@echo 'done; in each new shell: source .venv/bin/activate'
 
-quickstart: $(VENV)/.installed ## the baseline exercise on a laptop, about a minute after the installation
-	bash -c 'source tiny.env && bash baseline/baseline.slurm && python -m tools fill baseline'
+quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on this machine, about a minute after the installation
+	bash -c 'source quickstart.env && bash baseline/baseline.slurm && python -m tools fill baseline'
 
 test: lint operators ## lint and all tests; those that need SLURM or a GPU are skipped without one
 	python -m pytest -n 2

@@ -88,7 +88,7 @@ class Settings:
     model_init: str = setting(_choice("pretrained", "random"), "pretrained")
     tokenizer_name: str = setting(default="")  # empty: the model's own
 
-    # The data: `sample`, a SQuAD v1.1 JSON file, or a hub name.
+    # The data: `sample`, `harbour`, a SQuAD v1.1 JSON file, or a hub name.
     dataset: str = setting(default="rajpurkar/squad")
     eval_dataset: str = setting(default="")
     train_size: int = setting(_positive)

@@ -1,4 +1,4 @@
-"""Reading SQuAD v1.1: the shipped sample, a JSON file, or a data set of the Hugging Face hub.
+"""Reading SQuAD v1.1: the shipped samples, a JSON file, or a data set of the Hugging Face hub.
 
 Format: Rajpurkar et al. 2016, arXiv:1606.05250; `data[].paragraphs[].context` and `.qas[]` with `id`, `question` and
 `answers[].text`, every answer a span of its context. Needs no torch, and `datasets` only for the hub.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.errors import WorkshopError
+from workshop.sample import harbour
 
 SAMPLE_DIR = Path(__file__).parent / "sample"
 SAMPLE_FILES = {"train": SAMPLE_DIR / "train-v1.1.json", "validation": SAMPLE_DIR / "dev-v1.1.json"}
@@ -30,11 +31,14 @@ class Example:
 def load_squad(dataset: str, split: str) -> list[Example]:
     """All examples of a data set, in its own order.
 
-    `dataset` is `sample`, a path to a SQuAD v1.1 JSON file, or a hub name such as `rajpurkar/squad`. `split` is `train`
-    or `validation`; a JSON file has no splits and is read whole. Raises WorkshopError naming the file and the place.
+    `dataset` is `sample`, `harbour` (workshop/sample/harbour.py), a path to a SQuAD v1.1 JSON file, or a hub name such
+    as `rajpurkar/squad`. `split` is `train` or `validation`; a JSON file has no splits and is read whole. Raises
+    WorkshopError naming the file and the place.
     """
     if dataset == "sample":
         return _read_file(SAMPLE_FILES[split])
+    if dataset == "harbour":
+        return _without_duplicates(_file_examples(Path("harbour"), harbour.document(split)))
     if is_path(dataset):
         return _read_file(Path(dataset).expanduser())
     return _read_hub(dataset, split)

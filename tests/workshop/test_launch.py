@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
+from workshop.sample import harbour
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
 
@@ -25,18 +27,31 @@ def only_run(log_dir: Path) -> Path:
     return run
 
 
-def test_quickstart_fills_both_tables_from_a_training_whose_loss_falls(tmp_path: Path) -> None:
-    job = launch(tmp_path, GENERATE_SIZE="4")
-    assert job.returncode == 0, job.stdout + job.stderr
+def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
+    environ = os.environ | {"LOG_DIR": str(tmp_path), "PATH": PATH}
+    command = f"source {REPO}/quickstart.env && exec bash {REPO}/baseline/baseline.slurm"
+    job = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=600)
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     run = only_run(tmp_path)
-    losses = json.loads((run / "summary.json").read_text())["eval_loss"]
-    assert len(losses) == 3
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["exact_match_before"] < 1
+    assert summary["f1_before"] < 1
+    # Six times what guessing a word of the right kind gives.
+    assert summary["exact_match"] > 6 * harbour.GUESSING
+    assert summary["f1"] > 6 * harbour.GUESSING
+    # Not known by heart: then training questions would be answered and these not.
+    assert summary["exact_match"] > summary["train_exact_match"] - 15
+    assert re.search(
+        r"^held-out questions \(200\): exact match .*; before the training exact match 0\.", job.stdout, re.M
+    )
+    losses = summary["eval_loss"]
     assert losses[0] > losses[1] > losses[2]
     saved = {path.name for path in (run / "bloom-qa-finetuned").iterdir()}
-    assert {"model.safetensors", "tokenizer.json", "checkpoint-16", "checkpoint-48"} <= saved
+    assert {"model.safetensors", "tokenizer.json", "checkpoint-200", "checkpoint-600"} <= saved
     fill = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", str(tmp_path)]
     tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
     assert f"| Eval Loss (Epoch 3) | {losses[2]:.4f} |" in tables
+    assert f"| Exact Match (%) | {summary['exact_match']:.2f} |" in tables
     assert "| Peak CPU Memory, PSS (MiB) | " in tables
     assert "not measured" not in tables
 
