@@ -1,8 +1,8 @@
 """A harbour's log: as many made-up passages and questions as a tiny model needs to learn to read.
 
 DATASET=harbour. The passages are drawn from lists with a fixed seed, so nothing is stored and everybody has the same
-ones. Whether a boat carries salt or glass is drawn anew for every passage: to know it, a model has to read. A model that
-has only learnt which answers there are, and guesses, is right in about 6 of 100 (`GUESSING`); one that takes any of a
+ones. Whether a boat carries salt or glass is drawn anew for every passage: to know it, a model has to read. One that
+only knows which answers there are, and guesses, is right in about 6 of 100 (`GUESSING`); one that takes any of a
 passage's facts, in a third. The two splits share the words, but no passage.
 """
 
@@ -15,20 +15,20 @@ FACTS_PER_PASSAGE = 3
 # What is told of a boat: words that fill the gap; sentences; a question for each sentence.
 FACTS: dict[str, tuple[str, list[str], list[str]]] = {
     "cargo": (
-        "salt sand glass milk cheese paper soup bamboo wood coffee bread lamps stones tea rice wool oil corn apples ropes "
-        "bricks coal nuts honey",
+        "salt sand glass milk cheese paper soup bamboo wood coffee bread lamps stones tea rice wool oil corn "
+        "apples ropes bricks coal nuts honey",
         ["The boat carries {}.", "It is full of {}."],
         ["What does the boat carry?", "What is it full of?"],
     ),
     "captain": (
-        "Mara Olan Tesk Nora Ilan Petra Jonas Runa Edda Boris Karla Milo Sanna Vito Hanne Arvid Lotte Bruno Selma Oskar "
-        "Greta Tilda Anton Frida",
+        "Mara Olan Tesk Nora Ilan Petra Jonas Runa Edda Boris Karla Milo Sanna Vito Hanne Arvid Lotte Bruno "
+        "Selma Oskar Greta Tilda Anton Frida",
         ["The captain is {}.", "The captain's name is {}."],
         ["Who is the captain?", "What is the captain's name?"],
     ),
     "home": (
-        "Harrow Veldt Tolm Besk Marn Koral Dunmoor Elsby Fenwick Garth Holm Inver Jarrow Kelby Lund Merrow Norby Orland "
-        "Pell Quay Rosby Skarn Thorpe Ulm",
+        "Harrow Veldt Tolm Besk Marn Koral Dunmoor Elsby Fenwick Garth Holm Inver Jarrow Kelby Lund Merrow "
+        "Norby Orland Pell Quay Rosby Skarn Thorpe Ulm",
         ["It comes from {}.", "Its home is {}."],
         ["Where does the boat come from?", "Where is its home?"],
     ),
