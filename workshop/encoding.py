@@ -20,6 +20,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
 from workshop.errors import WorkshopError
+from workshop.hub import hub_error
 from workshop.squad import SAMPLE_DIR, Example
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
@@ -42,11 +43,8 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder if folder.is_dir() else name_or_path)
         except (OSError, ValueError) as error:
-            raise WorkshopError(
-                f"tokenizer '{name_or_path}': cannot load it ({str(error).strip().splitlines()[0]}); expected "
-                "`sample`, a folder with a saved tokenizer, or a hub name. Without network on the compute nodes, run "
-                "`python -m workshop.prefetch` on a login node first"
-            ) from error
+            what = f"tokenizer '{name_or_path}' (TOKENIZER_NAME, or else MODEL_NAME)"
+            raise hub_error(what, name_or_path, error) from error
     if not tokenizer.is_fast:
         raise WorkshopError(f"tokenizer '{name_or_path}': found a slow tokenizer, expected a fast one (tokenizer.json)")
     if tokenizer.eos_token_id is None:

@@ -87,6 +87,8 @@ start_run() {
     activate_python
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     python -m workshop.preflight || exit 1
+    # Without network the hub's library would try for minutes; offline it answers from its cache at once.
+    [ -n "${HF_HUB_OFFLINE:-}" ] || export HF_HUB_OFFLINE=$(python -m workshop.hub)
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_per_process)}

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from workshop.errors import WorkshopError
+from workshop.hub import hub_error
 from workshop.settings import Settings
 from workshop.squad import SAMPLE_DIR
 
@@ -58,7 +59,10 @@ def model_config(settings: Settings) -> Any:
     """The configuration of the settings' model, without its weights."""
     if settings.model_init == "random":
         return shape_config(settings.model_name)
-    return AutoConfig.from_pretrained(settings.model_name)
+    try:
+        return AutoConfig.from_pretrained(settings.model_name)
+    except (OSError, ValueError) as error:
+        raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
 
 
 def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
@@ -79,12 +83,7 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
             # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
             model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=torch.float32, **options)
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise WorkshopError(
-                f"MODEL_NAME='{settings.model_name}': cannot load the model ({reason}); expected a hub name, a folder "
-                "with a saved model, or MODEL_INIT=random with a known shape. Without network on the compute nodes, "
-                "run `python -m workshop.prefetch` on a login node first"
-            ) from error
+            raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
     fit_to_tokenizer(model, tokenizer, settings)
     return model
 

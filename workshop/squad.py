@@ -1,7 +1,7 @@
 """Reading SQuAD v1.1: the shipped samples, a JSON file, or a data set of the Hugging Face hub.
 
 Format: Rajpurkar et al. 2016, arXiv:1606.05250; `data[].paragraphs[].context` and `.qas[]` with `id`, `question` and
-`answers[].text`, every answer a span of its context. Needs no torch, and `datasets` only for the hub.
+`answers[].text`, every answer a span of its context. Needs no torch, and the hub's library only for the hub.
 """
 
 import json
@@ -193,16 +193,25 @@ def _without_duplicates(located: Iterable[tuple[str, Example]]) -> list[Example]
 
 
 def _read_hub(name: str, split: str) -> list[Example]:
-    from datasets import load_dataset  # takes a second; a file or the sample needs none of it
+    """The rows of `SPLIT-00000-of-00001.parquet` and its like, as the hub keeps every data set in tables.
 
-    try:
-        rows = load_dataset(name, split=split)
-    except (OSError, ValueError) as error:  # unreachable or offline, unknown name, no such split
+    Read from the hub's cache itself: `datasets` would write a second copy and a lock beside it, which fails in a cache
+    that an instructor has filled for all.
+    """
+    import pyarrow.parquet as pq
+
+    from workshop.hub import dataset_folder
+
+    folder = dataset_folder(name)
+    files = sorted(folder.rglob(f"{split}-*.parquet"))
+    parts = sorted({file.parent.relative_to(folder).as_posix() for file in files})
+    if len(parts) != 1:
+        found = f"{len(parts)} configurations ({', '.join(parts)})" if parts else f"no {split}-*.parquet"
         raise WorkshopError(
-            f"DATASET={name}: cannot load split {split} from the hub or its cache "
-            f"({str(error).strip().splitlines()[0]}); run `python -m workshop.prefetch` where there is a network, "
-            "or set DATASET=sample or the path of a SQuAD v1.1 JSON file"
-        ) from error
+            f"DATASET={name}: found {found}, expected one folder with {split}-*.parquet, as rajpurkar/squad has; "
+            "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
+        )
+    rows = (row for file in files for row in pq.read_table(file).to_pylist())
     return _without_duplicates(_hub_examples(name, split, rows))
 
 

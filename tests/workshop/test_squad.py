@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from workshop import hub
 from workshop.errors import WorkshopError
 from workshop.squad import Example, load_squad, split_examples
 
@@ -99,23 +102,23 @@ def test_a_missing_file_is_not_looked_up_on_the_hub(name):
     assert str(Path(name)) in str(error.value)
 
 
-def test_a_hub_name_without_network_says_how_to_go_on(tmp_path):
-    code = "from workshop.squad import load_squad; load_squad('rajpurkar/squad', 'train')"
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path)}
-    job = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert job.returncode != 0
-    assert "DATASET=rajpurkar/squad: cannot load split train" in job.stderr
-    assert "workshop.prefetch" in job.stderr and "DATASET=sample" in job.stderr
-
-
-def test_rows_of_the_hub_become_the_same_examples(monkeypatch):
-    datasets = pytest.importorskip("datasets")
+def test_rows_of_the_hub_become_the_same_examples(tmp_path, monkeypatch):
     rows = [{"id": "q", "title": "t", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}]
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
+    monkeypatch.setattr(hub, "dataset_folder", lambda name: tmp_path)
+    (tmp_path / "plain_text").mkdir()
+    file = tmp_path / "plain_text/train-00000-of-00001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
     assert load_squad("rajpurkar/squad", "train") == [Example("q", "t", "Who?", "Ann.", ("Ann",))]
     rows[0]["answers"] = {"text": []}
+    pq.write_table(pa.Table.from_pylist(rows), file)
     with pytest.raises(WorkshopError, match=r"rajpurkar/squad_v2: train\[0\]\.answers: found an empty list"):
         load_squad("rajpurkar/squad_v2", "train")
+    with pytest.raises(WorkshopError, match=r"DATASET=rajpurkar/squad: found no validation-\*\.parquet"):
+        load_squad("rajpurkar/squad", "validation")
+    (tmp_path / "other").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "other/train-00000-of-00001.parquet")
+    with pytest.raises(WorkshopError, match=r"found 2 configurations \(other, plain_text\)"):
+        load_squad("two/configurations", "train")
 
 
 def test_training_and_evaluation_never_overlap(write):

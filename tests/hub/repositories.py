@@ -1,0 +1,178 @@
+"""Repositories laid out as the hub's real ones, with a tiny BLOOM and the shipped sample inside."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from hub_server import LARGE
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from workshop.models import TINY
+from workshop.squad import SAMPLE_DIR, load_squad
+
+# The real config.json of bigscience/bloom-560m with the tiny model's sizes: older names, and no dtype.
+CONFIG = {
+    "apply_residual_connection_post_layernorm": False,
+    "architectures": ["BloomForCausalLM"],
+    "attention_dropout": 0.0,
+    "attention_softmax_in_fp32": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_dropout": 0.0,
+    "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05,
+    "masked_softmax_fusion": True,
+    "model_type": "bloom",
+    "n_embed": 64,
+    "n_layer": 2,
+    "num_attention_heads": 4,
+    "offset_alibi": 100,
+    "pad_token_id": 3,
+    "pretraining_tp": 1,
+    "seq_length": 2048,
+    "skip_bias_add": True,
+    "slow_but_exact": False,
+    "transformers_version": "4.20.0",
+    "unk_token_id": 0,
+    "use_cache": True,
+    "vocab_size": 1024,
+}
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+TOKENIZER_CONFIG = {
+    **SPECIAL_TOKENS,
+    "add_prefix_space": False,
+    "name_or_path": "bigscience/tokenizer",
+    "padding_side": "left",
+    "special_tokens_map_file": None,
+    "tokenizer_class": "BloomTokenizerFast",
+}
+CARD = """---
+annotations_creators:
+- crowdsourced
+language:
+- en
+license: cc-by-sa-4.0
+task_categories:
+- question-answering
+pretty_name: SQuAD
+dataset_info:
+  config_name: plain_text
+  features:
+  - name: id
+    dtype: string
+  - name: title
+    dtype: string
+  - name: context
+    dtype: string
+  - name: question
+    dtype: string
+  - name: answers
+    sequence:
+    - name: text
+      dtype: string
+    - name: answer_start
+      dtype: int32
+  splits:
+  - name: train
+    num_bytes: {train_bytes}
+    num_examples: {train}
+  - name: validation
+    num_bytes: {validation_bytes}
+    num_examples: {validation}
+  download_size: {download_size}
+  dataset_size: {dataset_size}
+configs:
+- config_name: plain_text
+  data_files:
+  - split: train
+    path: plain_text/train-*
+  - split: validation
+    path: plain_text/validation-*
+  default: true
+---
+
+# Dataset Card for SQuAD
+"""
+
+
+def make_bloom(folder: Path, seed: int, sharded: bool = False) -> None:
+    """fp16 weights under the names of the published files, which lack the `transformer.` of the model's own.
+
+    Spread wider than a fresh model's, so that its loss is far from that of any other.
+    """
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY))
+    weights = {}
+    for name, parameter in model.transformer.named_parameters():
+        spread = 0.2 * torch.randn_like(parameter)
+        weights[name] = (parameter.detach() + spread).to(torch.float16).contiguous()
+    if sharded:
+        save_sharded(folder, weights)
+    else:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    ids = {key: CONFIG[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    (folder / "generation_config.json").write_text(json.dumps({"_from_model_config": True, **ids}))
+    (folder / "README.md").write_text("---\nlicense: bigscience-bloom-rail-1.0\n---\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER_CONFIG))
+    (folder / "special_tokens_map.json").write_text(json.dumps(SPECIAL_TOKENS))
+    shutil.copy(SAMPLE_DIR / "tokenizer/tokenizer.json", folder)
+    # The copies for other frameworks, which nobody here needs: a prefetch must leave them.
+    (folder / "pytorch_model.bin").write_bytes(b"not fetched")
+    (folder / "flax_model.msgpack").write_bytes(b"not fetched")
+
+
+def save_sharded(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    names = sorted(weights)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(weight.nbytes for weight in weights.values())},
+        "weight_map": {name: file for file, part in parts.items() for name in part},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def make_squad(folder: Path) -> None:
+    """The sample in the columns and files of rajpurkar/squad."""
+    (folder / "plain_text").mkdir(parents=True)
+    answer = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
+    columns = [(name, pa.string()) for name in ("id", "title", "context", "question")]
+    schema = pa.schema([*columns, ("answers", answer)])
+    facts: dict[str, int] = {"download_size": 0, "dataset_size": 0}
+    for split in ("train", "validation"):
+        rows = [
+            {name: getattr(example, name) for name, _ in columns}
+            | {
+                "answers": {
+                    "text": list(example.answers),
+                    "answer_start": [example.context.find(text) for text in example.answers],
+                }
+            }
+            for example in load_squad("sample", split)
+        ]
+        table = pa.Table.from_pylist(rows, schema=schema)
+        file = folder / f"plain_text/{split}-00000-of-00001.parquet"
+        pq.write_table(table, file)
+        facts |= {split: len(rows), f"{split}_bytes": table.nbytes}
+        facts["download_size"] += file.stat().st_size
+        facts["dataset_size"] += table.nbytes
+    (folder / "README.md").write_text(CARD.format(**facts))
+
+
+def make_repositories(root: Path) -> None:
+    """Everything the workshop's default path asks the hub for, in small."""
+    make_bloom(root / "models/bigscience/bloom-560m", seed=560)
+    make_bloom(root / "models/bigscience/bloom-7b1", seed=7100, sharded=True)
+    make_bloom(root / "models/gated/bloom", seed=1)
+    large = root / "models/bigscience/bloom-3b"  # three of the pieces in which a download is written down
+    large.mkdir(parents=True)
+    save_file({"weight": torch.arange(LARGE // 4 * 3, dtype=torch.int32)}, large / "model.safetensors")
+    (large / "config.json").write_text("{}")
+    make_squad(root / "datasets/rajpurkar/squad")

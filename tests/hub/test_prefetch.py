@@ -1,0 +1,115 @@
+"""The cache is filled completely, also after an interruption; what stands in the way is said in one line, at once."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPO, python, user
+from hub_server import LARGE, HubServer, Interruption
+
+from workshop.prefetch import Repository, main, needs_of, wanted
+
+REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
+
+
+def error_of(job: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a refusal; anything longer is a traceback."""
+    assert job.returncode == 1
+    lines = [line for line in job.stderr.splitlines() if line.startswith(("error", "Traceback"))]
+    assert len(lines) == 1, job.stderr
+    return lines[0]
+
+
+def test_weights_once_tokenizer_and_both_splits_are_fetched(cache: Path) -> None:
+    folder = cache / "hub/models--bigscience--bloom-560m/snapshots"
+    files = {path.name for path in folder.glob("*/*")}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"} <= files
+    assert not {"pytorch_model.bin", "flax_model.msgpack"} & files
+    sharded = {path.name for path in (cache / "hub/models--bigscience--bloom-7b1/snapshots").glob("*/*")}
+    assert {f"model-0000{part}-of-00002.safetensors" for part in (1, 2)} < sharded
+    assert "model.safetensors.index.json" in sharded
+    splits = {path.name for path in (cache / "hub/datasets--rajpurkar--squad/snapshots").glob("*/plain_text/*")}
+    assert splits == {f"{split}-00000-of-00001.parquet" for split in ("train", "validation")}
+
+
+def test_an_exercise_needs_every_model_of_its_submit_txt() -> None:
+    squad = Repository("dataset", "rajpurkar/squad")
+    bloom = {size: Repository("model", f"bigscience/bloom-{size}") for size in ("560m", "1b7", "3b", "7b1")}
+    assert wanted(["baseline", "fsdp"]) == [bloom["560m"], squad, bloom["1b7"], bloom["7b1"]]
+    assert needs_of(REPO / "deepspeed-zero3-offload") == [bloom["7b1"], squad]
+    assert set(needs_of(REPO / "deepspeed-single-gpu")) == {bloom["560m"], bloom["3b"], bloom["7b1"], squad}
+    # Random weights and the custom model need a tokenizer only.
+    assert needs_of(REPO / "benchmark") == [Repository("tokenizer", "gpt2"), squad]
+    assert needs_of(REPO / "custom_model") == [Repository("tokenizer", "HuggingFaceTB/SmolLM2-135M"), squad]
+
+
+def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
+    job = python(tmp_path, hub.url, "-m", "workshop.prefetch", "--sizes", "bigscience/bloom-3b")
+    assert job.returncode == 0, job.stderr
+    assert "model bigscience/bloom-3b: 0.029 GiB, 0.029 of them to be fetched" in job.stdout
+    assert f"into {tmp_path}/hub" in job.stdout
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_help_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "python -m workshop.prefetch baseline fsdp" in capsys.readouterr().out
+
+
+def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tmp_path: Path) -> None:
+    """The first is killed in a large file's second piece, the next one's connection breaks there once."""
+    command = [sys.executable, "-m", "workshop.prefetch", "bigscience/bloom-3b"]
+    hub.ranges.clear()
+    hub.requests.clear()
+    hub.interruptions[:] = [Interruption(LARGE + 1000, stall=True), Interruption(LARGE + 1000)]
+    blobs = tmp_path / "hub/models--bigscience--bloom-3b/blobs"
+    first = subprocess.Popen(command, cwd=REPO, env=user(tmp_path, hub.url), stderr=subprocess.DEVNULL)
+    try:
+        assert hub.stalled.wait(60)
+        deadline = time.monotonic() + 60
+        while not [path for path in blobs.iterdir() if path.suffix != ".incomplete"]:
+            assert time.monotonic() < deadline, "the small file did not come"
+            time.sleep(0.05)
+    finally:
+        first.kill()
+        first.wait()
+    second = python(tmp_path, hub.url, *command[1:])
+    assert second.returncode == 0, second.stderr
+    # Within a prefetch the download goes on where the connection broke; after it, whole files are kept.
+    assert hub.ranges == [f"bytes={LARGE}-"]
+    asked = [request.rsplit("/", 1)[-1] for request in hub.requests if request.startswith("GET")]
+    assert asked.count("config.json") == 1
+    (fetched,) = (tmp_path / "hub").glob("models--*/snapshots/*/model.safetensors")
+    assert fetched.read_bytes() == (hub.root / "models/bigscience/bloom-3b/model.safetensors").read_bytes()
+
+
+def test_a_gated_model_names_its_page_and_the_login(hub: HubServer, tmp_path: Path) -> None:
+    error = error_of(python(tmp_path, hub.url, "-m", "workshop.prefetch", "gated/bloom"))
+    assert "MODEL_NAME=gated/bloom: " in error
+    assert f"{hub.url}/gated/bloom is gated" in error
+    assert "hf auth login" in error
+
+
+def test_a_missing_model_is_called_missing(hub: HubServer, tmp_path: Path) -> None:
+    error = error_of(python(tmp_path, hub.url, "-m", "workshop.prefetch", "bigscience/bloom-560"))
+    assert "MODEL_NAME=bigscience/bloom-560: the hub has no" in error
+    assert "expected a name such as bigscience/bloom-560m" in error
+
+
+def test_a_cache_that_cannot_be_written_is_named(hub: HubServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = error_of(python(tmp_path / "file/home", hub.url, "-m", "workshop.prefetch"))
+    assert f"cannot write to the cache {tmp_path}/file/home/hub (HF_HOME)" in error
+    assert "expected HF_HOME to name a folder that you may write to" in error
+
+
+def test_without_network_it_ends_at_once(tmp_path: Path) -> None:
+    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.prefetch"))
+    assert f"HF_ENDPOINT: {REFUSED} cannot be reached" in error
+    assert "login node" in error
+    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.prefetch", HF_HUB_OFFLINE="1"))
+    assert "HF_HUB_OFFLINE=1" in error
