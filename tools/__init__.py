@@ -1,5 +1,17 @@
 """Tools for before and after a job: they read run folders (logs/README.md) and print tables, lists and plots.
 
 Nothing here imports torch, transformers or `workshop/`: the run folder is the only contract with the job, so the tools
-start at once, on a login node or a laptop where no training library is installed.
+start at once, on a login node or a laptop where no training library is installed. Inside, imports go one way:
+commands -> submit -> tables -> logs -> evidence.
 """
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """`tools.load_runs` and `tools.repeats`: pandas is imported when somebody asks for them."""
+    if name in ("load_runs", "repeats"):
+        from tools.tables import frame
+
+        return getattr(frame, name)
+    raise AttributeError(f"module 'tools' has no attribute {name!r}")

@@ -1,7 +1,9 @@
 """List runs: what ran, where, how it ended and, with --figures, what it measured."""
 
 import argparse
+import sys
 from collections import Counter
+from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
 from tools.errors import InputError
@@ -13,6 +15,7 @@ from tools.tables.repository import no_runs
 
 _HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime"]
 _REASON_WIDTH = 100
+_EXPORTS = ("csv", "json", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figures", default="", metavar="NAME,NAME", help="columns of figures; `fill --explain` lists the names"
     )
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
+    parser.add_argument(
+        "--format",
+        choices=("text", *_EXPORTS),
+        default="text",
+        help="csv, json, parquet: every figure of every run, unrounded",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where --format writes; parquet needs one")
+    parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.columns:
+        from tools.tables import frame  # pandas, half a second, only where it is needed
+
+        print(frame.columns())
+        return 0
+    if (arguments.output and arguments.format == "text") or (arguments.format == "parquet" and not arguments.output):
+        raise InputError(f"--format {arguments.format}: --output FILE is for csv and json, and needed for parquet")
     logs = chosen_logs(arguments)
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
@@ -34,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         raise no_runs(logs, arguments.experiment)
     shown = [run for run in found if not states or run.state in states]
+    if arguments.format != "text":
+        _export(shown, arguments.format, arguments.output)
+        return 0
     if shown:
         measure_all(shown if metrics else [run for run in shown if run.needs_cause])
         rows = (
@@ -49,6 +70,20 @@ def run(arguments: argparse.Namespace) -> int:
     elif shown and (shown[-1].folder / "train.out").exists():
         print(f"next: less {shown[-1].folder / 'train.out'}")
     return 0
+
+
+def _export(runs: list[Run], form: str, output: Path | None) -> None:
+    from tools.tables import frame
+
+    table = frame.frame_of(runs)
+    target = output or sys.stdout
+    match form:
+        case "csv":
+            table.to_csv(target, index=False)
+        case "json":
+            table.to_json(target, orient="records", date_format="iso", indent=2)
+        case "parquet":
+            table.to_parquet(target, index=False)
 
 
 def _metrics(names: str) -> list[str]:

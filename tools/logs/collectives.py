@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,20 +42,17 @@ def read(path: Path) -> list[Collective]:
     Raises:
         LogError: the header or a line is not as in the contract.
     """
-    with path.open(newline="") as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        if header != COLUMNS:
-            raise LogError(path, 1, ",".join(header), f"the header {','.join(COLUMNS)}")
-        found = []
-        for fields in lines:
-            try:
-                _, name, group, _, message_bytes, calls = fields
-                ranks = tuple(map(int, group.split()))
-                found.append(Collective(name, ranks, int(message_bytes), int(calls)))
-            except ValueError:
-                expected = "step, collective, ranks, dtype, bytes of one call, calls"
-                raise LogError(path, lines.line_num, ",".join(fields), expected) from None
-            if not ranks:
-                raise LogError(path, lines.line_num, ",".join(fields), "the ranks of the group")
-        return found
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if lines[:1] != [",".join(COLUMNS)]:
+        raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            _, name, group, _, message_bytes, calls = line.split(",")
+            ranks = tuple(map(int, group.split()))
+            found.append(Collective(name, ranks, int(message_bytes), int(calls)))
+        except ValueError:
+            raise LogError(path, number, line, "step, collective, ranks, dtype, bytes of one call, calls") from None
+        if not ranks:
+            raise LogError(path, number, line, "the ranks of the group")
+    return found

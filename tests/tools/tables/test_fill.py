@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 
@@ -262,3 +263,12 @@ def test_mfu_of_an_unknown_gpu_is_left_out_and_said(make_run, fill):
     grid_run(make_run, "r1", 1, 100_000.0, gpu_names=["Some GPU 9000"])
     (row,) = fill(GRID + "| zs0_bf16_gpus1_bs32_sl128 | | | |\n")
     assert row[2] == "no peak of Some GPU 9000 in bf16"
+
+
+def test_sources_of_relative_and_absolute_logs_folders_have_a_common_place(make_readme, make_run, logs, monkeypatch):
+    for number in range(9):
+        make_run(f"r{number}")
+    monkeypatch.chdir(logs.parent)
+    (table,) = tables.definitions(make_readme(TABLE_2))
+    runs = find_runs(Path("logs"), logs)
+    assert tables.FilledTable(table, [], runs).sources() == f"From 18 runs in `{logs}/baseline`"

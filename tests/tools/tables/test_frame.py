@@ -1,0 +1,75 @@
+"""The exported frame has the tables' figures, and columns whose types do not depend on the runs."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import tools
+from tools.__main__ import main
+from tools.logs.figures import DEFINITIONS
+from tools.logs.runs import find_runs
+from tools.tables import frame
+from tools.tables.fill import figure_of
+from tools.tables.metrics import METRICS
+
+REPO = Path(__file__).parents[3]
+
+
+def test_frame_s_figures_are_those_that_the_tables_show() -> None:
+    folders = [REPO / "logs/reference" / machine for machine in ("h200x1", "h200x2", "h200x4")]
+    table = tools.load_runs(*folders).set_index("folder")
+    compared = 0
+    for run in find_runs(*folders):
+        for name, definition in DEFINITIONS.items():
+            shown, value = figure_of(run, METRICS[definition.metric]), table.loc[str(run.folder), name]
+            # What a method can do is asked of several runs; a failed run's cell is its state.
+            if definition.metric.startswith("shards_") or run.state != "completed":
+                continue
+            if pd.isna(value):
+                assert shown == run.figures.reason(name)
+            elif isinstance(getattr(run.figures, name), bool):
+                assert shown == ("yes" if value else "no")
+            else:
+                assert shown == f"{value:,.{definition.decimals}f}", (run.folder, name)
+            compared += 1
+    assert compared > 5000
+
+
+def test_types_of_the_columns_do_not_depend_on_the_runs(make_run, logs) -> None:
+    make_run("r1", {"state": "failed", "world_size": ..., "model": ...}, summary=None, **{"gpu_memory.csv": None})
+    few, many = tools.load_runs(logs), tools.load_runs(REPO / "logs/reference/h200x1")
+    plain = [name for name, (kind, _) in frame.FACTS.items() if kind != "category"] + list(DEFINITIONS)
+    assert few.dtypes[plain].equals(many.dtypes[plain])
+    assert list(few["state"].cat.categories) == list(many["state"].cat.categories)
+    assert few.columns.is_unique and list(few.columns) == list(many.columns)
+    assert all(f"`{column}`" in frame.columns() for column in few.columns)
+
+
+def test_repeats_are_summarised_by_count_median_least_and_largest(make_run, logs) -> None:
+    for repeat, speed in enumerate((10.0, 40.0, 20.0), 1):
+        make_run(f"r{repeat}", {"settings": {"repeat": repeat}}, summary={"train/samples_per_second": speed})
+    make_run("r4", {"state": "oom"}, summary={"train/samples_per_second": 1.0})
+    (row,) = tools.repeats(tools.load_runs(logs), ["model", "config"], ["samples_per_second"]).values.tolist()
+    assert row == [3, 20, 10, 40]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_runs_are_exported_with_every_figure(make_run, logs, tmp_path, capsys, form) -> None:
+    make_run("r1")
+    make_run("r2", {"state": "oom"})
+    path = tmp_path / f"runs.{form}"
+    words = ["runs", "--logs", str(logs), "--format", form]
+    assert main([*words, "--output", str(path)]) == 0
+    if form == "parquet":
+        rows = pd.read_parquet(path).to_dict("records")
+        assert main(words) == 2 and "needed for parquet" in capsys.readouterr().err
+    else:
+        assert main(words) == 0
+        text = capsys.readouterr().out
+        assert text == path.read_text()
+        rows = json.loads(text) if form == "json" else list(csv.DictReader(io.StringIO(text)))
+    assert [(float(row["peak_gpu_mib"]), row["state"]) for row in rows] == [(21658, "completed"), (21658, "oom")]

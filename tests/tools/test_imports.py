@@ -1,0 +1,61 @@
+"""Imports inside the tools go one way: commands -> submit -> tables -> logs -> evidence."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[2]
+ORDER = ("commands", "submit", "tables", "logs")  # each may import from those after it
+SHARED = ("tools.errors",)
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("wing", ORDER)
+def test_wing_imports_nothing_of_the_wings_before_it(wing: str) -> None:
+    before = tuple(f"tools.{name}" for name in ORDER[: ORDER.index(wing)])
+    for path in (REPO / "tools" / wing).glob("*.py"):
+        upward = {name for name in imported(path) if name.startswith((*before, "workshop", "torch"))}
+        # report fills its blocks with the commands themselves
+        assert upward - {"tools.__main__.main"} == set(), path
+
+
+def test_contract_imports_the_standard_library_only() -> None:
+    for path in (REPO / "evidence").glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith(("tools", "workshop", "torch", "numpy"))}, path
+
+
+@pytest.mark.parametrize("wing", ["logs", "tables", "submit"])
+def test_modules_of_a_wing_import_each_other_in_no_circle(wing: str) -> None:
+    edges = {
+        path.stem: {name.split(".")[2] for name in imported_at_start(path) if name.startswith(f"tools.{wing}.")}
+        for path in (REPO / "tools" / wing).glob("*.py")
+    }
+    while leaves := {module for module, uses in edges.items() if not uses & edges.keys()}:
+        edges = {module: uses for module, uses in edges.items() if module not in leaves}
+    assert edges == {}
+
+
+def imported_at_start(path: Path) -> set[str]:
+    """Without those for type checkers only."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node))]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def test_workshop_does_not_import_the_tools() -> None:
+    for path in (REPO / "workshop").glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith("tools")}, path
