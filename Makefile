@@ -7,10 +7,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test operators lint report clean
+.PHONY: help install quickstart test operators lint report clean clean-runs
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 install: $(VENV)/.installed ## what jobs and tools need, in .venv; trains nothing, so a login node may do it too
 	@echo 'done; in each new shell: source .venv/bin/activate'
@@ -38,6 +38,12 @@ clean: ## remove .venv and caches; logs/ stays
 # The environment's Python finds workshop/ and tools/ from any folder: `python train.py` then says how a training is started.
 FIND_REPOSITORY := $(VENV)/bin/python -c 'import pathlib, site, sys; \
   pathlib.Path(site.getsitepackages()[0], "shardlab.pth").write_text(sys.argv[1] + "\n")' '$(CURDIR)'
+
+clean-runs: ## delete the runs in logs/ with their checkpoints, after asking; logs/reference stays
+	@runs=$$(find logs -mindepth 1 -maxdepth 1 -type d ! -name reference); \
+	if [ -z "$$runs" ]; then echo "no runs in logs/"; exit; fi; \
+	du -sh $$runs; printf 'delete these folders? [y/N] '; read -r answer; \
+	if [ "$$answer" = y ]; then rm -rf $$runs; else echo "nothing deleted"; fi
 
 # The stamps: pip runs again only when a requirements file has changed.
 $(VENV)/.installed: requirements.txt | $(VENV)/.created

@@ -1,6 +1,5 @@
 """Exercise 4, a model larger than the GPU: ZeRO-3 with parameters and optimizer in CPU memory. Any causal language
 model of the hub works unchanged. At the end the script checks what this exercise claims.
-
 On a cluster:     sbatch deepspeed-zero3-offload/run.slurm --model-name bigscience/bloom-7b1 --steps 20
 Without SLURM:    GPUS_PER_NODE=2 bash deepspeed-zero3-offload/run.slurm --model-name bigscience/bloom-7b1 --steps 20
 """
@@ -46,6 +45,7 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
+        save_total_limit=settings.save_limit or None,
         deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
         **reporting(settings),  # every step's loss into the log
     )

@@ -1,5 +1,4 @@
 """Exercise 8, the speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
-
 One GPU:        RUNG=7_compile bash speed-ladder/ladder.slurm
 Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_torchrun.slurm fsdp_configs/full_shard.json
 """
@@ -38,6 +37,7 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
+        save_total_limit=settings.save_limit or None,
         dataloader_num_workers=settings.data_workers,
         dataloader_persistent_workers=settings.data_workers > 0,
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP, ZeRO, or nothing

@@ -119,6 +119,7 @@ class Settings:
 
     # After the training.
     save: str = setting(_choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
+    save_limit: int = setting(_count, 0)  # checkpoints to keep, the newest ones; 0: all
     generate_size: int = setting(_count, 100)  # evaluation examples to answer for exact match and F1; 0: none
     generate_train_size: int = setting(_count, 0)  # training examples to answer too: are they known by heart?
     generate_before: bool = setting(_boolean, False)  # answer the evaluation examples before the training too

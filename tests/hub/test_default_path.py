@@ -78,13 +78,15 @@ def model_of(run: Path) -> str:
 
 
 def test_baseline_trains_the_fetched_weights_and_resumes(hub: HubServer, launch: Launch) -> None:
-    whole = launch("baseline/baseline.slurm", NUM_EPOCHS="2")
+    whole = launch("baseline/baseline.slurm", NUM_EPOCHS="3", SAVE_LIMIT="2")
     assert model_of(whole) == "bloom-560m"
     assert_trained_from(hub, "bigscience/bloom-560m", whole)
-    checkpoint = whole / "bloom-qa-finetuned/checkpoint-8"
-    rest = losses(launch("baseline/baseline.slurm", NUM_EPOCHS="2", SAVE="no", RESUME_FROM=str(checkpoint)))
-    assert rest == pytest.approx({step: loss for step, loss in losses(whole).items() if step > 8}, abs=1e-5)
-    assert list(rest) == list(range(9, 17))
+    checkpoints = whole / "bloom-qa-finetuned"
+    assert {path.name for path in checkpoints.glob("checkpoint-*")} == {"checkpoint-16", "checkpoint-24"}
+    resume = {"NUM_EPOCHS": "3", "SAVE": "no", "RESUME_FROM": str(checkpoints / "checkpoint-16")}
+    rest = losses(launch("baseline/baseline.slurm", **resume))
+    assert rest == pytest.approx({step: loss for step, loss in losses(whole).items() if step > 16}, abs=1e-5)
+    assert list(rest) == list(range(17, 25))
 
 
 def test_zero3_trains_the_fetched_weights(hub: HubServer, launch: Launch, optimizers_compiled: None) -> None:
