@@ -10,10 +10,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME, GPTSettings
+from evidence.settings import setting
 from workshop.deepspeed import check_conflicts, check_zero, read_json
 from workshop.errors import WorkshopError
 from workshop.models import load_model
-from workshop.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)

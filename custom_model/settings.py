@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from custom_model.flops import Shapes
+from evidence.settings import boolean, positive, real, setting
 from workshop.errors import WorkshopError
-from workshop.settings import Settings, _boolean, _positive, _real, setting
+from workshop.settings import Settings
 
 MODEL_NAME = "simple-gpt"
 
@@ -22,12 +23,12 @@ _model_name.expected = f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, HIDDEN_SIZE
 class GPTSettings(Settings):
     """The settings of a run of the custom model: the workshop's and its sizes."""
 
-    vocab_size: int = setting(_positive)
-    hidden_size: int = setting(_positive)
-    num_layers: int = setting(_positive)
-    num_heads: int = setting(_positive)
-    ff_dim: int = setting(_positive)
-    seq_length: int = setting(_positive)  # positions the model knows; MAX_LENGTH tokens of them are used
+    vocab_size: int = setting(positive)
+    hidden_size: int = setting(positive)
+    num_layers: int = setting(positive)
+    num_heads: int = setting(positive)
+    ff_dim: int = setting(positive)
+    seq_length: int = setting(positive)  # positions the model knows; MAX_LENGTH tokens of them are used
 
     def check(self) -> None:
         super().check()
@@ -54,9 +55,9 @@ class CustomSettings(GPTSettings):
     """Settings of this chapter's runs: FSDP or not, and the fabric check."""
 
     model_name: str = setting(_model_name, MODEL_NAME)
-    use_fsdp: bool = setting(_boolean)
+    use_fsdp: bool = setting(boolean)
 
-    fabric_min_gb_per_s: float = setting(_real)  # all-reduce bus bandwidth below which a job does not start
-    fabric_max_mib: int = setting(_positive)
-    fabric_iterations: int = setting(_positive)
-    fabric_warmup: int = setting(_positive)
+    fabric_min_gb_per_s: float = setting(real)  # all-reduce bus bandwidth below which a job does not start
+    fabric_max_mib: int = setting(positive)
+    fabric_iterations: int = setting(positive)
+    fabric_warmup: int = setting(positive)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
+from evidence.settings import record_types
+
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
@@ -39,26 +41,12 @@ class ShardingRecord(TypedDict, total=False):
     replicas: int
 
 
-class SettingsRecord(TypedDict, total=False):
-    """run.json, `settings`: those of them that tables select by or show."""
-
-    model_name: str
-    train_size: int
-    max_length: int
-    batch_size: int
-    grad_acc: int
-    fp16: bool
-    bf16: bool
-    packing: bool
-    use_fsdp: bool
-    num_layers: int
-    rung: str
-    profile: str
-    timers: bool
-    repeat: int
-    num_epochs: int
-    max_steps: int
-    generate_train_size: int
+# Those that every exercise has, and those of single exercises that tables select by or show.
+SettingsRecord = TypedDict(
+    "SettingsRecord",
+    record_types() | {"rung": str, "packing": bool, "use_fsdp": bool, "num_layers": int},
+    total=False,
+)
 
 
 class RunRecord(TypedDict, total=False):

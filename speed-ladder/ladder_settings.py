@@ -6,11 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from evidence.settings import boolean, choice, count, positive, setting
 from workshop.deepspeed import deepspeed_config
 from workshop.errors import WorkshopError
 from workshop.fsdp import fsdp_config
 from workshop.models import model_config
-from workshop.settings import Settings, _boolean, _choice, _count, _positive, setting
+from workshop.settings import Settings
 from workshop.without_gpu import find_gpu
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
@@ -21,14 +22,14 @@ class LadderSettings(Settings):
     """The defaults are the library's own way."""
 
     rung: str = setting()  # the file in rungs/ that env_vars.sh has read the others from
-    packing: bool = setting(_boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
-    attention: str = setting(_choice("eager", "sdpa", "flex"), "eager")
-    loss: str = setting(_choice("full", "chunked", "liger"), "full")
-    loss_chunk: int = setting(_positive, 4096)  # positions whose logits exist at once, with LOSS=chunked or liger
-    logits: str = setting(_choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
-    stream: str = setting(_choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
-    compile: bool = setting(_boolean, False)  # torch.compile, block by block
-    data_workers: int = setting(_count, 0)  # processes that make the next batches meanwhile; 0: the training's own
+    packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
+    attention: str = setting(choice("eager", "sdpa", "flex"), "eager")
+    loss: str = setting(choice("full", "chunked", "liger"), "full")
+    loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once, with LOSS=chunked or liger
+    logits: str = setting(choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
+    stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
+    compile: bool = setting(boolean, False)  # torch.compile, block by block
+    data_workers: int = setting(count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """A repository with one tiny exercise, whose launcher leaves a run folder in a moment and reports what it was given."""
 
-import shutil
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
@@ -32,11 +31,9 @@ export FLAVOUR="${FLAVOUR:-plain}"
 
 
 def make_exercise(root: Path, submit: str) -> Path:
-    """root/ex with a submit.txt, beside the workshop's real settings.py; gives the exercise's folder."""
+    """root/ex with a submit.txt; gives the exercise's folder."""
     exercise = root / "ex"
     (exercise / "ds_configs").mkdir(parents=True)
-    (root / "workshop").mkdir()
-    shutil.copy(REPO / "workshop/settings.py", root / "workshop")
     (exercise / "run.slurm").write_text(LAUNCHER)
     (exercise / "env_vars.sh").write_text(ENV_VARS)
     (exercise / "train.py").write_text("old")

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from evidence.near_misses import complaint
+from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES
 from workshop.errors import WorkshopError, no_package
-from workshop.settings import LADDER_NAMES, LAUNCHER_NAMES, Settings
+from workshop.settings import Settings
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "transformers", "accelerate")

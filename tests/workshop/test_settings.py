@@ -7,8 +7,9 @@ import pytest
 from environment import ENVIRONMENT
 
 from custom_model.settings import CustomSettings
+from evidence.settings import LIBRARY_PREFIXES
 from workshop.errors import WorkshopError
-from workshop.settings import LIBRARY_PREFIXES, Settings
+from workshop.settings import Settings
 
 REPO = Path(__file__).parents[2]
 

@@ -8,7 +8,6 @@ Settings and options may be left out. A variable that is set in the shell wins, 
 written with its exercise, as in fsdp/multi_gpu.slurm.
 """
 
-import ast
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from evidence.settings import LIBRARY_PREFIXES, defaults
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT
 
@@ -105,27 +105,11 @@ class Known:
 
 
 def known_settings(exercise: Path) -> Known:
-    """Read from the source, because importing workshop/ would need the training libraries."""
-    source = exercise.parent / "workshop" / "settings.py"
-    defaults: dict[str, Any] = {}
-    prefixes: tuple[str, ...] = ()
-    for node in ast.parse(source.read_text()).body if source.is_file() else ():
-        if isinstance(node, ast.ClassDef) and node.name == "Settings":
-            fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-            defaults = {item.target.id.upper(): _default(item.value) for item in fields}
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LIBRARY_PREFIXES":
-            prefixes = ast.literal_eval(node.value)
+    """Those that all runs have, and what the exercise's env_vars.sh exports beside them."""
     env_file = exercise / "env_vars.sh"
     exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
-    return Known(defaults, frozenset({*defaults, *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}), prefixes)
-
-
-def _default(call: ast.expr | None) -> Any:
-    """The default in `setting(parse, default)` or `setting(default=...)`; None if there is none."""
-    if not isinstance(call, ast.Call):
-        return None
-    values = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "default")]
-    return ast.literal_eval(values[0]) if values else None
+    names = {*defaults(), *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
+    return Known(defaults(), frozenset(names), LIBRARY_PREFIXES)
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:
@@ -152,7 +136,7 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
     found = []
-    known_of = cache(known_settings)  # parses source files: once per exercise, not per line
+    known_of = cache(known_settings)
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             words = shlex.split(line, comments=True)

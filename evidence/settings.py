@@ -1,0 +1,134 @@
+"""The names, types and defaults of a run's settings: the training reads them, run.json records them, the tools compare.
+
+`workshop/settings.py` reads them from the environment; nothing else declares them.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+# Read by launch.sh, not by the training script.
+LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"}
+# Read by the libraries themselves.
+LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
+
+# Settings that only speed-ladder/ has: another exercise would leave them without effect.
+LADDER_NAMES = ("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS")
+
+
+def number(kind: type, least: float, expected: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not least <= value < float("inf"):
+            raise ValueError(text)
+        return value
+
+    parse.expected = expected  # type: ignore[attr-defined]
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    parse.expected = " or ".join(allowed)  # type: ignore[attr-defined]
+    return parse
+
+
+def boolean(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+
+
+boolean.expected = "true or false"  # type: ignore[attr-defined]
+
+
+def step_range(text: str) -> str:
+    first, last = (int(part) for part in text.split(":"))
+    if not 1 <= first <= last:
+        raise ValueError(text)
+    return text
+
+
+step_range.expected = "two step numbers as FIRST:LAST, for example 5:8"  # type: ignore[attr-defined]
+positive = number(int, 1, "a whole number of at least 1")
+count = number(int, 0, "a whole number of at least 0")
+real = number(float, 0, "a number of at least 0")
+
+
+def setting(parse: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
+    """A field of Settings: how its text is read, and its value when the environment does not name it."""
+    return field(metadata={"parse": parse}, **({} if default is MISSING else {"default": default}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredSettings:
+    """Every setting of a fine-tuning run. The environment variable of a field is its name in capitals.
+
+    An exercise with settings of its own adds them in a subclass of workshop.settings.Settings.
+    """
+
+    # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
+    run_dir: Path = setting(Path)
+    experiment_name: str = setting()
+    output_dir: Path = setting(Path)  # relative to run_dir
+    repeat: int = setting(positive, 1)  # tables show the median over runs that differ in this number only
+    config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
+
+    # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.
+    model_name: str = setting()
+    model_init: str = setting(choice("pretrained", "random"), "pretrained")
+    tokenizer_name: str = setting(default="")  # empty: the model's own
+
+    # The data: `sample`, `harbour`, a SQuAD v1.1 JSON file, or a hub name.
+    dataset: str = setting(default="rajpurkar/squad")
+    eval_dataset: str = setting(default="")
+    train_size: int = setting(positive)
+    eval_size: int = setting(positive)
+    max_length: int = setting(positive)  # tokens
+    padding: str = setting(choice("max_length", "dynamic"), "max_length")
+    labels: str = setting(choice("answer", "text"), "answer")
+
+    # The training.
+    num_epochs: int = setting(positive)
+    max_steps: int = setting(count, 0)  # 0: as many as the epochs need
+    batch_size: int = setting(positive)  # per GPU and micro-batch
+    grad_acc: int = setting(positive)  # micro-batches per optimizer step
+    eval_batch_size: int = setting(count, 0)  # per GPU; 0: as BATCH_SIZE
+    learning_rate: float = setting(real)  # the highest: it falls to 0 over the training in a straight line
+    lr_warmup_steps: int = setting(count, 0)  # over these it first rises from 0
+    weight_decay: float = setting(real)
+    fp16: bool = setting(boolean)
+    bf16: bool = setting(boolean)
+    gradient_checkpointing: bool = setting(boolean, False)
+    optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
+    seed: int = setting(count, 42)
+    resume_from: str = setting(default="")  # a checkpoint folder to go on from
+
+    # Looking closer.
+    profile: str = setting(step_range, "")  # FIRST:LAST, the steps that profile.txt is about
+    timers: bool = setting(boolean, False)  # DeepSpeed prints the parts of each step; it waits for each
+
+    # After the training.
+    save: str = setting(choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
+    save_limit: int = setting(count, 0)  # checkpoints to keep, the newest ones; 0: all
+    generate_size: int = setting(count, 100)  # evaluation examples to answer for exact match and F1; 0: none
+    generate_train_size: int = setting(count, 0)  # training examples to answer too: are they known by heart?
+    generate_before: bool = setting(boolean, False)  # answer the evaluation examples before the training too
+    max_new_tokens: int = setting(positive, 32)
+
+    # Where the Trainer reports to beside the run folder.
+    report_to: str = setting(default="none")
+    wandb_mode: str = setting(choice("offline", "online", "disabled"), "offline")
+
+
+def defaults(declared: type = DeclaredSettings) -> dict[str, Any]:
+    """The environment variable of each setting to its default; None: it has to be set."""
+    return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(declared)}
+
+
+def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
+    """The type of each setting in run.json, where a path is a text."""
+    return {item.name: str if item.type is Path else item.type for item in fields(declared)}
