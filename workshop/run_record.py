@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.causes import cause
+from evidence.schema import VERSION
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 
@@ -112,6 +113,7 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         (run_dir / "code.diff").write_text(diff)
     update_run_record(
         run_dir,
+        version=VERSION,
         exercise=exercise,
         experiment=os.environ["EXPERIMENT_NAME"],
         config=Path(config).stem if config else None,

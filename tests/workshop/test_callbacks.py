@@ -1,11 +1,13 @@
 """Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
 
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from evidence.schema import STEPS_COLUMNS
 from workshop import callbacks
 from workshop.callbacks import WARMUP_STEPS, StepRecorder, TokenCounter, TrainSpeedCallback
 
@@ -95,3 +97,7 @@ def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
     model.train()(**packed)
     assert counter.take() == {"tokens": 8, "real_tokens": 5, "samples": 4, "logit_positions": 3}
     assert set(counter.take().values()) == {0}
+
+
+def test_columns_of_steps_csv_are_those_of_the_contract() -> None:
+    assert [item.name for item in fields(callbacks.Step)] == list(STEPS_COLUMNS)

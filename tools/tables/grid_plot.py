@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tools.errors import InputError, UnavailableError
+from tools.errors import InputError
 from tools.logs.run import Run
 from tools.tables import drawing
-from tools.tables.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PRECISIONS = ("fp32", "fp16", "bf16")
-_CELL = ("config", "precision", "model", "world_size", "batch_size", "max_length", "repeat")
-Figures = dict[Any, list[float]]
-
-
-def _figure(run: Run, metric: str) -> float | None:
-    try:
-        return METRICS[metric].value(lambda _: [run], {})
-    except UnavailableError:
-        return None
-
-
-def _grouped(runs: list[Run], metric: str, key: Callable[[dict[str, Any]], Any]) -> Figures:
-    """The repeats' figures of every group of runs."""
-    groups: Figures = defaultdict(list)
-    for run in runs:
-        if (value := _figure(run, metric)) is not None:
-            groups[key(run.facts)].append(value)
-    return groups
-
-
-def _spread(values: list[float]) -> tuple[float, float, float]:
-    """Median, and what an error bar wants to know: the distances down to the least and up to the largest."""
-    middle = median(values)
-    return middle, middle - min(values), max(values) - middle
-
-
-def _cells(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """The runs to draw, as Table 17 takes them: the newest of each cell and repeat; and a line for each left out."""
-    newest, notes = {}, []
-    for run in runs:
-        ran, asked = run.record.get("precision"), run.facts["precision"]
-        if run.state != "completed":
-            notes.append(f"{run.folder}: {run.state.upper()}")
-        elif ran != asked:  # without a GPU fp16 trains in fp32, and is no figure of fp16
-            notes.append(f"{run.folder}: ran in {ran}, not in {asked}")
-        else:
-            newest[tuple(run.facts[key] for key in _CELL)] = run
-    return list(newest.values()), notes
+_SIZE = ["world_size", "batch_size", "max_length", "model"]
+_CELL = ["config", "precision", *_SIZE, "repeat"]
 
 
 def draw(runs: list[Run], title: str, output: Path) -> list[str]:
@@ -61,11 +24,11 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
         InputError: no run has completed in the precision asked for.
     """
     done, notes = _cells(runs)
-    if not done:
+    if done.empty:
         raise InputError(f"none of the {len(runs)} runs has completed in its precision; the first: {notes[0]}")
-    memory, label = "peak_allocated", "peak allocated GPU memory (MiB)"
-    if not _grouped(done, memory, str):  # no GPU
-        memory, label = "peak_cpu", "peak CPU memory (MiB)"
+    memory, label = "peak_allocated_mib", "peak allocated GPU memory (MiB)"
+    if done[memory].isna().all():  # no GPU
+        memory, label = "peak_cpu_mib", "peak CPU memory (MiB)"
     along_batch, along_length = _lines(done, "batch_size", "max_length"), _lines(done, "max_length", "batch_size")
     rows = 2 if along_batch or along_length else 1
     with drawing.figure(output, rows, 2, (11, 4 * rows)) as (figure, _):
@@ -78,43 +41,59 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     return notes
 
 
-def _bars(axes: Any, runs: list[Run], metric: str, label: str) -> None:
+def _cells(runs: list[Run]) -> tuple[pd.DataFrame, list[str]]:
+    """The runs to draw, as Table 17 takes them: the newest of each cell and repeat; and a line for each left out."""
+    from tools.tables.frame import frame_of
+
+    table = frame_of(runs).astype({"world_size": "Int64", "batch_size": "Int64", "precision": str, "ran_in": str})
+    completed = table["state"] == "completed"
+    done = completed & (table["ran_in"] == table["precision"])  # without a GPU fp16 trains in fp32
+    notes = [
+        f"{run.folder}: " + (f"ran in {run.ran_in}, not in {run.precision}" if ended else run.state.upper())
+        for run, ended in zip(table[~done].itertuples(), completed[~done], strict=True)
+    ]
+    return table[done].drop_duplicates(_CELL, keep="last"), notes
+
+
+def _spread(table: pd.DataFrame, by: list[str], figure: str) -> pd.DataFrame:
+    """Of every group of repeats the median, and what an error bar wants: the distances to the least and the largest."""
+    known = table.dropna(subset=[figure])
+    found = known.groupby(by, observed=True, dropna=False)[figure].agg(["median", "min", "max"])
+    return found.assign(down=found["median"] - found["min"], up=found["max"] - found["median"])
+
+
+def _bars(axes: Any, table: pd.DataFrame, figure: str, label: str) -> None:
     """A bar for each configuration and precision of the model and size that most runs have."""
-    sizes = [tuple(run.facts[key] for key in ("world_size", "batch_size", "max_length", "model")) for run in runs]
+    sizes = [tuple(size) for size in table[_SIZE].itertuples(index=False)]
     size = max(sorted(set(sizes), key=str), key=sizes.count)
-    runs = [run for run, own in zip(runs, sizes, strict=True) if own == size]
-    groups = _grouped(runs, metric, lambda facts: (facts["config"], facts["precision"]))
-    configs = sorted({config for config, _ in groups})
+    groups = _spread(table[[own == size for own in sizes]], ["precision", "config"], figure)
+    configs = sorted(groups.index.unique("config"))
     for shift, precision in enumerate(_PRECISIONS):
         for place, config in enumerate(configs):
-            if values := groups.get((config, precision)):
-                middle, down, up = _spread(values)
-                error = [[down], [up]]
-                x = place + (shift - 1) * 0.27
-                axes.bar(x, middle, 0.25, color=f"C{shift}", label="_" if place else precision, yerr=error, capsize=3)
+            if (precision, config) in groups.index:
+                bar = groups.loc[(precision, config)]
+                error, x = [[bar["down"]], [bar["up"]]], place + (shift - 1) * 0.27
+                name = "_" if place else precision
+                axes.bar(x, bar["median"], 0.25, color=f"C{shift}", label=name, yerr=error, capsize=3)
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
     axes.set_title(f"{size[3]}, {size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(fontsize="small")
 
 
-def _lines(runs: list[Run], along: str, other: str) -> dict[str, dict[int, list[float]]]:
-    """Step times (ms) of the repeats by size, for each line: a cell of the other axes with more than one size."""
-    groups = _grouped(
-        runs,
-        "step_time",
-        lambda facts: tuple(facts[key] for key in ("model", "config", "precision", "world_size", other, along)),
-    )
-    lines: dict[str, dict[int, list[float]]] = defaultdict(dict)
-    for (model, config, precision, gpus, fixed, size), values in sorted(groups.items()):
-        name = f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}"
-        lines[name][size] = values
-    return {name: points for name, points in lines.items() if len(points) > 1}
+def _lines(table: pd.DataFrame, along: str, other: str) -> dict[str, pd.DataFrame]:
+    """Step times (ms) by size, for each line: a cell of the other axes with more than one size."""
+    by = ["model", "config", "precision", "world_size", other]
+    groups = _spread(table, [*by, along], "step_time_ms")
+    return {
+        f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}": line.droplevel(by)
+        for (model, config, precision, gpus, fixed), line in groups.groupby(by, observed=True, dropna=False)
+        if len(line) > 1
+    }
 
 
-def _curves(axes: Any, lines: dict[str, dict[int, list[float]]], label: str) -> None:
+def _curves(axes: Any, lines: dict[str, pd.DataFrame], label: str) -> None:
     """Step time against one size."""
-    for name, points in lines.items():
-        middles, downs, ups = zip(*(_spread(values) for values in points.values()), strict=True)
-        axes.errorbar(list(points), middles, yerr=[downs, ups], marker="o", capsize=3, label=name)
+    for name, line in lines.items():
+        axes.errorbar(line.index, line["median"], yerr=[line["down"], line["up"]], marker="o", capsize=3, label=name)
     drawing.label(axes, label, "step time (ms)", "runs of one size only")
