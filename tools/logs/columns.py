@@ -41,6 +41,12 @@ def read_bytes(path: Path) -> bytes:
     return data[: comma + 1] + b"\n"
 
 
+def without_units(data: bytes) -> bytes:
+    """A log whose lines, but for the first, have numbers only where there were units or nothing was reported."""
+    start = data.find(b"\n") + 1
+    return data[:start] + data[start:].translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
+
+
 def first_line(data: bytes) -> str:
     """The first line that is not blank, or '' for an empty log."""
     return data.lstrip()[:65536].partition(b"\n")[0].decode("utf-8", "replace").strip()
@@ -91,9 +97,8 @@ def numbers(path: Path, data: bytes, cells: Cells, column: str) -> np.ndarray:
     """
     import numpy as np
 
-    plain = b",".join(cells[column]).translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
     try:
-        return np.array(plain.split(b",") if plain else [], dtype=float)
+        return np.array(cells[column], dtype=float)
     except ValueError:
         pass
     known = {cell: _number(cell) for cell in set(cells[column])}

@@ -21,12 +21,11 @@ _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 @dataclass(frozen=True)
 class CpuLog:
-    """Attributes: time_s: seconds since the logger's start; real_mib: RSS or PSS (MiB: psrecord's MB are 2^20 bytes).
+    """Attributes: real_mib: the samples of RSS or PSS (MiB: psrecord's MB are 2^20 bytes).
 
     peak_mib, mean_mib: largest and mean Real; None without samples.
     """
 
-    time_s: np.ndarray
     real_mib: np.ndarray
 
     @cached_property
@@ -52,7 +51,7 @@ def read(path: Path) -> CpuLog:
     cells = body.split()
     try:  # every line as psrecord writes it
         if len(cells) == 4 * body.count(b"\n") and body.endswith(b"\n"):
-            return CpuLog(np.array(cells[::4], dtype=float), np.array(cells[2::4], dtype=float))
+            return CpuLog(np.array(cells[2::4], dtype=float))
     except ValueError:
         pass
     rows, lines = [], data.splitlines()
@@ -67,5 +66,4 @@ def read(path: Path) -> CpuLog:
             rows.append(row)
         elif number < len(lines) or len(line.split()) >= 4 or not set(line) <= set(b"0123456789. "):  # not just cut off
             raise LogError(path, number, line.decode("utf-8", "replace").strip(), _EXPECTED)
-    table = np.array(rows, dtype=float).reshape(-1, 4)
-    return CpuLog(table[:, 0], table[:, 2])
+    return CpuLog(np.array(rows, dtype=float).reshape(-1, 4)[:, 2])
