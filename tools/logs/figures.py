@@ -256,13 +256,14 @@ class RunFigures:
     )
     mfu_percent: float | None = _figure(
         *("mfu", "mfu:mfu_percent", "%", 1),
-        "model FLOPs utilisation: (6 x parameters + 12 x layers x hidden size x row length) x tokens/s with padding "
-        "over the GPUs' data sheet peak (run.json, summary.json, tools/logs/gpu_peaks.py)",
+        "model FLOPs utilisation: (6 x parameters + 12 x layers x hidden size x row length) x tokens/s with padding, "
+        "less the head's operations where no logits were computed, over the GPUs' data sheet peak (run.json, "
+        "summary.json, tools/logs/gpu_peaks.py)",
         "no step times",
     )
-    mfu_done_percent: float | None = _figure(
-        *("mfu_done", "mfu:mfu_done_percent", "%", 1),
-        *("the same, the head's operations counted only where logits were computed", "no step times"),
+    mfu_by_convention_percent: float | None = _figure(
+        *("mfu_by_convention", "mfu:mfu_by_convention_percent", "%", 1),
+        *("the same, as if logits had been computed at every position", "no step times"),
     )
     examples_per_step: float | None = _figure(
         *("examples_per_step", "computed:examples_per_step", "", 0),

@@ -22,8 +22,8 @@ def flops_per_token(parameters: int, layers: int, hidden_size: int, row_length: 
 def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
     """Shares of the peak (%), warm-up left out.
 
-    `mfu_percent` counts the head everywhere: what the usual way would have had to do in this time. `mfu_done_percent`
-    counts it only at the positions whose logits were computed (LOGITS=labelled): what the GPU really did.
+    `mfu_percent` counts the head only at the positions whose logits were computed (LOGITS=labelled): what the GPU did.
+    `mfu_by_convention_percent` counts it everywhere: what the usual way would have had to do in this time.
 
     Args:
         summary: gives a figure of summary.json.
@@ -51,4 +51,4 @@ def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str
     flops = tokens * flops_per_token(parameters, layers, hidden_size, row_length)
     done = flops - 6 * head * (tokens - logit_positions)
     peak = run.facts["world_size"] * min(peaks) * 1e12
-    return {"mfu_percent": flops / peak * 100, "mfu_done_percent": done / peak * 100}
+    return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

@@ -12,7 +12,7 @@ from typing import Any
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import DEFINITIONS
 from tools.logs.run import Run
-from tools.tables.ladder import TEXTBOOK, below
+from tools.tables.ladder import STREAM, TEXTBOOK, TOP, below
 
 Where = dict[str, Any]
 # The runs that meet the conditions: one, or several that differ in REPEAT only.
@@ -118,6 +118,19 @@ def gain(reference: Callable[[str], str]) -> Value:
     return value
 
 
+def share_of_rung(rung: str) -> Value:
+    """Real tokens per second over those of a rung at its own batch size, on the same machine, in percent."""
+
+    def value(select: Select, where: Where) -> float:
+        there = {key: wanted for key, wanted in where.items() if key != "batch_size"} | {"rung": rung}
+        reference = _REAL_TOKENS(select, there)
+        if not reference:
+            raise UnavailableError("no share defined of 0")
+        return _REAL_TOKENS(select, where) / reference * 100
+
+    return value
+
+
 def share_of_one_gpu(select: Select, where: Where) -> float:
     """Samples per second of this many GPUs over as many times those of one GPU alone, without any method."""
     here = _SAMPLES(select, where)
@@ -172,6 +185,14 @@ COMPARISONS: dict[str, tuple[str, int, str, Value]] = {
     "gain_over_textbook": (
         *("", 2, "real tokens/s over those of rung 0, on the same machine"),
         gain(lambda rung: TEXTBOOK),
+    ),
+    "share_of_stream": (
+        *("%", 1, "real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
+        share_of_rung(STREAM),
+    ),
+    "share_of_top": (
+        *("%", 1, "real tokens/s over those of the top rung, on the same machine, x 100"),
+        share_of_rung(TOP),
     ),
     "share_of_one_gpu": (
         *("%", 1),

@@ -14,14 +14,15 @@ LADDER = (
     "10_stream",
     "11_labelled",
 )
-TEXTBOOK, TOP = LADDER[0], LADDER[-1]
+TEXTBOOK, STREAM, TOP = LADDER[0], LADDER[-2], LADDER[-1]  # STREAM: the last rung that computes all logits
 VARIED = "9_rows"  # what the variants change one setting of
 VARIANTS = ("variant_sdpa", "variant_liger", "variant_unfused")
+PEERS = ("peer_trainer_grouped", "peer_trainer_compiled", "peer_trl_padded", "peer_trl_packed")  # speed-ladder/peers.py
 
 
 def label(rung: str) -> str:
-    """As the tables' rows name it: `4 packing`, `variant: sdpa`."""
-    return rung.replace("variant_", "variant: ").replace("_", " ")
+    """As the tables' rows name it: `4 packing`, `variant: sdpa`, `peer: trl padded`."""
+    return rung.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " ")
 
 
 def below(rung: str) -> str:

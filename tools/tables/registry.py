@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tools.logs.run import Not
 from tools.tables.comparisons import Where
-from tools.tables.ladder import LADDER, TOP, VARIANTS, label
+from tools.tables.ladder import LADDER, PEERS, TOP, VARIANTS, label
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ TABLES: dict[str, TableDefaults] = {
     "17": TableDefaults("benchmark", {"nodes": 1}),
     "18": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
     "18b": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
+    "18c": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
     "18d": TableDefaults("speed-ladder", _LADDER | {"learning": True}),
     "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
     "19b": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 2}),
@@ -181,10 +182,10 @@ _LABELS: dict[str, Meaning] = {
     "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
     "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
     "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
-    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
+    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS, *PEERS)},
     "padded tokens/s": Meaning("tokens_per_second"),
     "real tokens/s": Meaning("real_tokens_per_second"),
-    "mfu without skipped logits (%)": Meaning("mfu_done"),
+    "mfu by the convention (%)": Meaning("mfu_by_convention"),
     "examples": Meaning("examples_trained"),
     "optimizer steps": Meaning("optimizer_steps"),
     "time in steps (s)": Meaning("time_in_steps"),
@@ -197,6 +198,8 @@ _LABELS: dict[str, Meaning] = {
     "examples per step": Meaning("examples_per_step"),
     "gain over the rung below": Meaning("gain_over_rung_below"),
     "gain over the textbook": Meaning("gain_over_textbook"),
+    "of rung 10 (%)": Meaning("share_of_stream"),
+    "of the top (%)": Meaning("share_of_top"),
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
     "of n times one gpu (%)": Meaning("share_of_one_gpu"),
     "zero-2, textbook": Meaning(where={"config": "zero2_textbook"}),
@@ -238,6 +241,12 @@ def _rung(match: re.Match) -> Meaning:
     return Meaning(where={"rung": rung, "epochs": int(match[2])})
 
 
+def _rows(match: re.Match) -> Meaning:
+    """A rung or a peer and its micro-batch: "peer: trl padded, 64 rows"."""
+    rung = next(rung for rung in (*LADDER, *PEERS) if label(rung) == match[1])
+    return Meaning(where={"rung": rung, "batch_size": int(match[2])})
+
+
 def _model(match: re.Match) -> Meaning:
     data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
     return Meaning(where={"model": f"bloom-{match[1]}"} | data)
@@ -252,6 +261,7 @@ _PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
     ),
     (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
     (re.compile(rf"({'|'.join(map(label, LADDER))}), (\d+) epochs?"), _rung),
+    (re.compile(rf"({'|'.join(map(label, (*LADDER, *PEERS)))}), (\d+) rows"), _rows),
     (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
     (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),
     (re.compile(r"peak allocated, (\d+) x (\d+) \(mib\)"), _of_batch("peak_allocated")),

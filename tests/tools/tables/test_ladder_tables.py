@@ -131,7 +131,7 @@ def test_run_on_a_rung_is_in_no_table_of_the_chapter_it_ran_in(rung_run, filled)
 
 def test_ladder_is_the_folder_of_rungs() -> None:
     files = {path.stem for path in (REPO / "speed-ladder" / "rungs").glob("*.env")}
-    assert files == {*ladder.LADDER, *ladder.VARIANTS}
+    assert files == {*ladder.LADDER, *ladder.VARIANTS, *ladder.PEERS}
 
 
 def test_bars_are_drawn_from_a_table_and_a_wrong_column_is_named(rung_run, logs, tmp_path, capsys) -> None:
