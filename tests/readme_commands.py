@@ -29,6 +29,7 @@ LAUNCHED_BY = {
     "speed-ladder/ladder.slurm": "tests/speed-ladder/test_speed_ladder.py",
     "speed-ladder/ladder_deepspeed.slurm": "tests/speed-ladder/test_speed_ladder.py",
     "speed-ladder/ladder_torchrun.slurm": "tests/speed-ladder/test_speed_ladder.py",
+    "speed-ladder/peers.slurm": "tests/speed-ladder/test_speed_ladder.py",
 }
 # What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
 RUN_ELSEWHERE = {

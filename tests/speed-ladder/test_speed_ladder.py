@@ -98,6 +98,13 @@ def test_top_rung_trains_as_the_textbook_when_sharded(
     assert any(name.endswith("Attention") for name in record["sharding"]["own_modules"])
 
 
+def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path, textbook: list[dict[str, str]]) -> None:
+    one_process = {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "GRAD_ACC": "4", "DATA_WORKERS": "0"}
+    peer = steps(launch(folder, "speed-ladder/peers.slurm", "", RUNG="peer_trainer_compiled", **one_process))
+    assert [float(step["loss"]) for step in peer] == pytest.approx([float(s["loss"]) for s in textbook], abs=1e-5)
+    assert [step["real_tokens"] for step in peer] == [step["real_tokens"] for step in textbook]
+
+
 def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     (command,) = re.findall(
         r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M

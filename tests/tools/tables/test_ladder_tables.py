@@ -22,9 +22,9 @@ def filled(filled_by_column):
 
 @pytest.fixture
 def rung_run(make_run):
-    def make(name: str, rung: str, real: float, repeat: int = 1, logits: float = 1.0, **record):
+    def make(name: str, rung: str, real: float, repeat: int = 1, logits: float = 1.0, rows: int = 64, **record):
         """100 rows of 512 positions per second, `real` tokens/s of them real, logits for a share of the positions."""
-        settings = {"rung": rung, "repeat": repeat, "max_length": 512, "packing": True}
+        settings = {"rung": rung, "repeat": repeat, "max_length": 512, "packing": True, "batch_size": rows}
         summary = {"train/samples_per_second": 300.0, "train/steps_per_second": 2.0, "peak_mem_alloc_mib": 1000.0}
         summary |= {"train/tokens_per_second": 51_200.0, "train/real_tokens_per_second": real}
         summary |= {"train/logit_positions_per_second": 51_200.0 * logits}
@@ -51,7 +51,7 @@ def test_rung_is_compared_with_the_one_below_and_the_textbook(rung_run, filled) 
         "Padded tokens/s": "51,200",
         "Real tokens/s": "30,000",
         "MFU (%)": "18.2",  # 51,200 x 3.506 GFLOP / 989 TFLOP/s
-        "MFU without skipped logits (%)": "18.2",
+        "MFU by the convention (%)": "18.2",
         "Memory Allocated (MiB)": "1,000",
         "Gain over the rung below": "1.50",
         "Gain over the textbook": "3.00",
@@ -63,8 +63,8 @@ def test_rung_is_compared_with_the_one_below_and_the_textbook(rung_run, filled) 
 def test_skipped_logits_are_not_counted_as_work_done(rung_run, filled) -> None:
     rung_run("r1", "11_labelled", real=50_000, logits=0.0)
     row = filled("18")["11 labelled"]
-    assert row["MFU (%)"] == "18.2"
-    assert row["MFU without skipped logits (%)"] == "10.2"  # less 6 x 256.9 M x 51,200
+    assert row["MFU by the convention (%)"] == "18.2"
+    assert row["MFU (%)"] == "10.2"  # less 6 x 256.9 M x 51,200
     assert row["Gain over the rung below"] == "not measured"
 
 
@@ -127,6 +127,17 @@ def test_run_that_asks_what_was_learnt_is_in_its_own_table_only(rung_run, filled
 def test_run_on_a_rung_is_in_no_table_of_the_chapter_it_ran_in(rung_run, filled) -> None:
     rung_run("r1", "11_labelled", real=20_000, exercise="baseline", experiment="baseline")
     assert {cell for row in filled("1", "baseline").values() for cell in row.values()} == {"not measured"}
+
+
+def test_peer_is_compared_with_the_ladder_whatever_its_batch(rung_run, filled) -> None:
+    rung_run("r1", "10_stream", real=100_000)
+    rung_run("r2", "11_labelled", real=200_000)
+    rung_run("r3", "peer_trl_padded", real=20_000, rows=16)
+    rung_run("r4", "peer_trl_padded", real=40_000)
+    rows = filled("18c")
+    assert [rows["peer: trl padded, 16 rows"][f"Of {name} (%)"] for name in ("rung 10", "the top")] == ["20.0", "10.0"]
+    assert rows["peer: trl padded, 64 rows"]["Of rung 10 (%)"] == "40.0"
+    assert rows["10 stream"]["Of the top (%)"] == "50.0"
 
 
 def test_ladder_is_the_folder_of_rungs() -> None:
