@@ -177,5 +177,5 @@ def _failure(builder: Any, folder: Path, error: BaseException) -> WorkshopError:
     log.write_text(f"{error}\n")
     lines = [line for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "error: " in line] or lines[-1:]
-    why = " (the compiler was killed, mostly for want of memory)" if "Killed" in causes[0] else ""
+    why = " (the compiler was killed, usually because memory ran out)" if "Killed" in causes[0] else ""
     return WorkshopError(f"cannot compile DeepSpeed's {builder.name}: {causes[0]}{why}; all of it: {log}")

@@ -189,4 +189,4 @@ def test_compiler_that_is_killed_for_want_of_memory_is_called_so(compiling: Comp
     killed = 'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'
     compiling.write_compiler(f'case " $* " in *" -c "*) {killed};; esac')
     assert ended(compiling.start()) == 1
-    assert "(the compiler was killed, mostly for want of memory)" in compiling.said()
+    assert "(the compiler was killed, usually because memory ran out)" in compiling.said()

@@ -80,7 +80,7 @@ def split(path: Path, data: bytes, names: list[str], header: str) -> Cells:
     numbered = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     for number, line in numbered:
         row = line.split(b",")
-        if header and marker in line:  # perhaps behind a line that was cut off when the logger was restarted
+        if header and marker in line:  # perhaps after a line that was cut off when the logger was restarted
             continue
         if len(row) == len(names):
             rows.append(row)

@@ -40,7 +40,7 @@ def _speed(metric: str, key: str, unit: str, decimals: int, text: str) -> Any:
 
 
 def _step_part(metric: str, timer: str, what: str) -> Any:
-    text = f"{what}: median of DeepSpeed's timer {timer} behind the warm-up, on rank 0 (train.out, TIMERS=true)"
+    text = f"{what}: median of DeepSpeed's timer {timer} after the warm-up, on rank 0 (train.out, TIMERS=true)"
     return _figure(metric, f"timers:{timer}", "ms", 1, text, "no timers")
 
 
@@ -96,14 +96,14 @@ class RunFigures:
         "reduce_part", "bwd_allreduce", "of the backward passes, the gradients reduced and offloaded last"
     )
     update_ms: float | None = _step_part(
-        "update_part", "step", "everything behind them: search for overflow, norm, optimizer, new weights"
+        "update_part", "step", "everything after them: search for overflow, norm, optimizer, new weights"
     )
     optimizer_ms: float | None = _step_part(
         "optimizer_part", "optimizer_step", "of the update, the optimizer and its copies"
     )
     steps_per_second: float | None = _speed(
         *("steps_per_second", "steps_per_second", "steps/s", 3),
-        "optimizer steps per second, as above (summary.json, train/steps_per_second)",
+        "optimizer steps per second, from the same step times as samples_per_second (summary.json, train/steps_per_second)",
     )
     eval_samples_per_second: float | None = _figure(
         *("eval_samples_per_second", "summary.json:eval_samples_per_second train.out:eval_samples_per_second"),
@@ -284,7 +284,8 @@ class RunFigures:
     )
     sent_between_nodes_mib: float | None = _figure(
         *("sent_between_nodes", "collectives:between_nodes_mib", "MiB", 2),
-        "of it what one node sends to the next, if each half of the ranks is a node (collectives.csv)",
+        "of it what one node sends to the next; of a run on one node, as if each half of its ranks were a node "
+        "(collectives.csv)",
         "not counted",
     )
     predicted_sent_mib: float | None = _figure(

@@ -38,7 +38,7 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     real one, and neither is a run from before a setting was edited in env_vars.sh.
     """
     candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
-    # Arguments such as --steps change settings behind the environment's back: there the line alone must do.
+    # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
     if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
         return candidates
     expected = _effective_settings(submission)

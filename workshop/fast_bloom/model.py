@@ -45,7 +45,7 @@ def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
 
 
 def use_residual_dtype(model: PreTrainedModel, dtype: str) -> None:
-    """`fp32`; or `bf16`: blocks hand on their results in the type they compute in, half the memory traffic there."""
+    """`fp32`; or `bf16`: blocks pass on their results in the type they compute in, half the memory traffic there."""
     model.narrow_residual = dtype == "bf16"
 
 

@@ -10,7 +10,7 @@ CPU = torch.device("cpu")
 
 
 def packed(rows: int, length: int, seed: int) -> torch.Tensor:
-    """Documents of random sizes, several per row, and often padding behind them."""
+    """Documents of random sizes, several per row, and often padding after them."""
     draw = torch.Generator().manual_seed(seed)
     documents = torch.zeros(rows, length, dtype=torch.long)
     for row in documents:
