@@ -103,7 +103,7 @@ class RunFigures:
     )
     steps_per_second: float | None = _speed(
         *("steps_per_second", "steps_per_second", "steps/s", 3),
-        "optimizer steps per second, from the same step times as samples_per_second (summary.json, train/steps_per_second)",
+        "optimizer steps per second, from the same step times (summary.json, train/steps_per_second)",
     )
     eval_samples_per_second: float | None = _figure(
         *("eval_samples_per_second", "summary.json:eval_samples_per_second train.out:eval_samples_per_second"),
