@@ -28,7 +28,7 @@ lint: $(VENV)/.installed-dev ## style and format
 	ruff check .
 	ruff format --check .
 
-report: $(VENV)/.installed ## tables, plots and page from the logs
+report: $(VENV)/.installed ## the documents' tables and quoted figures, again from the logs
 	python -m tools report
 
 clean: ## remove .venv and caches; logs/ stays

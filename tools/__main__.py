@@ -13,7 +13,8 @@ _EXIT_CODES = """exit codes:
   0  done
   1  check: a wrong cell; report --check: a generated block has drifted; submit: a run was refused, or failed here
   2  usage, or a file that cannot be used as given
-  3  no runs to read yet"""
+  3  no runs to read yet
+  130  submit: interrupted"""
 _COMMANDS = {"submit": submit, "runs": runs, "fill": fill, "check": check, "report": report, "plot": plot}
 
 
