@@ -21,6 +21,8 @@ from workshop.squad import is_path
 
 TIMEOUT_S = 5
 DATASET_FILES = ["README.md", "*.parquet"]
+# What this repository brings itself: data sets (squad.py, text_rows.py), a tokenizer, custom_model's GPT.
+NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt")
 CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -41,14 +43,17 @@ def unreachable() -> str:
 
 def names_on_hub(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What a run with these settings loads from the hub, if it is not in the cache."""
-    model, dataset = environ.get("MODEL_NAME", ""), environ.get("DATASET", "")
+    model = environ.get("MODEL_NAME", "")
     pretrained = environ.get("MODEL_INIT", "pretrained") == "pretrained"
     names = [model] if pretrained else []
     names += [environ.get("TOKENIZER_NAME") or model]
-    names = [name for name in names if name != "sample" and not Path(name).is_dir()]
-    if dataset not in ("sample", "synthetic") and not is_path(dataset):
-        names.append(dataset)
+    names = [name for name in names if name not in NOT_ON_HUB and not Path(name).is_dir()]
+    names += [name for name in (environ.get("DATASET", ""), environ.get("EVAL_DATASET", "")) if dataset_on_hub(name)]
     return [name for name in dict.fromkeys(names) if name]
+
+
+def dataset_on_hub(dataset: str) -> bool:
+    return dataset not in NOT_ON_HUB and not is_path(dataset)
 
 
 def dataset_folder(name: str) -> Path:

@@ -23,8 +23,8 @@ from pathlib import Path
 from huggingface_hub import constants, snapshot_download
 
 from workshop.errors import WorkshopError
-from workshop.hub import DATASET_FILES, endpoint, hub_error, unreachable
-from workshop.squad import is_path, load_squad
+from workshop.hub import DATASET_FILES, NOT_ON_HUB, dataset_on_hub, endpoint, hub_error, unreachable
+from workshop.squad import load_squad
 
 REPO = Path(__file__).parents[1]
 GIB = 2**30
@@ -71,15 +71,14 @@ def needs_with(exercise: Path, settings: Sequence[str]) -> list[Repository]:
     command = ["bash", "-c", script]
     answer = subprocess.run(command, cwd=exercise, env=environment, capture_output=True, text=True, check=True).stdout
     model, init, tokenizer, dataset = answer.split("\n")[:4]
-    needs = [Repository("model", model)] if model and init == "pretrained" else []
+    needs = [Repository("model", model)] if model and model not in NOT_ON_HUB and init == "pretrained" else []
     if tokenizer or (model and not needs):
         needs.append(Repository("tokenizer", tokenizer or model))
     return needs + dataset_needs(dataset)
 
 
 def dataset_needs(dataset: str) -> list[Repository]:
-    on_hub = dataset not in ("sample", "synthetic") and not is_path(dataset)
-    return [Repository("dataset", dataset)] if on_hub else []
+    return [Repository("dataset", dataset)] if dataset_on_hub(dataset) else []
 
 
 def wanted(names: Iterable[str]) -> list[Repository]:

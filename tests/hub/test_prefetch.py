@@ -9,7 +9,9 @@ import pytest
 from conftest import REPO, python, user
 from hub_server import LARGE, HubServer, Interruption
 
-from workshop.prefetch import Repository, main, needs_of, wanted
+from tools.submit.submitted import sourced_environment
+from workshop.hub import names_on_hub
+from workshop.prefetch import Repository, dataset_needs, main, needs_of, wanted
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 
@@ -43,7 +45,17 @@ def test_an_exercise_needs_every_model_of_its_submit_txt() -> None:
     assert set(needs_of(REPO / "deepspeed-single-gpu")) == {bloom["560m"], bloom["3b"], bloom["7b1"], squad}
     # Random weights and the custom model need a tokenizer only.
     assert needs_of(REPO / "benchmark") == [Repository("tokenizer", "gpt2"), squad]
-    assert needs_of(REPO / "custom_model") == [Repository("tokenizer", "HuggingFaceTB/SmolLM2-135M"), squad]
+    for exercise in ("custom_model", "by-hand"):
+        assert needs_of(REPO / exercise) == [Repository("tokenizer", "HuggingFaceTB/SmolLM2-135M"), squad]
+
+
+def test_what_the_repository_brings_itself_is_not_asked_of_the_hub() -> None:
+    for profile in ("tiny.env", "quickstart.env"):
+        assert names_on_hub(sourced_environment(REPO / profile, {})) == []
+    by_hand = {"MODEL_NAME": "simple-gpt", "TOKENIZER_NAME": "gpt2", "DATASET": "sample"}
+    assert names_on_hub(by_hand) == ["gpt2"]
+    assert names_on_hub(by_hand | {"EVAL_DATASET": "rajpurkar/squad"}) == ["gpt2", "rajpurkar/squad"]
+    assert dataset_needs("harbour") == []
 
 
 def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
