@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME, GPTSettings
 from evidence.settings import setting
-from workshop.deepspeed import check_conflicts, check_zero, read_json
+from workshop.deepspeed import check_conflicts, check_sections, check_zero, read_json
 from workshop.errors import WorkshopError
 from workshop.models import load_model
 
@@ -97,7 +97,10 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     """
     path = Path(settings.config)
     config = read_json(path)
-    check_zero(path, config.get("zero_optimization", {}))
+    check_sections(path, config)
+    if "stage" not in config.get("zero_optimization", {}):
+        raise WorkshopError(f"{path}: found no zero_optimization.stage, expected 0, 1, 2 or 3")
+    check_zero(path, config["zero_optimization"])
     check_conflicts(path, config, settings)
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)

@@ -34,9 +34,7 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     """
     path = Path(settings.config)
     config = read_json(path)
-    unknown = sorted(set(config) - SECTIONS)
-    if unknown:
-        raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
+    check_sections(path, config)
     check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
     if settings.timers:
@@ -55,6 +53,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise WorkshopError(f"{path}: found {type(config).__name__}, expected a JSON object {{…}}")
     return config
+
+
+def check_sections(path: Path, config: dict[str, Any]) -> None:
+    unknown = sorted(set(config) - SECTIONS)
+    if unknown:
+        raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
 
 
 def check_zero(path: Path, zero: dict[str, Any]) -> None:

@@ -76,6 +76,21 @@ def test_zero_file_that_contradicts_the_settings_is_refused(common, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"reshard_after_forward": True}, "nothing reads 'reshard_after_forward'"),  # fsdp.py's
+        ({"bf16": {"enabled": True}}, r"found no zero_optimization\.stage, expected 0, 1, 2 or 3"),
+        ({"zero_optimization": {"overlap_comm": True}}, r"found no zero_optimization\.stage"),
+    ],
+)
+def test_file_that_is_none_of_zero_is_refused(common, tmp_path: Path, content: dict, expected: str) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(WorkshopError, match=rf"own.json: {expected}"):
+        common.zero_config(settings(path))
+
+
+@pytest.mark.parametrize(
     ("own", "expected"), [({"FP16": "true"}, "gradient scaler"), ({"PROFILE": "1:2"}, "the scripts do not show it")]
 )
 def test_setting_that_the_scripts_leave_without_effect_is_refused(common, own: dict, expected: str) -> None:
