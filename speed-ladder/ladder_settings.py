@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.settings import boolean, choice, count, positive, setting
-from workshop.deepspeed import deepspeed_config
+from workshop.deepspeed import deepspeed_config, read_json
 from workshop.errors import WorkshopError
 from workshop.fsdp import fsdp_config
 from workshop.models import model_config
@@ -67,7 +67,7 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     if not settings.config:
         return {}
     path = Path(settings.config)
-    if path.parent.name == "ds_configs":
+    if "zero_optimization" in read_json(path):  # DeepSpeed's, wherever it lies
         config = deepspeed_config(settings)
         if settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
             raise WorkshopError(

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -191,6 +192,18 @@ def test_loss_that_needs_a_gpu_names_the_one_that_does_not() -> None:
 def test_method_that_a_switch_cannot_work_with_is_an_error(config: str, switch: dict[str, str], message: str) -> None:
     with pytest.raises(WorkshopError, match=message):
         sharding_arguments(ladder_settings(CONFIG=str(REPO / "speed-ladder" / config), **switch), gpu=False)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPO / "speed-ladder").glob("*_configs/**/*.json")), ids=lambda path: path.stem
+)
+def test_configuration_is_known_by_what_is_in_it_not_by_its_folder(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")  # HYBRID_SHARD needs as many
+    own = shutil.copy(path, tmp_path / "own.json")
+    arguments = sharding_arguments(ladder_settings(CONFIG=str(own)), gpu=False)
+    assert ("deepspeed" in arguments) == ("ds_configs" in path.parts)
 
 
 @pytest.mark.parametrize(
