@@ -89,6 +89,8 @@ class RunRecord(TypedDict, total=False):
     reason: str
     end_time: str
 
+    note: str  # by hand, of a record that was corrected
+
 
 REQUIRED = ("exercise", "state", "start_time")
 
@@ -104,7 +106,8 @@ _SUMMARY: dict[str, Any] = {
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
     **dict.fromkeys(("exact_match", "f1", "train_exact_match", "train_f1"), float),
-    "generated_examples": int,
+    **dict.fromkeys(("exact_match_before", "f1_before"), float),
+    **dict.fromkeys(("generated_examples", "train_generated_examples"), int),
 }
 SummaryRecord = TypedDict("SummaryRecord", _SUMMARY, total=False)  # names that are not Python's
 
