@@ -45,7 +45,7 @@ def launch(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     def run(launcher: str, *arguments: str, **settings: str) -> Path:
         experiment = f"run{len(list(logs.iterdir()))}"
         places = {"LOG_DIR": str(logs), "EXPERIMENT_NAME": experiment}
-        job = start(launcher, *arguments, **user(cache, REFUSED, HF_HUB_OFFLINE="1"), **SHORT | places | settings)
+        job = start(launcher, *arguments, **user(cache, REFUSED, HF_HUB_OFFLINE="1") | SHORT | places | settings)
         assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
         (folder,) = (logs / experiment).iterdir()
         return folder
@@ -112,7 +112,7 @@ def test_fsdp_trains_the_fetched_weights(hub: HubServer, launch: Launch) -> None
 def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> None:
     """HF_HUB_OFFLINE is not set: the launcher finds out, before the library tries for minutes."""
     places = {"LOG_DIR": str(tmp_path), "EXPERIMENT_NAME": "run"}
-    job = start("baseline/baseline.slurm", **user(tmp_path / "hf", REFUSED), **SHORT | places)
+    job = start("baseline/baseline.slurm", **user(tmp_path / "hf", REFUSED) | SHORT | places)
     assert job.returncode == 1
     assert f"note: {REFUSED} cannot be reached" in job.stderr
     assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in job.stderr
