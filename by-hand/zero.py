@@ -1,4 +1,4 @@
-"""Exercise 8, the step without a Trainer: DeepSpeed ZeRO. What each rank holds is said by the stage in the JSON.
+"""Exercise 9, the step without a Trainer: DeepSpeed ZeRO. What each rank holds is said by the stage in the JSON.
 
 On a cluster:         sbatch by-hand/by_hand.slurm zero.py ds_configs/zero2.json
 Without SLURM:        GPUS_PER_NODE=2 bash by-hand/by_hand.slurm zero.py ds_configs/zero2.json
@@ -41,7 +41,7 @@ def main() -> None:
     #    gradients from 2 on, weights in 3.
     model = build_model(settings, tokenizer)
     config = zero_config(settings)
-    prepare_operators(config)  # what DeepSpeed would compile on first use
+    prepare_operators(config)  # only without a GPU: DeepSpeed would compile collectives of its own
     evidence = StepEvidence(settings, model, data, method=f"zero{config['zero_optimization']['stage']}")
 
     # 4. The optimizer. Biases and norms (one dimension) do not decay; the learning rate falls to 0 in a straight line.

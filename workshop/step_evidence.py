@@ -27,7 +27,7 @@ from workshop.models import blocks_of
 from workshop.run_facts import record_facts
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
-from workshop.sharding import PRECISIONS
+from workshop.sharding import LINEAR, PRECISIONS
 
 # Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
 # leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
@@ -46,7 +46,7 @@ class StepEvidence:
         self._measured: dict[str, Any] = {}
         self._start_s: float | None = None  # of the first step
         self._precision: str | None = None
-        linear = next(module for module in blocks_of(model).modules() if isinstance(module, torch.nn.Linear))
+        linear = next(module for module in blocks_of(model).modules() if isinstance(module, LINEAR))
         self._hook = linear.register_forward_hook(self._see_precision)
         asked_for = "bf16" if settings.bf16 else "fp32"
         record_facts(settings, data, model, len(data.train), asked_for, model.device)

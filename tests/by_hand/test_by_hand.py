@@ -211,4 +211,7 @@ def test_script_is_one_readable_loop_that_shows_its_lesson(script: str, lesson: 
     text = (CHAPTER / script).read_text()
     assert len(text.splitlines()) <= 120
     assert [call for call in lesson if call not in text] == []
-    assert f"by_hand.slurm {script}" in ast.get_docstring(ast.parse(text))
+    docstring = ast.get_docstring(ast.parse(text))
+    assert f"by_hand.slurm {script}" in docstring
+    chapter = (CHAPTER / "README.md").read_text().removeprefix("# ").split(" ·")[0]
+    assert docstring.startswith(f"{chapter}, ")
