@@ -23,7 +23,7 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class FusedBloomAttention(BloomAttention):
-    """The library's attention with its middle part replaced by `attention_mask`, which is an Kernel.
+    """The library's attention with its middle part replaced by `attention_mask`, a Kernel.
 
     Given ALiBi as a tensor, as when the library generates with its cache, it is the library's attention.
     """

@@ -58,7 +58,7 @@ def _compiled() -> Any:
 def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`_loss_and_gradient` as one kernel instead of ten operations, each of which would read and write gigabytes."""
     # Any number of rows, or the last chunk of every batch would be compiled anew; but the vocabulary's size is known
-    # to the compiler, which makes the kernel 1.4 times as fast (profiles of rung 10, speed-ladder/README.md).
+    # to the compiler, which makes the kernel 1.4 times as fast (profiles of rung 10, speed-ladder/RESULTS.md).
     for rows in (logits, targets):
         torch._dynamo.maybe_mark_dynamic(rows, 0)
     return _compiled()(logits, targets)
