@@ -33,6 +33,10 @@ activate_python() {
 
 # The first node of the job hosts the rendezvous. The port follows from the job id, so two jobs on one node cannot meet.
 rendezvous() {
+    local name
+    for name in GPUS_PER_NODE EMULATED_NODES; do
+        [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || die "$name='${!name}': expected a whole number of at least 1"
+    done
     NNODES=${SLURM_NNODES:-${EMULATED_NODES:-1}}
     NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
     MASTER_ADDR=localhost

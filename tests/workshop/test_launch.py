@@ -94,6 +94,16 @@ def test_launcher_of_one_node_refuses_two_and_names_the_one_for_several(tmp_path
     assert "multi_node.slurm" in job.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("GPUS_PER_NODE", "0"), ("GPUS_PER_NODE", "two"), ("EMULATED_NODES", "1.5")]
+)
+def test_number_of_processes_that_is_none_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), name: value}
+    job = subprocess.run(["bash", "fsdp/multi_node.slurm"], cwd=REPO, env=environ, capture_output=True, text=True)
+    assert (job.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert job.stderr == f"error: {name}='{value}': expected a whole number of at least 1\n"
+
+
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
     """PATH without nvidia-smi and psrecord; Python is reached through a script, not through its folder."""
     tools = tmp_path / "bin"
