@@ -1,10 +1,6 @@
 """What can go wrong for a user of the tools, so that the command line prints one line instead of a traceback."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class InputError(Exception):
@@ -33,11 +29,3 @@ class LogError(InputError):
 
 class UnavailableError(Exception):
     """There is no figure; the text (OOM, not measured, no GPU log, ...) is what the cell shows."""
-
-
-def read_or_error(read: Callable[[Path], T], path: Path) -> T | LogError:
-    """What `read` gives, or the error it raises: where one damaged log must not hide the others."""
-    try:
-        return read(path)
-    except LogError as error:
-        return error

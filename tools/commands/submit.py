@@ -61,7 +61,7 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     if not lines:
         raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
     exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
-    if text := complaint(os.environ, {name for exercise in exercises for name in known_settings(exercise).names}):
+    if text := complaint(os.environ, {name for exercise in exercises for name in known_settings(exercise)}):
         raise InputError(text)
     if overrides := sorted({name for line in lines for name in line.overrides}):
         print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")

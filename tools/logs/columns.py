@@ -23,14 +23,19 @@ _UNIT_CHARACTERS = b" \t\rMiB%W"
 _UNITS_TO_SPACES = bytes(ord(" ") if byte in b"MiB%W" else byte for byte in range(256))
 
 
+def all_bytes(path: Path) -> bytes:
+    """The file's bytes, in two thirds of the time that Path.read_bytes takes."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
+
+
 def read_bytes(path: Path) -> bytes:
     """The file's bytes, with the last field blanked where it may be cut off.
 
     A killed logger leaves a last line without a line end. Its complete fields are true, but `8` may be the beginning
     of `82`; a field that ends in its unit is complete.
     """
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (two thirds of Path.read_bytes' time)
-        data = file.read()
+    data = all_bytes(path)
     if data.endswith(b"\n"):
         return data
     if b"\n" not in data:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.errors import LogError
+from tools.logs import columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,7 @@ def read(path: Path) -> CpuLog:
     """
     import numpy as np
 
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (two thirds of Path.read_bytes' time)
-        data = file.read()
+    data = columns.all_bytes(path)
     body = data[data.find(b"\n") + 1 :] if data.startswith(b"#") else data
     cells = body.split()
     try:  # every line as psrecord writes it

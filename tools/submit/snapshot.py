@@ -109,15 +109,8 @@ def _diff(root: Path, untracked: Iterable[str], logs: Path) -> bytes:
             shutil.copy2(original, index)  # with its time, by which git knows files that may have changed since
         names = b"\0".join(map(os.fsencode, untracked))
         if names:
-            _git(
-                root,
-                "add",
-                "--intent-to-add",
-                "--pathspec-from-file=-",
-                "--pathspec-file-nul",
-                index=index,
-                stdin=names,
-            )
+            add = ("add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+            _git(root, *add, index=index, stdin=names)
         exclude = [":(exclude,top)logs"]
         if logs.is_relative_to(root) and logs != root:
             exclude.append(f":(exclude){logs.relative_to(root)}")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from evidence.settings import LIBRARY_PREFIXES, defaults
 from tools.errors import InputError, LogError
@@ -95,21 +94,11 @@ class Submission:
         return int(number) if number.isdecimal() else 1
 
 
-@dataclass(frozen=True)
-class Known:
-    """The variables a run reads: `defaults` of the Settings fields (None: must be set), the exercise's own `names`."""
-
-    defaults: dict[str, Any]
-    names: frozenset[str]
-    prefixes: tuple[str, ...]
-
-
-def known_settings(exercise: Path) -> Known:
-    """Those that all runs have, and what the exercise's env_vars.sh exports beside them."""
+def known_settings(exercise: Path) -> set[str]:
+    """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them."""
     env_file = exercise / "env_vars.sh"
     exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
-    names = {*defaults(), *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
-    return Known(defaults(), frozenset(names), LIBRARY_PREFIXES)
+    return {*defaults(), *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:
@@ -151,7 +140,7 @@ def _submission(
     path: Path,
     line: int,
     words: list[str],
-    known_of: Callable[[Path], Known],
+    known_of: Callable[[Path], set[str]],
     shell: Mapping[str, str],
     extra_options: Sequence[str],
 ) -> Submission:
@@ -161,10 +150,10 @@ def _submission(
     settings, options = {}, []
     rest = list(words)
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
-        if match[1] not in known.names and not match[1].startswith(known.prefixes):
-            close = get_close_matches(match[1], known.names, n=1, cutoff=0.5)
+        if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
+            close = get_close_matches(match[1], known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise LogError(path, line, match[1], f"one of {', '.join(sorted(known.names))}{hint}")
+            raise LogError(path, line, match[1], f"one of {', '.join(sorted(known))}{hint}")
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):
@@ -180,7 +169,7 @@ def _submission(
         if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
             raise LogError(path, line, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
-    from_shell = {name: shell[name] for name in known.names - OPERATIONAL if shell.get(name)}
+    from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,
         file=path,

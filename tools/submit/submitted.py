@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.settings import defaults
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
@@ -69,12 +70,12 @@ def _effective_settings(submission: Submission) -> dict[str, Any]:
     Raises:
         InputError: env_vars.sh cannot be read by bash.
     """
-    known = known_settings(submission.exercise)
     shape = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
     settings = shape | {"REPO": str(submission.exercise.parent)} | submission.settings
     sourced = sourced_environment(submission.exercise / "env_vars.sh", settings)
-    names = {*known.names, *known.defaults} - OPERATIONAL
-    return {name.lower(): sourced.get(name) or known.defaults.get(name) for name in names}
+    default_of = defaults()
+    names = {*known_settings(submission.exercise), *default_of} - OPERATIONAL
+    return {name.lower(): sourced.get(name) or default_of.get(name) for name in names}
 
 
 def sourced_environment(script: Path, variables: Mapping[str, str]) -> dict[str, str]:

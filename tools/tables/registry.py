@@ -81,7 +81,6 @@ TABLES: dict[str, TableDefaults] = {
 }
 
 _SAMPLES = Meaning("samples_per_second")
-_TOTAL_RUNTIME = Meaning("total_runtime")
 _PEAK_GPU = Meaning("peak_gpu")
 _PEAK_CPU = Meaning("peak_cpu")
 
@@ -116,9 +115,7 @@ _LABELS: dict[str, Meaning] = {
     "peak cpu memory, rss (mib)": _PEAK_CPU,
     "peak cpu memory, pss (mib)": Meaning("peak_cpu_pss"),
     "average cpu memory (mib)": Meaning("mean_cpu"),
-    "average cpu memory, pss (mib)": Meaning("mean_cpu_pss"),
-    "total runtime": _TOTAL_RUNTIME,
-    "total runtime (sec)": _TOTAL_RUNTIME,
+    "total runtime": Meaning("total_runtime"),
     "train runtime (sec)": Meaning("train_runtime"),
     "gpu mem (no offload)": Meaning("peak_gpu", {"offload": False}),
     "gpu mem (offload)": Meaning("peak_gpu", {"offload": True}),
@@ -182,7 +179,7 @@ _LABELS: dict[str, Meaning] = {
     "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
     "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
     "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
-    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS, *PEERS)},
+    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
     "padded tokens/s": Meaning("tokens_per_second"),
     "real tokens/s": Meaning("real_tokens_per_second"),
     "mfu by the convention (%)": Meaning("mfu_by_convention"),

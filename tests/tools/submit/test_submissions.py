@@ -59,12 +59,10 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str,
     assert expected in error.value.expected
 
 
-def test_settings_are_read_from_the_source_with_their_defaults() -> None:
-    known = known_settings(ROOT / "baseline")
-    assert known.defaults["TRAIN_SIZE"] is None
-    assert (known.defaults["SEED"], known.defaults["PADDING"]) == (42, "max_length")
-    assert {"MODEL_NAME", "LEARNING_RATE"} <= known.names
-    assert "NCCL_" in known.prefixes
+def test_an_exercise_s_own_settings_are_known_beside_those_of_all_runs() -> None:
+    baseline, custom = known_settings(ROOT / "baseline"), known_settings(ROOT / "custom_model")
+    assert {"MODEL_NAME", "LEARNING_RATE"} <= baseline & custom
+    assert "NUM_LAYERS" in custom - baseline
 
 
 LISTS = sorted([*ROOT.glob("*/submit.txt"), *ROOT.glob("logs/reference/*/runs.txt")])
