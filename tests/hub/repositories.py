@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from hub_server import LARGE
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.hub.hub_server import LARGE
 from workshop.models import TINY
 from workshop.squad import SAMPLE_DIR, load_squad
 

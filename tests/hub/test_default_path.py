@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import python, user
-from hub_server import HubServer
 from safetensors.torch import load_file
 
+from tests.hub.commands import python, user
+from tests.hub.hub_server import HubServer
 from tests.launching import REPO
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there

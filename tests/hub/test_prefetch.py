@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import REPO, python, user
-from hub_server import LARGE, HubServer, Interruption
 
+from tests.hub.commands import python, user
+from tests.hub.hub_server import LARGE, HubServer, Interruption
+from tests.launching import REPO
 from tools.submit.submitted import sourced_environment
 from workshop.hub import names_on_hub
 from workshop.prefetch import Repository, dataset_needs, main, needs_of, wanted
