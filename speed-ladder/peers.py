@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings
@@ -32,6 +31,7 @@ def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: An
     the examples before its own, and cuts examples in two: it trains another function.
     """
     try:
+        from datasets import Dataset
         from trl import SFTConfig, SFTTrainer
     except ModuleNotFoundError as error:
         raise WorkshopError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
@@ -71,6 +71,7 @@ def common_arguments(settings: LadderSettings) -> dict[str, Any]:
         "per_device_train_batch_size": settings.batch_size,
         "gradient_accumulation_steps": settings.grad_acc,
         "learning_rate": settings.learning_rate,
+        "warmup_steps": settings.lr_warmup_steps,
         "weight_decay": settings.weight_decay,
         "optim": settings.optimizer,
         "bf16": settings.bf16,
@@ -91,10 +92,27 @@ PEERS = {
 }
 
 
-def main() -> None:
-    settings = LadderSettings.from_environment()
+# Settings that no peer reads, and what they are without effect.
+UNREAD = {
+    **{"fp16": False, "gradient_checkpointing": False, "resume_from": "", "save": "no", "generate_size": 0},
+    **{"generate_train_size": 0, "generate_before": False},
+}
+
+
+def check(settings: LadderSettings) -> None:
+    """Raises WorkshopError for a rung that is no peer, or a setting that would be left without effect."""
     if settings.rung not in PEERS:
         raise WorkshopError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
+    if settings.switches:
+        raise WorkshopError(f"{settings.switches}: switches of the ladder's rungs; expected them left out for a peer")
+    for name, without in UNREAD.items():
+        if (value := getattr(settings, name)) != without:
+            raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected {str(without).lower() or 'none'}")
+
+
+def main() -> None:
+    settings = LadderSettings.from_environment()
+    check(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)

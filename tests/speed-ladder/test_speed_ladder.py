@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
@@ -104,6 +105,15 @@ def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path, textbook
     peer = steps(launch(folder, "speed-ladder/peers.slurm", "", RUNG="peer_trainer_compiled", **one_process))
     assert [float(step["loss"]) for step in peer] == pytest.approx([float(s["loss"]) for s in textbook], abs=1e-5)
     assert [step["real_tokens"] for step in peer] == [step["real_tokens"] for step in textbook]
+
+
+@pytest.mark.parametrize("peer", sorted(path.stem for path in RUNGS.glob("peer_*.env")))
+def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
+    usual = settings_of(peer)
+    peers.check(LadderSettings.from_environment(ENVIRONMENT | usual))
+    for own in ({"PACKING": "true", "PADDING": "max_length"}, {"FP16": "true", "BF16": "false"}, {"SAVE": "end"}):
+        with pytest.raises(WorkshopError, match=f"^{next(iter(own))}="):
+            peers.check(LadderSettings.from_environment(ENVIRONMENT | usual | own))
 
 
 def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
