@@ -116,6 +116,16 @@ def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
             peers.check(LadderSettings.from_environment(ENVIRONMENT | usual | own))
 
 
+def test_every_row_of_the_peers_table_has_a_run_in_submit_txt() -> None:
+    table = (REPO / "speed-ladder/README.md").read_text().split("**Table 18c**")[1].split("**Table")[0]
+    submitted = set()
+    for line in re.findall(r"^(RUNG=.*) peers\.slurm$", (REPO / "speed-ladder/submit.txt").read_text(), re.MULTILINE):
+        own = dict(setting.split("=") for setting in line.split())
+        rows = own.get("BATCH_SIZE") or settings_of(own["RUNG"])["BATCH_SIZE"]
+        submitted.add(f"{own['RUNG'].removeprefix('peer_').replace('_', ' ')}, {rows} rows")
+    assert submitted == set(re.findall(r"^\| peer: (.*?) \|", table, re.MULTILINE))
+
+
 def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     (command,) = re.findall(
         r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M
