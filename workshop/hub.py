@@ -121,7 +121,7 @@ def main() -> None:
     if reason:
         print(
             f"note: {endpoint()} cannot be reached ({reason}): HF_HUB_OFFLINE=1, {' and '.join(names)} can only come "
-            "from the cache",
+            "from the cache; HF_HUB_OFFLINE=0 in your shell asks the hub all the same",
             file=sys.stderr,
         )
     print(1 if reason else 0)
