@@ -14,13 +14,16 @@ from tools.tables import markdown
 from tools.tables.comparisons import DamagedLogError, Select, Where
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS, Metric
-from tools.tables.registry import TABLES, TableDefaults, meaning, run_conditions
+from tools.tables.registry import TABLES, Meaning, TableDefaults, meaning, run_conditions
 
 NOT_MEASURED = "not measured"
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 # How labels write a metric's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {
-    **{"s": ("(sec)", "(s)"), "samples/s": ("amples/s",), "steps/s": ("teps/s",), "tokens/s": ("okens/s",)},
+    "s": ("(sec)", "(s)"),
+    "samples/s": ("amples/s",),
+    "steps/s": ("teps/s",),
+    "tokens/s": ("okens/s",),
 }
 
 
@@ -135,7 +138,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
     return planned
 
 
-def _meaning(table: Table, label: str, line: int):
+def _meaning(table: Table, label: str, line: int) -> Meaning:
     found = meaning(label)
     if found is None:
         raise InputError(

@@ -20,8 +20,7 @@ def exercise_folder(name: str) -> Path:
     for folder in (Path(name), ROOT / name):
         if (folder / "README.md").is_file():
             return folder
-    folders = [readme.parent.name for readme in ROOT.glob("*/README.md")]
-    exercises = sorted(folder for folder in folders if folder != "logs" and not folder.startswith("."))
+    exercises = sorted(path.parent.name for path in ROOT.glob("*/submit.txt"))
     found = "has no README.md" if Path(name).is_dir() or (ROOT / name).is_dir() else "is no folder"
     raise InputError(f"{name} {found}; the exercises are: {', '.join(exercises) or 'none yet'}")
 

@@ -122,6 +122,12 @@ def test_wrong_argument_is_one_line_and_no_traceback(arguments, error, capsys):
     assert printed.startswith(error) and printed.count("\n") == 1
 
 
+def test_exercises_named_in_an_error_are_exercises(capsys):
+    main(["fill", "no-such-exercise"])
+    named = capsys.readouterr().err.strip().split(": ")[-1].split(", ")
+    assert {"baseline", "by-hand", "speed-ladder"} <= set(named) and not {"logs", "tools"} & set(named)
+
+
 def test_fill_starts_without_training_libraries(make_run, make_readme, logs):
     for number in range(3):
         make_run(f"r{number}")
