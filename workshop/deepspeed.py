@@ -37,6 +37,10 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     check_sections(path, config)
     check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
+    if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
+        raise WorkshopError(
+            f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
+        )
     if settings.timers:
         config["wall_clock_breakdown"] = True
     return config
@@ -93,10 +97,6 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
             found = found.get(part, "auto") if isinstance(found, dict) else "auto"
         if found not in ("auto", value):
             raise WorkshopError(f'{path}: {key} is {found!r}, but {name} is {value!r}; expected "auto" in the JSON')
-    if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
-        raise WorkshopError(
-            f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
-        )
 
 
 def banner(arguments: TrainingArguments) -> None:

@@ -75,6 +75,12 @@ def test_zero_file_that_contradicts_the_settings_is_refused(common, tmp_path: Pa
         common.zero_config(settings(path))
 
 
+def test_optimizer_is_the_scripts_whatever_the_file_has(common) -> None:
+    path = REPO / "by-hand/ds_configs/zero1.json"
+    assert "optimizer" in json.loads(path.read_text())
+    assert "optimizer" not in common.zero_config(settings(path, optimizer="adamw_torch"))
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
