@@ -48,15 +48,16 @@ _SAMPLES = of_run("samples_per_second")
 _RUNTIME = of_run("train_runtime_s")
 
 
-def ratio(of: Value, reference: Where, sign: int = 1, scale: float = 1) -> Value:
-    """scale x the figure here over that of the run that differs in `reference`.
+def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1) -> Value:
+    """scale x the figure here over that of the run that differs in `reference`, which may depend on the conditions.
 
     Args:
         sign: -1: the other way round, where less is better.
     """
 
     def value(select: Select, where: Where) -> float:
-        here, there = of(select, where), of(select, where | reference)
+        here = of(select, where)
+        there = of(select, where | (reference(where) if callable(reference) else reference))
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -103,19 +104,6 @@ def _condition(where: Where, key: str) -> Any:
     if key not in where:
         raise UnavailableError("compares runs")
     return where[key]
-
-
-def gain(reference: Callable[[str], str]) -> Value:
-    """Real tokens per second of the cell's rung over those of the rung that `reference` gives."""
-
-    def value(select: Select, where: Where) -> float:
-        here = _REAL_TOKENS(select, where)
-        there = _REAL_TOKENS(select, where | {"rung": reference(_condition(where, "rung"))})
-        if not there:
-            raise UnavailableError("no gain defined from 0")
-        return here / there
-
-    return value
 
 
 def share_of_rung(rung: str) -> Value:
@@ -181,10 +169,13 @@ COMPARISONS: dict[str, tuple[str, int, str, Value]] = {
         *("%", 1, "samples/s over those of plain data parallelism, all else equal"),
         ratio(_SAMPLES, {"config": "ddp"}, scale=100),
     ),
-    "gain_over_rung_below": ("", 2, "real tokens/s over those of the rung below; of a variant: of 9", gain(below)),
+    "gain_over_rung_below": (
+        *("", 2, "real tokens/s over those of the rung below; of a variant: of 9"),
+        ratio(_REAL_TOKENS, lambda where: {"rung": below(_condition(where, "rung"))}),
+    ),
     "gain_over_textbook": (
         *("", 2, "real tokens/s over those of rung 0, on the same machine"),
-        gain(lambda rung: TEXTBOOK),
+        ratio(_REAL_TOKENS, {"rung": TEXTBOOK}),
     ),
     "share_of_stream": (
         *("%", 1, "real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
