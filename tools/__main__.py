@@ -5,7 +5,7 @@ import gc
 import sys
 from pathlib import Path
 
-from tools.commands import check, fill, plot, report, runs, submit
+from tools.commands import check, fill, plan, plot, report, runs, submit
 from tools.errors import InputError, NoRunsError
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -15,7 +15,15 @@ _EXIT_CODES = """exit codes:
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
   130  submit: interrupted"""
-_COMMANDS = {"submit": submit, "runs": runs, "fill": fill, "check": check, "report": report, "plot": plot}
+_COMMANDS = {
+    "submit": submit,
+    "plan": plan,
+    "runs": runs,
+    "fill": fill,
+    "check": check,
+    "report": report,
+    "plot": plot,
+}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Imports inside the tools go one way: commands -> submit -> tables -> logs -> evidence."""
+"""Imports inside the tools go one way: commands -> plan -> submit -> tables -> logs -> evidence."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[2]
-ORDER = ("commands", "submit", "tables", "logs")  # each may import from those after it
+ORDER = ("commands", "plan", "submit", "tables", "logs")  # each may import from those after it
 SHARED = ("tools.errors",)
 
 
@@ -34,7 +34,7 @@ def test_contract_imports_the_standard_library_only() -> None:
         assert not {name for name in imported(path) if name.startswith(("tools", "workshop", "torch", "numpy"))}, path
 
 
-@pytest.mark.parametrize("wing", ["logs", "tables", "submit"])
+@pytest.mark.parametrize("wing", ["logs", "tables", "submit", "plan"])
 def test_modules_of_a_wing_import_each_other_in_no_circle(wing: str) -> None:
     edges = {
         path.stem: {name.split(".")[2] for name in imported_at_start(path) if name.startswith(f"tools.{wing}.")}

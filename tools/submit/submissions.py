@@ -124,9 +124,16 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
+    return read_lines(path, path.read_text().splitlines(), shell, extra_options)
+
+
+def read_lines(
+    path: Path, lines: Sequence[str], shell: Mapping[str, str], extra_options: Sequence[str] = ()
+) -> list[Submission]:
+    """As read, of lines that need not be in a file; `path` is what an error names."""
     found = []
     known_of = cache(known_settings)
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:

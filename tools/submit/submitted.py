@@ -42,7 +42,7 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
     if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
         return candidates
-    expected = _effective_settings(submission)
+    expected = effective_settings(submission)
     return [run for run in candidates if _same_settings(run.record.get("settings") or {}, expected)]
 
 
@@ -64,7 +64,7 @@ def _only_configs(submission: Submission) -> bool:
     return all(argument.endswith(".json") for argument in submission.arguments)
 
 
-def _effective_settings(submission: Submission) -> dict[str, Any]:
+def effective_settings(submission: Submission) -> dict[str, Any]:
     """Every setting the submission would run with now: its own, those of env_vars.sh, the defaults.
 
     Raises:

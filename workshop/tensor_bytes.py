@@ -1,0 +1,104 @@
+"""How many bytes of tensors live while PyTorch computes, part by part, with the operations that were launched."""
+
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+# PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
+ALLOCATION_BYTES = 512
+
+
+@dataclass
+class Part:
+    """A stretch of the step: the forward or backward pass of the embedding, of one block, or of head and loss.
+
+    Attributes:
+        peak_bytes: beside parameters and their finished gradients.
+        peak_with_gradients_bytes: the same and the gradients that are ready by then, from none at the step's beginning.
+        end_bytes: beside parameters and gradients when it ends.
+        gradient_bytes: of the gradients that are ready when it ends.
+    """
+
+    phase: str
+    unit: str
+    peak_bytes: int = 0
+    peak_with_gradients_bytes: int = 0
+    end_bytes: int = 0
+    gradient_bytes: int = 0
+
+
+class Tracker(TorchDispatchMode):
+    """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: dict[int, int] = {}
+        self.now_bytes = 0
+        self.parts: list[Part] = []
+        self.operations: dict[str, dict[str, int]] = defaultdict(lambda: {"launches": 0, "flops": 0, "bytes": 0})
+        self.gradient_bytes = 0
+
+    def begin(self, phase: str, unit: str) -> None:
+        self.end()
+        self.parts.append(Part(phase, unit, self.now_bytes, self.now_bytes + self.gradient_bytes))
+
+    def end(self) -> None:
+        if self.parts:
+            self.parts[-1].end_bytes, self.parts[-1].gradient_bytes = self.now_bytes, self.gradient_bytes
+
+    def ignore(self, tensor: torch.Tensor) -> None:
+        """A parameter, a buffer, a gradient: from now on not counted."""
+        key = tensor.untyped_storage()._cdata
+        self.now_bytes -= self.live.get(key, 0)
+        self.live[key] = 0
+        weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
+
+    def correct(self, size_bytes: int) -> None:
+        """What is there and was not seen, or the other way round."""
+        self.now_bytes += size_bytes
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        size = -(-storage.nbytes() // ALLOCATION_BYTES) * ALLOCATION_BYTES
+        if key in self.live or not size:
+            return
+        self.live[key] = size
+        self.now_bytes += size
+        part = self.parts[-1]
+        part.peak_bytes = max(part.peak_bytes, self.now_bytes)
+        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, self.now_bytes + self.gradient_bytes)
+        weakref.finalize(storage, self._free, key)
+
+    def _free(self, key: int) -> None:
+        self.now_bytes -= self.live.pop(key, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        produced = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
+        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        sources = {one.untyped_storage()._cdata for one in read}
+        new = [one for one in produced if one.untyped_storage()._cdata not in sources]
+        if new or func._schema.is_mutable:
+            count = self.operations[_class(func)]
+            count["launches"] += 1
+            count["bytes"] += sum(one.numel() * one.element_size() for one in (*read, *new))
+            if func._overloadpacket in flop_registry:
+                count["flops"] += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        for one in new:
+            self._see(one)
+        return result
+
+
+def _class(func: Any) -> str:
+    name = func._overloadpacket.__name__
+    if "attention" in name:
+        return "attention"
+    return "matrix product" if func._overloadpacket in flop_registry else "other"
