@@ -136,8 +136,9 @@ def _zero3(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> li
     parameters, width, shards = step["parameters"], _width(strategy), strategy.world_size
     live = min(parameters, zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
     fixed: Terms = {"gathered weights": width * live}
-    fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)  # __ipg_bucket_flat_buffer
-    # A world of one gathers nothing: a parameter's shard on the GPU is the parameter (NoGatherHandle).
+    # _setup_for_real_optimizer: bucket.buffer, there from the start.
+    fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
+    # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
     if shards > 1 and not _on_cpu(zero, "offload_param"):
         fixed["weights"] = width * parameters / shards
     elif shards == 1 and not _on_cpu(zero, "offload_param"):
@@ -145,7 +146,7 @@ def _zero3(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> li
     on_gpu = 1 - zero["offload_optimizer"].get("ratio", 1.0) if _on_cpu(zero, "offload_optimizer") else 1.0
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
-    # __create_grad_partitions: lies where the optimizer does. With a ratio (part of the optimizer on each) the fp32
+    # grad_partitions_flat_buffer: lies where the optimizer does. With a ratio (part of the optimizer on each) the fp32
     # gradients of the GPU's part were measured beside it.
     fixed["gradients"] = (width * parameters / shards if on_gpu else 0) + (
         4 * parameters / shards * on_gpu if 0 < on_gpu < 1 else 0
