@@ -50,6 +50,8 @@ def of_run(run: Run) -> Workload:
     if not record.get("settings") or not run.facts["world_size"]:
         raise InputError(f"{run.folder}/run.json: no settings or no number of ranks; expected both")
     name = record.get("config")
+    if "train.py" not in record.get("command", []):
+        raise InputError(f"{run.folder}/run.json: its command starts no train.py, the one training that is simulated")
     config = _config(ROOT / record["exercise"], name) if name else None
     return of_settings(record["settings"], config, run.facts["world_size"])
 
