@@ -9,7 +9,7 @@ from typing import Any
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import find_runs, measure_all
 from tools.plan import evaluate, overhead
-from tools.plan.gpus import MEMORY_MIB, verdict
+from tools.plan.gpus import MEMORY_MIB
 from tools.plan.lines import workload_of
 from tools.plan.predict import Memory, Range, predict
 from tools.submit.submissions import Submission, exercise_files, read, read_lines
@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         if memory is None:
             print(f"| {name} | - | - | - | not planned: starts no train.py |")
             continue
-        cells = " | ".join(map(_cell, (memory.allocated, memory.reserved, memory.nvidia_smi)))
-        print(f"| {name} | {cells} | {_verdict(memory, arguments.gpu)} |")
+        cells = " | ".join(map(_cell, memory.ranges.values()))
+        print(f"| {name} | {cells} | {memory.verdict(arguments.gpu)} |")
     return 0
 
 
@@ -65,23 +65,18 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     return found
 
 
-def _verdict(memory: Memory, gpu: str) -> str:
-    return verdict(gpu, memory.allocated.expected, memory.beside_mib, memory.nvidia_smi.largest)
-
-
 def _cell(found: Range) -> str:
     return f"{found.expected:,.0f} ({found.least:,.0f} to {found.largest:,.0f})"
 
 
 def _as_json(line: Submission, memory: Memory, gpu: str) -> dict[str, Any]:
-    ranges = dict(zip(evaluate.METRICS, (memory.allocated, memory.reserved, memory.nvidia_smi), strict=True))
-    figures = {name: {key: round(value) for key, value in vars(found).items()} for name, found in ranges.items()}
+    figures = {name: {key: round(value) for key, value in vars(found).items()} for name, found in memory.ranges.items()}
     terms = {name: round(size, 1) for name, size in memory.terms.items()}
     return {
         "run": f"{line.exercise.name}: {line.short}",
         **figures,
         "terms_mib": terms,
-        "verdict": _verdict(memory, gpu),
+        "verdict": memory.verdict(gpu),
     }
 
 
@@ -104,7 +99,7 @@ def _check(arguments: argparse.Namespace) -> int:
     for case in sorted(found, key=lambda case: case.family):
         measured = case.measured.get("peak_allocated_mib")
         shown = (
-            "OOM | " + case.verdict(arguments.gpu)
+            "OOM | " + case.predicted.verdict(arguments.gpu)
             if measured is None
             else (f"{measured:,.0f} | {case.errors_percent['peak_allocated_mib']:+.1f}")
         )

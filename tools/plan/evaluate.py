@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.plan import gpus, overhead
+from tools.plan import overhead
 from tools.plan.overhead import Measured
-from tools.plan.predict import Memory, allocated_terms, beside
+from tools.plan.predict import METRICS, Memory, allocated_terms, beside
 from tools.plan.workload import Workload, of_run
-
-METRICS = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,8 @@ class Case:
 
     @property
     def errors_percent(self) -> dict[str, float]:
-        memory = self.predicted
-        expected = dict(zip(METRICS, (memory.allocated, memory.reserved, memory.nvidia_smi), strict=True))
+        expected = self.predicted.ranges
         return {name: 100 * (expected[name].expected / value - 1) for name, value in self.measured.items()}
-
-    def verdict(self, gpu: str) -> str:
-        memory = self.predicted
-        return gpus.verdict(gpu, memory.allocated.expected, memory.beside_mib, memory.nvidia_smi.largest)
 
 
 def cases(runs: Sequence[Run]) -> list[Case]:
@@ -61,11 +54,9 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     predicted = dict(zip(groups, terms, strict=True))
     measured = {key: _measured(workload, group) for key, (workload, group) in groups.items()}
     points = [
-        Measured(
-            key[1], workload.strategy.method, workload.strategy.world_size > 1, sum(predicted[key].values()), *found
-        )
+        _point(workload, sum(predicted[key].values()), measured[key])
         for key, (workload, _) in groups.items()
-        if (found := [measured[key][name] for name in METRICS[1:] if name in measured[key]])
+        if measured[key]
     ]
     found = []
     for key, (workload, group) in groups.items():
@@ -78,17 +69,15 @@ def cases(runs: Sequence[Run]) -> list[Case]:
 def fit(found: Sequence[Case]) -> overhead.Fitted:
     """overhead.json's content, from all of them."""
     return overhead.fit(
-        Measured(
-            case.workload.key,
-            case.workload.strategy.method,
-            case.workload.strategy.world_size > 1,
-            case.predicted.allocated.expected,
-            case.measured["peak_reserved_mib"],
-            case.measured["nvidia_smi_mib"],
-        )
-        for case in found
-        if not case.ran_out
+        _point(case.workload, case.predicted.allocated.expected, case.measured) for case in found if not case.ran_out
     )
+
+
+def _point(workload: Workload, allocated_mib: float, measured: dict[str, float]) -> Measured:
+    """Args: allocated_mib: predicted."""
+    strategy = workload.strategy
+    beside_allocated = (measured[name] for name in METRICS[1:])
+    return Measured(workload.key, strategy.method, strategy.world_size > 1, allocated_mib, *beside_allocated)
 
 
 def _measured(workload: Workload, runs: Sequence[Run]) -> dict[str, float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.plan import overhead
+from tools.plan import gpus, overhead
 from tools.plan.memory import Terms, peak_allocated
 from tools.plan.simulate import simulate
 from tools.plan.workload import Workload
 
 MIB = 2**20
+METRICS = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 # The largest error of allocated memory of any reference configuration is 3.1 %, but for two whose older runs had other
 # code: DDP 1x4 (7.0 % from the median of both, 0.1 % from the newer run) and Liger's loss (5.9 %, 1.4 %).
 ALLOCATED_ERROR_PERCENT = 3.5
@@ -38,6 +39,15 @@ class Memory:
     reserved: Range
     nvidia_smi: Range
     beside_mib: float
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """By the names that `plan --format json` has for them."""
+        return dict(zip(METRICS, (self.allocated, self.reserved, self.nvidia_smi), strict=True))
+
+    def verdict(self, gpu: str) -> str:
+        """Whether it fits that GPU."""
+        return gpus.verdict(gpu, self.allocated.expected, self.beside_mib, self.nvidia_smi.largest)
 
 
 def predict(workloads: Sequence[Workload], fitted: overhead.Fitted | None = None) -> list[Memory]:

@@ -40,7 +40,7 @@ def test_every_line_of_every_exercise_is_understood() -> None:
 
 def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_fit() -> None:
     found = evaluate.cases(find_runs(REFERENCE / "h200x2", experiment="deepspeed-zero3-offload"))
-    verdicts = {case.ran_out: case.verdict("h200") for case in found}
+    verdicts = {case.ran_out: case.predicted.verdict("h200") for case in found}
     assert verdicts == {True: "does not fit", False: "fits"}
     (completed,) = (case for case in found if not case.ran_out)
     assert abs(completed.errors_percent["peak_allocated_mib"]) < 1
