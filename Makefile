@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test operators lint report clean clean-runs
+.PHONY: help install quickstart rehearse test operators lint report clean clean-runs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -16,7 +16,10 @@ install: $(VENV)/.installed ## what jobs and tools need, in .venv; trains nothin
 	@echo 'done; in each new shell: source .venv/bin/activate'
 
 quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on this machine, about a minute after the installation
-	bash -c 'source quickstart.env && bash baseline/baseline.slurm && python -m tools fill baseline'
+	bash -c 'source quickstart.env && bash baseline/baseline.slurm && python -m tools fill baseline --tiny'
+
+rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
+	python -m tools rehearse
 
 test: lint operators ## lint and all tests; those that need SLURM or a GPU are skipped without one
 	python -m pytest -n 2

@@ -32,3 +32,29 @@ export CONDA_ENV="${CONDA_ENV:-}"
 
 # Weights & Biases, used where REPORT_TO=wandb; offline needs no account.
 export WANDB_MODE="${WANDB_MODE:-offline}"
+
+# ---- More settings of every exercise with a Trainer, with their defaults: set them in your shell, or here without the # ----
+#export TOKENIZER_NAME=             # a hub name or `sample`; empty: the model's own
+#export EVAL_DATASET=               # as DATASET, to evaluate on; empty: DATASET's own held-out part
+#export LABELS=answer               # or text: the loss is on the whole row, the lesson of older loaders
+#export MAX_STEPS=0                 # stop after so many steps; 0: after NUM_EPOCHS
+#export EVAL_BATCH_SIZE=0           # per GPU; 0: as BATCH_SIZE
+#export LR_WARMUP_STEPS=0           # the learning rate rises over these steps, then falls to 0
+#export OPTIMIZER=adamw_torch_fused # or adamw_torch
+#export NAN_FILTER=true             # the Trainer waits for each loss to keep NaN and infinity out of the log
+#export GRADIENT_CHECKPOINTING=false # less memory, a second forward pass
+#export SEED=42                     # of the weights, where they are random, and of the order of the examples
+#export RESUME_FROM=                # a checkpoint folder to go on from
+#export HANG_TIMEOUT_S=1800        # without a batch or a growing file for so long a rank has hung; 0: never
+#export SAVE=steps                  # checkpoints and the final model; epoch: one per epoch; end: the model only; no: nothing
+#export SAVE_STEPS=0                # of SAVE=steps; 0: so seldom that saving takes 1 % of the time
+#export SAVE_LIMIT=2                # checkpoints to keep, the newest ones; 0: all
+#export GENERATE_SIZE=100           # held-out questions to answer for exact match and F1; 0: none
+#export GENERATE_TRAIN_SIZE=0       # training questions to answer too
+#export GENERATE_BEFORE=false       # answer before the training too
+#export MAX_NEW_TOKENS=32           # of an answer
+#export PROFILE=                    # FIRST:LAST, the steps to look at closely
+#export TIMERS=false                # DeepSpeed prints the parts of each step
+#export REPEAT=1                    # a table shows the median over runs that differ in this number only
+#export REPORT_TO=none              # wandb, tensorboard, …: where the figures go beside the run folder
+#export GPU_LOG_INTERVAL_MS=1000    # how often nvidia-smi is asked

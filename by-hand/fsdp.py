@@ -13,7 +13,8 @@ from math import ceil
 
 import torch
 import torch.distributed as dist
-from common import ByHandSettings, FSDPConfig, build_model, own_device
+from by_hand_settings import ByHandSettings, FSDPConfig
+from common import build_model, own_device
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.functional import cross_entropy
@@ -23,11 +24,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.models import blocks_of
+from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
 
 
 def main() -> None:
     settings = ByHandSettings.from_environment()
+    record_settings(settings)
     # 1. The ranks meet. torchrun has told each its RANK, its LOCAL_RANK and where rank 0 listens.
     device = own_device()
     dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory

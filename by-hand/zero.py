@@ -14,18 +14,21 @@ from math import ceil
 import deepspeed
 import torch
 import torch.distributed as dist
-from common import ByHandSettings, build_model, own_device, zero_config
+from by_hand_settings import ByHandSettings
+from common import build_model, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.operators import prepare_operators
+from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
 
 
 def main() -> None:
     settings = ByHandSettings.from_environment()
+    record_settings(settings)
     # 1. The ranks meet. torchrun has told each its RANK, its LOCAL_RANK and where rank 0 listens.
     device = own_device()
     dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory

@@ -1,7 +1,7 @@
 # The fabric check as a step of its own before the training; sourced by multi_node.slurm after workshop/launch.sh.
 #
 # NVIDIA's nccl-tests are used where they can be started as one world: built with MPI, and srun or mpirun speaks it. Else torch
-# measures the same. FABRIC_TIMEOUT_S (600): a network that does not answer must not hold the nodes for the job's whole time.
+# measures the same. A network that does not answer must not hold the nodes for the job's whole time (FABRIC_TIMEOUT_S).
 
 check_fabric() {
     local code world=$((NNODES * NPROC_PER_NODE))

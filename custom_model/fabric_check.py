@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from custom_model.settings import CustomSettings
-from tools.errors import LogError
-from tools.logs import nccl_log
+from evidence import nccl_log
+from evidence.errors import LogError
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 SMALLEST_MIB, FACTOR = 1, 4
@@ -130,11 +130,12 @@ def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
     """Print the verdict on nccl.log; the exit code."""
     try:
         log = nccl_log.read(path)
-    except (OSError, LogError) as error:
+    except LogError as error:
         return fail(CANNOT_MEASURE, f"{path.name}: cannot be read ({error})")
     measured = log.allreduce_gb_per_s
     if measured is None:
-        return fail(CANNOT_MEASURE, f"{path.name}: found no line of an all-reduce, so nothing could be measured")
+        found = f"only {', '.join(log.collectives)}" if log.collectives else "no line of results"
+        return fail(CANNOT_MEASURE, f"{path.name}: found {found}, expected an all-reduce, so nothing could be judged")
     if log.world_size != world_size:
         return fail(CANNOT_MEASURE, f"{path.name}: found a world of {log.world_size} rank(s), expected {world_size}")
     print(f"Measured AllReduce BW: {measured:.2f} GB/s", flush=True)

@@ -44,6 +44,9 @@ class GPTSettings(Settings):
                 "expected at most as many"
             )
 
+    def check_config(self) -> None:
+        """It is a rule of weak scaling, which weak_scaling.py checks."""
+
     @property
     def shapes(self) -> Shapes:
         """As trained: every sequence is padded to MAX_LENGTH."""

@@ -13,7 +13,7 @@ from custom_model.model import build_model
 from custom_model.settings import CustomSettings
 from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.fsdp import save_whole_model
+from workshop.fsdp import prepare_wrapping, save_whole_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.without_gpu import find_gpu, shard_on_cpu
 
@@ -64,6 +64,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)
     if settings.save != "no":

@@ -7,12 +7,17 @@ error counts, at the start of its line: a warning may mention `CUDA out of memor
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.plain_files import open_plain
+from evidence.printable import one_line
+
 # What may stand before an error on its line: a progress bar; names of the rank or the node (`[rank0]: `, `node3: `).
-_BAR = r"(?:^|\r)(?:[^|\r%]*\d%\|(?:[^|\r]*\|[^\]\r]*\])?\s*)?"
+_BAR = r"^(?:[^|%]*\d%\|(?:[^|]*\|[^\]]*\])?\s*)?"
 _START = _BAR + r"(?:\[[\w.-]+\]: ?|\d+: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: ){,3}"
 _EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
 _OWN_ERROR = r"error(?: \(rank \d+\))?: "  # how the workshop's own code reports a mistake in the input
@@ -43,7 +48,7 @@ _KILLED_FOR_MEMORY = (
     r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
     rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
 )
-_SLURM_ENDS = r"slurm(?:step)?d[^*]*\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
+_SLURM_ENDS = r"slurm(?:step)?d[^*]{,99}\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
 # A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
 # How a rank reports that it lost the others, or was ended with them.
@@ -67,6 +72,12 @@ class Kind:
 
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
 _RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+_HANG = r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
+# What a full disk says: Python, the shell's commands, safetensors; and torch.save, whose file is shorter than it wrote.
+_FULL = (
+    r"(?:No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|basic_ios::clear: iostream error"
+    r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
+)
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     Kind("oom", _KILLED_FOR_MEMORY),
@@ -74,33 +85,57 @@ _KINDS = [
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
     Kind("failed", _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE"),
+    Kind("failed", rf"{_START}{_OWN_ERROR}hang: "),
     # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and
     # that reads the same.
     Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED),
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
+    Kind("failed", rf"{_START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
     Kind("failed", rf"{_START}(?:{_OWN_ERROR}|(?!{_LOST}){_EXCEPTION})"),
     # A PyTorch that does not repeat NCCL's words: NCCL's own line tells why, which alone would be a warning.
     Kind("oom", r"NCCL WARN .*(?:Cuda failure (?:\d+ )?'out of memory'|Failed to CUDA [mc]alloc)"),
+    Kind("failed", _HANG),
     Kind("failed", _START + _EXCEPTION),
-    Kind("failed", r"Watchdog caught collective operation timeout"),
+    Kind("failed", r"^\s*what\(\):\s+\S"),
     Kind("failed", _TASK_FAILED),
 ]
 _COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
-_HINT = re.compile(r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog")
+_HINT = re.compile(
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
+)
+GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
 _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED)}
+
+
+# What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
+_NAMES = [
+    ("hang", re.compile(_HANG + "|" + _OWN_ERROR + "hang: ")),
+    ("disk full", re.compile(_FULL)),
+    ("node failure", re.compile("DUE TO NODE FAILURE")),
+    ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
+    (
+        "CUDA error",
+        re.compile(r"CUDA (?:driver )?error|HIP error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure"),
+    ),
+]
+_OF_GPU = re.compile(r"CUDA|Cuda|HIP|XPU|NPU|MPS|OutOfMemoryError|\bcu\w+ error")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_LONGEST = 4096  # characters of a line that are looked at
 
 
 @dataclass(frozen=True)
 class Cause:
     """What decided.
 
-    Attributes: state: a state of logs/README.md; line: counted from 1; text: that line; task_failed: whether srun
-        reports, on any line, that a task failed; rank_killed: whether what decided is that a rank was killed (SIGKILL).
+    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: that line;
+        task_failed: whether srun reports, on any line, that a task failed; rank_killed: whether what decided is that a
+        rank was killed (SIGKILL).
     """
 
     state: str
+    name: str
     line: int
     text: str
     task_failed: bool
@@ -108,23 +143,40 @@ class Cause:
 
 
 def cause(path: Path) -> Cause | None:
-    """The first cause of a failure, or None if the output names none."""
+    """The first cause of a failure, or None if the output names none; of a run that went on, of its last attempt."""
     best: tuple[int, int, str] | None = None  # rank of the kind, line, text
     seen: set[str] = set()  # the endings that stand on a line above
-    # newline="\n": a progress bar's carriage returns are no line ends to grep -n or an editor.
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
-            if not _HINT.search(line):
-                continue
-            for rank, kind in enumerate(_KINDS[: best[0] if best else None]):
-                if kind.not_after not in seen and (match := _COMPILED[kind].search(line)):
-                    start = line.rfind("\r", 0, match.end()) + 1
-                    best = rank, number, line[start:].strip()[:500]
-                    break
-            if _HANDLED in line:
-                seen.discard(_ENDED)
-            seen |= {pattern for pattern, compiled in _ENDINGS.items() if compiled.search(line)}
+    for number, line in _lines(path):
+        if line.startswith(GOES_ON):
+            best, seen = None, set()
+        for rank, kind in enumerate(_KINDS[: best[0] if best else None]):
+            if kind.not_after not in seen and _COMPILED[kind].search(line):
+                best = rank, number, line
+                break
+        if _HANDLED in line:
+            seen.discard(_ENDED)
+        seen |= {pattern for pattern, compiled in _ENDINGS.items() if compiled.search(line)}
     if not best:
         return None
     rank, number, text = best
-    return Cause(_KINDS[rank].state, number, text, _TASK_FAILED in seen, _KINDS[rank] == _RANK_KILLED)
+    kind = _KINDS[rank]
+    text = one_line(text.strip()[:500])
+    return Cause(kind.state, _name(kind.state, text), number, text, _TASK_FAILED in seen, kind == _RANK_KILLED)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of the lines that may tell something; what a progress bar's carriage returns part, each alone."""
+    # newline="\n": carriage returns are no line ends to grep -n or an editor.
+    with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:
+        number = 1
+        while line := lines.readline(_LONGEST * 16):  # a file may be a single line
+            if _HINT.search(line):
+                for part in line.split("\r"):
+                    yield number, _COLOUR.sub("", part[:_LONGEST])
+            number += line.endswith("\n")
+
+
+def _name(state: str, text: str) -> str:
+    if state == "oom":
+        return "" if _OF_GPU.search(text) else "host memory"
+    return next((name for name, words in _NAMES if state == "failed" and words.search(text)), "")

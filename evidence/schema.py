@@ -25,6 +25,8 @@ class ModelRecord(TypedDict, total=False):
     embedding_parameters: int
     layers: int
     hidden_size: int
+    attention_size: int
+    untied_embedding: bool
     flops_per_token: int
 
 
@@ -44,9 +46,34 @@ class ShardingRecord(TypedDict, total=False):
 # Those that every exercise has, and those of single exercises that tables select by or show.
 SettingsRecord = TypedDict(
     "SettingsRecord",
-    record_types() | {"rung": str, "packing": bool, "use_fsdp": bool, "num_layers": int},
+    record_types()
+    | {"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str}
+    | {"num_layers": int, "hidden_size": int},
     total=False,
 )
+
+
+class AttemptRecord(TypedDict, total=False):
+    """run.json, one of `attempts`: what ended before the run went on."""
+
+    state: str
+    cause: str
+    reason: str
+    exit_code: int
+    start_time: str
+    end_time: str
+    last_step: int
+    last_step_s: float
+    resumed_step: int
+    steps_lost: int
+    seconds_lost: float
+
+
+class ReplayRecord(TypedDict, total=False):
+    """run.json, `replay`: the run folder was written by `python -m tools replay`, not by a job."""
+
+    of: str
+    speed: float
 
 
 class RunRecord(TypedDict, total=False):
@@ -64,6 +91,7 @@ class RunRecord(TypedDict, total=False):
     git_commit: str
     git_dirty: bool
     git_diff: str
+    launcher: str
     submission: str
     start_time: str
     oom_kills_before: int
@@ -86,10 +114,16 @@ class RunRecord(TypedDict, total=False):
     versions: dict
 
     exit_code: int
+    cause: str
     reason: str
     end_time: str
 
+    attempt_start_time: str
+    attempts: list[AttemptRecord]
+
     note: str  # by hand, of a record that was corrected
+
+    replay: ReplayRecord  # by `python -m tools replay`
 
 
 REQUIRED = ("exercise", "state", "start_time")
@@ -105,6 +139,8 @@ _SUMMARY: dict[str, Any] = {
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib"), float),
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
+    "checkpoints": int,
+    **dict.fromkeys(("checkpoint_time_s", "checkpoint_mib", "checkpoint_time_share_%"), float),
     **dict.fromkeys(("exact_match", "f1", "train_exact_match", "train_f1"), float),
     **dict.fromkeys(("exact_match_before", "f1_before"), float),
     **dict.fromkeys(("generated_examples", "train_generated_examples"), int),
@@ -139,15 +175,21 @@ class MistypedError(ValueError):
 
 def check(record: dict[str, Any], schema: type, prefix: str = "") -> None:
     """Raises MistypedError for the first value of `record` that is not as `schema` (a TypedDict) says."""
-    for key, (types, inner, expected) in _compiled(schema).items():
-        value = record.get(key)
-        if value is None:
+    compiled = _compiled(schema)
+    for key, value in record.items():
+        if value is None or key not in compiled:
             continue
+        types, inner, expected = compiled[key]
         # A whole number of more than 64 bits is no count of anything, and no float can hold it.
         fits = type(value) in types and not (type(value) is int and abs(value) >= 2**63)
+        if inner is None and fits:
+            continue
         if fits and is_typeddict(inner):
-            check(value, inner, f"{prefix}{key}.")
-        elif fits and inner is not None:
+            several = value if type(value) is list else [value]
+            fits = all(type(one) is dict for one in several)
+            for one in several if fits else ():
+                check(one, inner, f"{prefix}{key}.")
+        elif fits:
             fits = all(type(one) in _JSON_TYPES.get(inner, (inner,)) for one in value)
         if not fits:
             raise MistypedError(f"{prefix}{key}", value, expected)
@@ -162,7 +204,7 @@ def _compiled(schema: type) -> dict[str, tuple[tuple[type, ...], type | None, st
             found[key] = ((dict,), hint, "an object")
         elif get_origin(hint) is list:
             inner = get_args(hint)[0]
-            found[key] = ((list,), inner, f"a list, each {_JSON_NAMES[inner]}")
+            found[key] = ((list,), inner, f"a list, each {_JSON_NAMES.get(inner, 'an object')}")
         else:
             found[key] = (_JSON_TYPES.get(hint, (hint,)), None, _JSON_NAMES[hint])
     return found

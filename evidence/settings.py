@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 # Read by launch.sh, not by the training script.
-LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"}
+LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
 # Settings that only speed-ladder/ has: another exercise would leave them without effect.
-LADDER_NAMES = ("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS")
+LADDER_NAMES = (
+    *("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS"),
+    *("FLOAT8", "FLEX_TILE"),
+)
+
+
+def is_tiny(model_name: str) -> bool:
+    """Whether it is tiny.env's model, or another family's of that size: `tiny`, `tiny-llama`."""
+    return model_name == "tiny" or model_name.startswith("tiny-")
 
 
 def number(kind: type, least: float, expected: str) -> Callable[[str], Any]:
@@ -82,7 +90,7 @@ class DeclaredSettings:
     model_init: str = setting(choice("pretrained", "random"), "pretrained")
     tokenizer_name: str = setting(default="")  # empty: the model's own
 
-    # The data: `sample`, `harbour`, a SQuAD v1.1 JSON file, or a hub name.
+    # The data: `sample`, `harbour`, a SQuAD v1.1 JSON file, a .jsonl or .txt file (conversations.py), or a hub name.
     dataset: str = setting(default="rajpurkar/squad")
     eval_dataset: str = setting(default="")
     train_size: int = setting(positive)
@@ -106,14 +114,18 @@ class DeclaredSettings:
     optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
     seed: int = setting(count, 42)
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
+    hang_timeout_s: int = setting(count, 1800)  # without a batch or a growing file for so long it has hung; 0: never
 
     # Looking closer.
+    nan_filter: bool = setting(boolean, True)  # the Trainer waits for each loss to keep NaN and infinity out of the log
     profile: str = setting(step_range, "")  # FIRST:LAST, the steps that profile.txt is about
     timers: bool = setting(boolean, False)  # DeepSpeed prints the parts of each step; it waits for each
 
     # After the training.
-    save: str = setting(choice("epoch", "end", "no"), "epoch")  # a checkpoint per epoch, the final model only, nothing
-    save_limit: int = setting(count, 0)  # checkpoints to keep, the newest ones; 0: all
+    # Checkpoints as SAVE_STEPS says, or one per epoch, and the final model; the final model only; nothing.
+    save: str = setting(choice("steps", "epoch", "end", "no"), "steps")
+    save_steps: int = setting(count, 0)  # with SAVE=steps; 0: so seldom that saving takes 1 % of the time at most
+    save_limit: int = setting(count, 2)  # checkpoints to keep, the newest ones; 0: all
     generate_size: int = setting(count, 100)  # evaluation examples to answer for exact match and F1; 0: none
     generate_train_size: int = setting(count, 0)  # training examples to answer too: are they known by heart?
     generate_before: bool = setting(boolean, False)  # answer the evaluation examples before the training too

@@ -10,7 +10,7 @@ from transformers import Trainer, TrainingArguments
 
 from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.fsdp import fsdp_config, save_whole_model
+from workshop.fsdp import fsdp_config, prepare_wrapping, save_whole_model
 from workshop.models import load_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
@@ -63,6 +63,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)
     if settings.save != "no":

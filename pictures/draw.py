@@ -10,7 +10,7 @@ PICTURES = {
     for draw in (
         *(sharding.zero_stages, sharding.zero_step, sharding.offload, sharding.fsdp_units, sharding.hybrid_shard),
         sharding.communication,
-        *(training.labels, training.packing, training.weak_scaling, training.timer),
+        *(training.labels, training.packing, training.weak_scaling, training.timer, training.attempts),
     )
 }
 

@@ -101,6 +101,32 @@ def flops(batch: int, layers: int) -> float:
     return Shapes(2048, 8192, 50_000, 512).flops_per_step(layers, batch) / 1e12
 
 
+def attempts() -> Picture:
+    """Two attempts of a training that is killed after 25 of 40 steps."""
+    picture = Picture(
+        900,
+        210,
+        "A training that is killed and goes on",
+        "A training saves a checkpoint after steps 10 and 20 and is killed after step 25. Its second attempt goes on "
+        "from the checkpoint of step 20: steps 21 to 25 are done again, then 26 to 40.",
+    )
+    left, step = 120, 18
+    for y, title, first, last in ((50, "attempt 1", 1, 25), (120, "attempt 2", 21, 40)):
+        picture.words(24, y + 19, title, 14, bold=True)
+        for number in range(first, last + 1):
+            again = title == "attempt 1" and number > 20
+            picture.box(left + (number - 1) * step, y, step - 3, 28, GREY if again else WEIGHTS)
+            if number % 10 == 0:
+                picture.words(left + number * step - 2, y - 6, f"checkpoint-{number}", 11, "end")
+    picture.words(left + 25 * step + 6, 69, "SIGKILL: these five steps are lost", 12)
+    picture.arrow(left + 20 * step - 2, 80, left + 20 * step - 2, 108)
+    for number in (1, 10, 20, 30, 40):
+        picture.words(left + number * step - step / 2, 172, f"{number}", 12, "middle")
+    picture.words(24, 172, "step", 12)
+    picture.words(24, 198, "The second attempt's losses are those of a training that nobody killed.", 12)
+    return picture
+
+
 def timer() -> Picture:
     """What two timers show for ten equal steps."""
     picture = Picture(

@@ -7,14 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from evidence.settings import boolean, choice, count, positive, setting
-from workshop.deepspeed import deepspeed_config, read_json
+from workshop import strategies
 from workshop.errors import WorkshopError
-from workshop.fsdp import fsdp_config
-from workshop.models import model_config
 from workshop.settings import Settings
-from workshop.without_gpu import find_gpu
 
+FLOAT8_CAPABILITY = (8, 9)  # of the GPUs whose tensor cores multiply 8-bit floating point: L4, H100 and newer
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
+
+# Settings that no peer of Table 18c reads, and what they are without effect.
+UNREAD_BY_PEERS = {
+    **{"fp16": False, "gradient_checkpointing": False, "resume_from": "", "save": "no", "generate_size": 0},
+    **{"generate_train_size": 0, "generate_before": False},
+}
+
+
+def tile(text: str) -> str:
+    queries, keys = (int(part) for part in text.split("x"))
+    if not {queries, keys} <= {16, 32, 64, 128}:
+        raise ValueError(text)
+    return text
+
+
+tile.expected = "queries x keys out of 16, 32, 64 and 128, for example 128x64"  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +43,10 @@ class LadderSettings(Settings):
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
+    float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
+    flex_tile: str = setting(
+        tile, ""
+    )  # of ATTENTION=flex, queries x keys of one step of its forward kernel; "": torch's
     data_workers: int = setting(count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     @classmethod
@@ -50,11 +68,28 @@ class LadderSettings(Settings):
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
                 raise WorkshopError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
 
+        if self.rung.startswith("peer_"):
+            self.check_peer()
+
+    def check_peer(self) -> None:
+        if self.switches:
+            raise WorkshopError(f"{self.switches}: switches of the ladder's rungs; expected them left out for a peer")
+        for name, without in UNREAD_BY_PEERS.items():
+            if (value := getattr(self, name)) != without:
+                expected = str(without).lower() or "none"
+                raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected {expected}")
+
+    @property
+    def flex_options(self) -> dict[str, int] | None:
+        """flex_attention's `kernel_options`."""
+        sizes = map(int, self.flex_tile.split("x"))
+        return dict(zip(("fwd_BLOCK_M", "fwd_BLOCK_N"), sizes, strict=True)) if self.flex_tile else None
+
     @property
     def switches(self) -> str:
         """Those that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
         usual = {item.name: item.default for item in fields(self)}
-        names = ("attention", "packing", "loss", "logits", "stream", "compile")
+        names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile")
         on = [name for name in names if getattr(self, name) != usual[name]]
         return " ".join(f"{name.upper()}={str(getattr(self, name)).lower()}" for name in on)
 
@@ -64,27 +99,21 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
 
     Raises WorkshopError where the rung cannot work with it.
     """
-    if not settings.config:
-        return {}
-    path = Path(settings.config)
-    if "zero_optimization" in read_json(path):  # DeepSpeed's, wherever it lies
-        config = deepspeed_config(settings)
-        if settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
+    arguments, path = strategies.sharding_arguments(settings, gpu), Path(settings.config)
+    if "deepspeed" in arguments:
+        if settings.float8 != "none":
+            raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
+        if settings.compile and arguments["deepspeed"].get("zero_optimization", {}).get("stage") == 3:
             raise WorkshopError(
                 f"COMPILE=true: {path} is ZeRO-3, which gathers the parameters of every layer in hooks between them, "
                 "where a compiled block has no between; expected COMPILE=false, or stage 0, 1 or 2"
             )
-        return {"deepspeed": config}
-    config, mesh = fsdp_config(settings)
-    if config is None:
-        return {"ddp_find_unused_parameters": False}  # DDP: the model uses all of them, no search in every step
-    if settings.switches and config.get("version") == 1:
+    if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
         raise WorkshopError(
             f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "
             "expected version 2, or none"
         )
-    backend = {"ddp_backend": "cpu:gloo,cuda:nccl"} if gpu else {}
-    return {"fsdp": True, "fsdp_config": config, "parallelism_config": mesh, **backend}
+    return arguments
 
 
 def check_rung(settings: LadderSettings) -> bool:
@@ -92,25 +121,62 @@ def check_rung(settings: LadderSettings) -> bool:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
+    from workshop.fast_models import FAMILIES  # torch with them; the launcher reads the settings without it
+    from workshop.models import model_config
+    from workshop.without_gpu import find_gpu
+
     gpu, config = find_gpu(settings), model_config(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.attention == "flex" and not gpu:
         lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
     if settings.stream == "bf16" and not settings.bf16:
-        lines += ["warning: STREAM=bf16 needs BF16=true; what blocks hand on stays in the type they compute in"]
+        lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
     if os.environ.get("RANK", "0") == "0":
         print("\n".join(lines))
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
         raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
-    if settings.switches and config.model_type != "bloom":
+    if settings.float8 != "none":
+        _check_float8(settings, gpu)
+    if settings.switches and config.model_type not in FAMILIES:
         raise WorkshopError(
-            f"{settings.switches}: written for BLOOM, but MODEL_NAME='{settings.model_name}' is a {config.model_type}; "
-            "expected a BLOOM, or these switches left out"
+            f"{settings.switches}: tested with {', '.join(FAMILIES)}, but MODEL_NAME='{settings.model_name}' is a "
+            f"{config.model_type}; expected one of these, or these switches left out"
         )
-    if settings.attention != "eager" and config.attention_dropout:
+    window = getattr(config, "sliding_window", None)
+    if settings.switches and window and window < settings.max_length:
         raise WorkshopError(
-            f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which fused "
-            "attention leaves out; expected 0, as BLOOM has it, or ATTENTION=eager"
+            f"{settings.switches}: MODEL_NAME='{settings.model_name}' sees {window} tokens back, which they leave out; "
+            f"expected MAX_LENGTH={window} or less, or these switches left out"
+        )
+    places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
+    if settings.max_length > places:
+        raise WorkshopError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
+    if settings.attention == "flex" and config.model_type == "gpt2":
+        raise WorkshopError("ATTENTION=flex: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
+    # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
+    kernels = ("sdpa", "flex") if config.model_type == "bloom" else ("flex",)
+    if settings.attention in kernels and config.attention_dropout:
+        raise WorkshopError(
+            f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which this "
+            f"kernel leaves out; expected 0, or ATTENTION={'eager' if 'sdpa' in kernels else 'sdpa'}"
         )
     return gpu
+
+
+def _check_float8(settings: LadderSettings, gpu: bool) -> None:
+    """Raises WorkshopError for what float8 cannot work with."""
+    import torch
+
+    if not settings.bf16:
+        raise WorkshopError(f"FLOAT8={settings.float8}: what is not float8 is bf16; expected BF16=true FP16=false")
+    if not gpu or torch.cuda.get_device_capability() < FLOAT8_CAPABILITY:
+        found = ".".join(map(str, torch.cuda.get_device_capability())) if gpu else "none"
+        raise WorkshopError(
+            f"FLOAT8={settings.float8} needs a GPU of compute capability 8.9 or above (L4, H100 or newer), "
+            f"found {found}; expected FLOAT8=none"
+        )
+    if not find_spec("torchao"):
+        raise WorkshopError(
+            f"FLOAT8={settings.float8} needs torchao; expected: pip install -r requirements-gpu.txt, or FLOAT8=none"
+        )

@@ -20,7 +20,9 @@ from workshop.data import Data, load_data
 from workshop.encoding import IGNORE, load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.models import load_model
-from workshop.recording import end_run, measurements, open_records, reporting, write_summary
+from workshop.recording import end_run, measurements, reporting, write_summary
+from workshop.run_record import record_settings
+from workshop.weights_and_biases import keep_wandb_local
 from workshop.without_gpu import find_gpu
 
 
@@ -92,34 +94,23 @@ PEERS = {
 }
 
 
-# Settings that no peer reads, and what they are without effect.
-UNREAD = {
-    **{"fp16": False, "gradient_checkpointing": False, "resume_from": "", "save": "no", "generate_size": 0},
-    **{"generate_train_size": 0, "generate_before": False},
-}
-
-
 def check(settings: LadderSettings) -> None:
-    """Raises WorkshopError for a rung that is no peer, or a setting that would be left without effect."""
+    """Raises WorkshopError for a rung that is no peer."""
     if settings.rung not in PEERS:
         raise WorkshopError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
-    if settings.switches:
-        raise WorkshopError(f"{settings.switches}: switches of the ladder's rungs; expected them left out for a peer")
-    for name, without in UNREAD.items():
-        if (value := getattr(settings, name)) != without:
-            raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected {str(without).lower() or 'none'}")
 
 
 def main() -> None:
     settings = LadderSettings.from_environment()
     check(settings)
+    record_settings(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     trainer = PEERS[settings.rung](
         settings, data, model=model, processing_class=tokenizer, callbacks=measurements(settings, data, model)
     )
-    open_records(settings, trainer.args)
+    keep_wandb_local(settings, trainer.args)
     trainer.train()
     write_summary(settings, trainer)
     end_run(settings, trainer)

@@ -6,11 +6,11 @@ Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_torchr
 from transformers import Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings, check_rung, sharding_arguments
-from workshop import fast_bloom
+from workshop import fast_models
 from workshop.data import load_data
 from workshop.encoding import load_tokenizer
-from workshop.fsdp import save_whole_model
-from workshop.models import load_model
+from workshop.fsdp import prepare_wrapping, save_whole_model
+from workshop.models import blocks_of, load_model
 from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.without_gpu import join_gloo_ranks, shard_on_cpu
@@ -47,27 +47,27 @@ def main() -> None:
     join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
     shard_on_cpu(settings, arguments)  # FSDP, only without a GPU
     open_records(settings, arguments)
-
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     if settings.switches:  # the same function of the same parameters, computed another way
-        fast_bloom.use_fast_forward(model)
-        fast_bloom.use_attention(model, settings.attention)
-        fast_bloom.use_loss(model, settings.loss, settings.loss_chunk)
-        fast_bloom.use_residual_dtype(model, settings.stream)
+        fast_models.use_fast_forward(model)
+        fast_models.use_attention(model, settings.attention, settings.flex_options)
+        fast_models.use_loss(model, settings.loss, settings.loss_chunk)
+        fast_models.use_residual_dtype(blocks_of(model), settings.stream)
+        fast_models.use_float8(blocks_of(model), settings.float8)  # or "none"; near the same function
     if settings.compile:
-        fast_bloom.compile_blocks(model)
-
+        fast_models.compile_blocks(blocks_of(model))
     trainer = Trainer(
         model=model,
         args=arguments,
-        train_dataset=fast_bloom.pack(data.train, settings.max_length) if settings.packing else data.train,
+        train_dataset=fast_models.pack(data.train, settings.max_length) if settings.packing else data.train,
         eval_dataset=data.evaluation,
-        data_collator=fast_bloom.LabelledOnly(data.collator) if settings.logits == "labelled" else data.collator,
+        data_collator=fast_models.LabelledOnly(data.collator) if settings.logits == "labelled" else data.collator,
         processing_class=tokenizer,
         callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)
     if settings.save != "no":

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.launching import REPO
+from tests.planted_keys import KEYS, leaked
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
@@ -44,6 +46,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     config.option.loadscopereorder = False  # it would put files of many tests first, and those are short
     return InOrder(config, log)
+
+
+os.environ |= KEYS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_key_in_any_run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever the tests of a session launch, of all exercises, writes no key of its environment down."""
+    yield
+    assert leaked(tmp_path_factory.getbasetemp()) == []
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,10 @@ from tests.launching import REPO
 
 FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for path in REPO.glob(f"*/{pattern}")})
 DOCUMENTS = [
-    *(REPO / name for name in ("README.md", "START.md", "CONTRIBUTING.md") if (REPO / name).exists()),
+    *(REPO / name for name in ("README.md", "START.md", "GLOSSARY.md", "CONTRIBUTING.md") if (REPO / name).exists()),
     *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
+    *sorted((REPO / "instructor" / "answers").glob("*.md")),
+    *sorted(REPO.glob("instructor/demos/*.md")),
 ]
 # The test that runs a launcher to its end on CPU, with a training of a few steps.
 LAUNCHED_BY = {
@@ -26,6 +28,7 @@ LAUNCHED_BY = {
     "fsdp/multi_gpu.slurm": "tests/fsdp/test_fsdp_training.py",
     "fsdp/multi_node.slurm": "tests/slurm/test_fsdp.py",
     "fsdp/single_gpu.slurm": "tests/test_readmes.py",
+    "resilience/drill.slurm": "tests/slurm/test_job_faults.py",
     "speed-ladder/ladder.slurm": "tests/speed-ladder/test_speed_ladder.py",
     "speed-ladder/ladder_deepspeed.slurm": "tests/speed-ladder/test_speed_ladder.py",
     "speed-ladder/ladder_torchrun.slurm": "tests/speed-ladder/test_speed_ladder.py",
@@ -37,16 +40,27 @@ RUN_ELSEWHERE = {
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
     r"python -m workshop\.operators": "tests/workshop/test_operators.py",  # compiles for minutes
     r"python tools/benchmarks/": "tests/tools/benchmarks",
+    r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
+    r"python -m workshop\.offload_floor": "tests/workshop/test_offload_floor.py",  # on a small part of the memory
+    r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",
     r"make (quickstart|test|rehearse|install)": "Makefile",  # this very suite, and the quickstart on a bare machine
+    r"python -m tools submit .*--resume": "tests/resilience/test_drill_launcher.py",
+    r"git (restore|clean)": "tests/test_clean_runs.py",  # in a repository of its own
     r"python -m pictures\.draw": "tests/test_pictures.py",
+    r"python -m tools report": "tests/test_chapters.py",  # with --check, a quarter of a minute: once is enough
+    r"python -m tools new-exercise": "tests/tools/commands/test_new_exercise_command.py",  # writes into the repository
 }
 REFERENCE = "logs/reference"
+TINY_RUNS = "instructor/demos/runs"
 STANDS_FOR = {  # what a participant would have on disk by then
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
     "<run>": "20261121-093743-p410",
     "<exercise>": "baseline",
     "COMMAND": "fill",
+    "source cluster.env && source $WORKSHOP_VENV/": "source cluster.env.example && source .venv/",
+    "my_results/*.md": "my_results.md",  # one participant's
+    "--blank > my_results.md": "--blank > blank.md",  # which nobody fills in here
 }
 _COMMAND = r"(?:[A-Z_0-9]+=\S+ +)*(?:source \S+ && )?(?:[A-Z_0-9]+=\S+ +)*"
 _STARTS = r"(?:sbatch|bash|source|python|make|cp|for|export|unset|diff|docker|apptainer)\b"
@@ -124,7 +138,7 @@ def runnable(line: str) -> str:
         return line[: found.start()] + f"python -m tools {found[1]}{_options(found[1], found[2])}"
     if line.startswith("diff "):
         return f"{line} || [ $? = 1 ]"
-    if re.match(r"make \w+$", line):
+    if re.match(r"make [\w-]+$", line):
         return line.replace("make", "make -n")
     if re.match(r"(python benchmark/grid\.py|cp|source|export|unset|for) ?", line):
         return line
@@ -135,12 +149,21 @@ def _options(command: str, words: str) -> str:
     if command == "submit":
         before, dashes, after = words.partition(" -- ")
         return f"{before} --dry-run{'' if '--local' in before else ' --local'}{dashes}{after}"
-    if command == "report":
-        return " --check"
-    if command in ("fill", "plot", "runs", "check") and not re.search("--logs|--explain|--help", words):
+    if command == "doctor":  # what it finds depends on the machine
+        return f"{words and ' --help'} > found || [ $? = 1 ]"  # with options: tests/slurm/test_doctor.py
+    if command == "watch":
+        return f" --once --logs {REFERENCE}/h200x1"
+    if command == "replay":
+        return f"{words} --speed 1e9"
+    if command == "page":
+        return f" --logs {REFERENCE}/h200x1 --output page"
+    if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):
         exercise = next((name for name in words.split() if (REPO / name).is_dir()), "baseline")
         words = words or f" {exercise}"
+        if "--tiny" in words:
+            return f"{words} --logs {TINY_RUNS}"
         hosts = sorted(folder.parent.name for folder in (REPO / REFERENCE).glob(f"*/{exercise}"))
-        logs = f"{REFERENCE}/{hosts[0]}" if hosts else REFERENCE
-        return f"{words} --logs {logs}" + ("" if hosts else " || [ $? = 3 ]")
+        hosts = [host for host in hosts if not host.endswith("-unseen")]  # the planner's, in no table
+        logs = "".join(f" --logs {REFERENCE}/{host}" for host in hosts) or f" --logs {REFERENCE}"
+        return f"{words}{logs}" + ("" if hosts else " || [ $? = 3 ]")  # no runs
     return words

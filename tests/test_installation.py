@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO
+from tools.__main__ import main
 
 READMES = sorted([*(path.parent / "README.md" for path in REPO.glob("*/train.py")), REPO / "tools" / "README.md"])
 
@@ -43,6 +45,21 @@ def test_train_started_by_hand_says_in_one_line_how_a_training_is_started() -> N
     errors = [line for line in job.stderr.splitlines() if "error" in line.lower() or "Traceback" in line]
     assert len(errors) == 1, job.stderr
     assert errors[0].startswith("error: RUN_DIR is not set; start the training through its launcher")
+
+
+def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """WORKSHOP_VENV: `make install` lets its Python find the instructor's clone from any folder."""
+    for file in ("tools/__main__.py", "workshop/launch.sh"):
+        (tmp_path / "clone" / file).parent.mkdir(parents=True)
+        shutil.copy(REPO / file, tmp_path / "clone" / file)
+    (tmp_path / "clone" / "baseline").mkdir()
+    logs = ["--logs", str(REPO / "logs/reference/h200x1")]
+    for folder, expected in (("clone/baseline", 2), (".", 0)):
+        monkeypatch.chdir(tmp_path / folder)
+        assert main(["runs", *logs]) == expected
+    assert capsys.readouterr().err.startswith(f"error: this folder is in the clone {tmp_path}/clone, but these tools")
 
 
 def test_make_install_installs_and_trains_nothing(tmp_path: Path) -> None:

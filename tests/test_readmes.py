@@ -43,9 +43,36 @@ def test_chapter_is_a_short_lesson_with_a_picture_a_prediction_and_answers(chapt
     parts = ("\n![", "\n## Predict\n", "\n## Run\n", "\n## Fill in\n", "\n## Quiz\n", "<details><summary>Answers")
     places = [readme.find(part) for part in parts]
     assert -1 not in places and places == sorted(places)
-    assert "<!-- generated" not in readme, "reference tables belong to RESULTS.md"
+    assert "<!-- generated: python -m tools fill" not in readme, "reference tables belong to RESULTS.md"
     measured = list(REPO.glob(f"logs/reference/*/{chapter.name}"))
     assert "RESULTS.md" in readme and (chapter / "RESULTS.md").exists() >= bool(measured)
+
+
+# What a chapter begins with, after its title: a point may have two lines.
+HEADER = re.compile(
+    r"# Exercise \d+ · .+\n\n"
+    r"- \*\*Afterwards you can\*\* .+\.\n(?:  .+\n)?"
+    r"- \*\*You need\*\* .+\.\n(?:  .+\n)?"
+    r"- \*\*Must do\*\*: .*predict.*, the quiz\.\n(?:  .+\n)?"
+    r"- \*\*Extra\*\*: .+\.\n(?:  .+\n)?"
+    r"\n<!-- generated: python -m tools plan (\S+) --total --gpu h200 -->\n"
+)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda folder: folder.name)
+def test_chapter_says_first_what_it_is_for_and_what_it_costs_and_last_what_to_read(chapter: Path) -> None:
+    """Time and GPU-hours are generated."""
+    readme = (chapter / "README.md").read_text()
+    header = HEADER.match(readme)
+    assert header, f"expected a header like this:\n{HEADER.pattern}"
+    assert header[1] == chapter.name
+    required = readme.count(f"python -m tools submit {chapter.name} --match must-do")
+    (must_do,) = re.findall(r"^\| must do \| (\d+) \|", readme, re.MULTILINE)
+    assert required == (int(must_do) > 1), "of a single run the launcher's command is enough"
+    reading = readme.partition("</details>\n\n## Further reading\n\n")[2]
+    links = re.findall(r"\[[^\]]+\]\[(\w+_(?:paper|docs))\]", reading)
+    assert 2 <= len(links) <= 6
+    assert all(re.search(rf"^\[{link}\]: https://\S+$", reading, re.MULTILINE) for link in links)
 
 
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
@@ -60,6 +87,15 @@ def test_house_words_gave_way_to_the_field_s_terms() -> None:
     code = [path for folder in ("evidence", "tools", "workshop") for path in sorted((REPO / folder).rglob("*.py"))]
     lines = [(path, *one) for path in (*DOCUMENTS, *code) for one in enumerate(path.read_text().split("\n"), 1)]
     assert [f"{path.relative_to(REPO)}:{n}: {line}" for path, n, line in lines if words.search(line)] == []
+
+
+def test_glossary_is_sorted_and_has_no_word_that_no_document_uses() -> None:
+    rows = re.findall(r"^\| (.+?) \|", (REPO / "GLOSSARY.md").read_text(), re.MULTILINE)[1:]
+    assert rows == sorted(rows, key=str.casefold)
+    documents = " ".join(path.read_text() for path in DOCUMENTS if path.name != "GLOSSARY.md").casefold()
+    words = [word for row in rows for word in re.split(r", | \d to \d", row.casefold()) if word]
+    assert len(words) == len(set(words))
+    assert [word for word in words if word not in documents] == []
 
 
 def test_links_between_the_documents_lead_somewhere() -> None:

@@ -13,13 +13,13 @@ from tools.submit.submitted import sourced_environment
 TINY = tiny_profile()
 LISTS = [
     path
-    for path in (*REPO.glob("*/*.txt"), *(REPO / "logs" / "reference").glob("*/runs.txt"))
+    for path in (*REPO.glob("*/*.txt"), *REPO.glob("instructor/demos/*.txt"), *REPO.glob("logs/reference/*/runs.txt"))
     if ".slurm" in path.read_text()
 ]
 SMALL = {"MODEL_NAME": "tiny", "MODEL_INIT": "random", "DATASET": "sample", "TOKENIZER_NAME": "sample"}
 MOST = {
     **{"TRAIN_SIZE": 200, "EVAL_SIZE": 40, "MAX_LENGTH": 256, "NUM_EPOCHS": 5, "BATCH_SIZE": 4, "GRAD_ACC": 2},
-    **{"MAX_STEPS": 100, "VOCAB_SIZE": 1024, "HIDDEN_SIZE": 64, "NUM_LAYERS": 3, "FF_DIM": 256, "SEQ_LENGTH": 256},
+    **{"MAX_STEPS": 300, "VOCAB_SIZE": 1024, "HIDDEN_SIZE": 64, "NUM_LAYERS": 3, "FF_DIM": 256, "SEQ_LENGTH": 256},
     **{"FABRIC_MAX_MIB": 4, "FABRIC_ITERATIONS": 5},
 }
 

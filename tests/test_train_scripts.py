@@ -31,15 +31,26 @@ CHAPTERS = {
     "deepspeed-single-gpu": Chapter("baseline", 7, ("deepspeed=", "prepare_operators", "join_gloo_ranks")),
     "deepspeed-multi-gpu": Chapter("deepspeed-single-gpu", 0, ()),
     "deepspeed-zero3-offload": Chapter("deepspeed-multi-gpu", 9, ("argparse.ArgumentParser", "OffloadCheck")),
-    "fsdp": Chapter("baseline", 12, ("fsdp=", "fsdp_config=", "parallelism_config=", "shard_on_cpu")),
+    "fsdp": Chapter("baseline", 13, ("fsdp=", "fsdp_config=", "parallelism_config=", "shard_on_cpu")),
     "custom_model": Chapter("fsdp", 20, ("build_model", "transformer_layer_cls_to_wrap")),
     "benchmark": Chapter("deepspeed-single-gpu", 4, ("load_text",)),
+    "resilience": Chapter("baseline", 19, ("Drill(settings)", "sharding_arguments", "save_whole_model")),
     "speed-ladder": Chapter(
         "baseline",
-        30,
+        34,
         (
-            *("fast_bloom.pack", "fast_bloom.use_attention", "fast_bloom.use_loss", "fast_bloom.use_residual_dtype"),
-            *("fast_bloom.compile_blocks", "fast_bloom.LabelledOnly", "dataloader_num_workers=", "sharding_arguments"),
+            *(
+                "fast_models.pack",
+                "fast_models.use_attention",
+                "fast_models.use_loss",
+                "fast_models.use_residual_dtype",
+            ),
+            *(
+                "fast_models.compile_blocks",
+                "fast_models.LabelledOnly",
+                "dataloader_num_workers=",
+                "sharding_arguments",
+            ),
         ),
     ),
 }
@@ -117,6 +128,18 @@ def defaults() -> dict[str, str]:
     """Of the settings that have one, as env_vars.sh writes them."""
     values = {item.name.upper(): item.default for item in fields(Settings) if item.default is not MISSING}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+
+
+def test_every_setting_and_variable_is_where_a_participant_looks_for_it() -> None:
+    """Of the settings that baseline/env_vars.sh does not export it shows the code's default."""
+    shown = re.findall(r"^#export (\w+)=(\S*) ", (REPO / "baseline/env_vars.sh").read_text(), re.MULTILINE)
+    code = defaults() | {"GPU_LOG_INTERVAL_MS": "1000"}
+    assert dict(shown) == {name: code[name] for name in code.keys() - BASELINE.keys() - {"CONFIG"}}
+    site = (REPO / "cluster.env.example").read_text()
+    assert [
+        name for name in ("WORKSHOP_VENV", "TORCH_EXTENSIONS_DIR", "MAX_JOBS") if f"#export {name}=" not in site
+    ] == []
+    assert "FABRIC_TIMEOUT_S=600" in (REPO / "custom_model/env_vars.sh").read_text()
 
 
 @pytest.mark.parametrize("chapter", WITH_SETTINGS)

@@ -1,32 +1,52 @@
 """`python -m tools COMMAND`: what to do before and after a job. Each command is a module in tools/commands/."""
 
 import argparse
+import contextlib
 import gc
+import re
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
 
-from tools.commands import check, fill, plan, plot, report, runs, submit
+from evidence.printable import one_line, printable
 from tools.errors import InputError, NoRunsError
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
-  1  check: a wrong cell; report --check: a generated block has drifted; submit: a run was refused, or failed here
+  1  check, grade: a wrong cell, none filled in, or (grade) a file that cannot be checked; report --check: a generated
+     block has drifted; submit: a run was refused, or failed here; doctor: an error; rehearse: something failed
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
-  130  submit: interrupted"""
-_COMMANDS = {
-    "submit": submit,
-    "plan": plan,
-    "runs": runs,
-    "fill": fill,
-    "check": check,
-    "report": report,
-    "plot": plot,
-}
+  130  submit, replay, rehearse: interrupted"""
+_COMMANDS = (
+    *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
+    *("grade", "report", "plot", "page", "replay", "new-exercise", "rehearse", "demo"),
+)
 
 
-def parser() -> argparse.ArgumentParser:
+class _Harmless:
+    """Standard output; what others wrote into logs and names cannot steer the reader's terminal."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f"tools.commands.{command.replace('-', '_')}")
+
+
+def parser(names: Sequence[str] = _COMMANDS) -> argparse.ArgumentParser:
+    """The parser of these commands. Only their modules are imported: each needs other packages."""
     top = argparse.ArgumentParser(
         prog="python -m tools",
         description=__doc__,
@@ -34,21 +54,43 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in _COMMANDS.items():
+    for name in names:
+        module = _module(name)
         summary = module.__doc__.splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)
     return top
 
 
+def _check_clone() -> None:
+    """Refuse to work for another clone than this code's: its runs and code would be taken for one's own.
+
+    An environment that several clones share (WORKSHOP_VENV) finds the one it was installed from, unless Python is
+    started in a clone's own top folder.
+
+    Raises:
+        InputError: the current folder is in another clone.
+    """
+    here = Path.cwd()
+    clone = next((folder for folder in (here, *here.parents) if (folder / "workshop" / "launch.sh").is_file()), _ROOT)
+    its_tools = clone / "tools" / "__main__.py"
+    if its_tools.is_file() and not its_tools.samefile(__file__):
+        raise InputError(f"this folder is in the clone {clone}, but these tools are those of {_ROOT}: cd {clone}")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
     words = sys.argv[1:] if argv is None else argv
     # argparse itself cannot keep apart what stands before and after `--`.
-    cut = words.index("--") if words[:1] == ["submit"] and "--" in words else len(words)
-    arguments = parser().parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
+    cut = words.index("--") if words[:1] in (["submit"], ["rehearse"]) and "--" in words else len(words)
+    if words[:1] == ["plan"]:  # nor an option from a line such as '--nodes=2 fsdp/multi_node.slurm'
+        words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
+    named = [name for name in _COMMANDS if words[:1] == [name]]
+    arguments = parser(named or _COMMANDS).parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
     try:
-        return _COMMANDS[arguments.command].run(arguments)
+        _check_clone()
+        with contextlib.redirect_stdout(_Harmless(sys.stdout)):
+            return _module(arguments.command).run(arguments)
     except ModuleNotFoundError as missing:  # packages are imported where they are needed
         if (_ROOT / missing.name.split(".")[0]).is_dir():
             raise
@@ -62,13 +104,15 @@ def main(argv: list[str] | None = None) -> int:
         print(nothing, file=sys.stderr)
         return 3
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `| head` has read enough
         sys.stderr.close()
         return 0
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        # pandas raises one of its own words, without a file.
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"error: {one_line(what)}", file=sys.stderr)
         return 2
 
 

@@ -56,6 +56,8 @@ class TokenCounter:
 
     def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
         # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
+        # What a shape tells is counted in Python, what lies in a tensor on the device.
+        self.shapes = [0, 0, 0, 0]
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
         model.register_forward_pre_hook(self._count, with_kwargs=True)
 
@@ -64,15 +66,19 @@ class TokenCounter:
             return
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
         ids, documents = batch["input_ids"], batch.get("document_ids")
-        self.counts[0] += ids.numel()
+        self.shapes[0] += ids.numel()
         self.counts[1] += batch["attention_mask"].sum()
-        self.counts[2] += len(ids) if documents is None else documents.amax(1).sum()
-        self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
+        if documents is None:
+            self.shapes[2] += len(ids)
+        else:
+            self.counts[2] += documents.amax(1).sum()
+        self.shapes[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
 
     def take(self) -> dict[str, int]:
         """What was counted since the last call, summed over all ranks, under the names of a Step."""
-        counts = self.counts.clone()
+        counts = self.counts + torch.tensor(self.shapes, device=self.counts.device)
         self.counts.zero_()
+        self.shapes = [0, 0, 0, 0]
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
@@ -90,15 +96,31 @@ class StepRecorder(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
         self.counter = TokenCounter(model, args.device)
+        if state.is_world_process_zero and self.path.exists():
+            self._forget_steps_after(state.global_step)
 
-    def _start_clock(self, *_: Any, **__: Any) -> None:
+    def _forget_steps_after(self, last: int) -> None:
+        """Steps of an attempt before this one that are done again: each has one line."""
+        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be cut off
+        lines = list(csv.DictReader(whole.splitlines()))
+        types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
+        types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
+        steps = [Step(**{name: types[name](text) for name, text in line.items()}) for line in lines]
+        self.steps = [step for step in steps if step.step <= last]
+        temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
+        with temporary.open("w", newline="") as file:
+            csv.writer(file).writerows([[item.name for item in fields(Step)], *map(astuple, self.steps)])
+        temporary.replace(self.path)
+
+    def start_clock(self, *_: Any, **__: Any) -> None:
+        """The next step begins now: what has happened since the last one is in no step."""
         synchronise()
         self._start_s = time.perf_counter()
 
     # A step lasts from the end of the one before, so that waiting for data counts; what lies between epochs does not.
-    on_epoch_begin = _start_clock
-    on_evaluate = _start_clock
-    on_save = _start_clock
+    on_epoch_begin = start_clock
+    on_evaluate = start_clock
+    on_save = start_clock
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         synchronise()
@@ -116,6 +138,10 @@ class StepRecorder(TrainerCallback):
             if state.is_world_process_zero:
                 self.write(step)
 
+    def leave_out(self, seconds: float) -> None:
+        """What the measuring itself took since the last step ended, while the GPU had nothing to do."""
+        self._start_s += seconds
+
     def write(self, step: Step) -> None:
         new = not self.path.exists()
         with self.path.open("a", newline="") as file:
@@ -130,18 +156,22 @@ class ProgressLine(TrainerCallback):
 
     def __init__(self, interval_s: float = 10.0) -> None:
         self.interval_s = interval_s
-        self._start_s = self._printed_s = 0.0
+        self._printed_s = self._first_end_s = 0.0
+        self._first: int | None = None
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._start_s = self._printed_s = time.monotonic()
+        self._printed_s, self._first = time.monotonic(), None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         now_s = time.monotonic()
+        if self._first is None:  # compiles and allocates; of a run that goes on it is not step 1
+            self._first, self._first_end_s = state.global_step, now_s
         if state.is_world_process_zero and now_s - self._printed_s >= self.interval_s:
             self._printed_s = now_s
-            remaining_s = (now_s - self._start_s) / state.global_step * (state.max_steps - state.global_step)
-            done = state.global_step / state.max_steps
-            line = f"step {state.global_step} of {state.max_steps} ({done:.0%}), about {remaining_s:.0f} s left"
+            line = f"step {state.global_step} of {state.max_steps} ({state.global_step / state.max_steps:.0%})"
+            if measured := state.global_step - self._first:
+                remaining_s = (now_s - self._first_end_s) / measured * (state.max_steps - state.global_step)
+                line += f", about {remaining_s:.0f} s left"
             print(line, flush=True)
 
 
@@ -171,17 +201,20 @@ class TrainSpeedCallback(TrainerCallback):
 class UtilisationCallback(TrainerCallback):
     """Memory and load of this rank's GPU at the end of every training step; evaluation is left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: StepRecorder) -> None:
+        self.recorder = recorder  # which has waited for the GPU before
         self.samples: list[tuple[float, float, float, float]] = []  # allocated, reserved, total (MiB), load (%)
         self.peaks = (0.0, 0.0)  # allocated, reserved (MiB)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if torch.cuda.is_available():
+            start_s = time.perf_counter()
             free, total = torch.cuda.mem_get_info()
             sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
             self.samples.append((*(size / 2**20 for size in sizes), torch.cuda.utilization()))
             peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
             self.peaks = (max(self.peaks[0], peaks[0]), max(self.peaks[1], peaks[1]))
+            self.recorder.leave_out(time.perf_counter() - start_s)
 
     def _forget_peak(self, *_: Any, **__: Any) -> None:
         if torch.cuda.is_available():

@@ -1,6 +1,7 @@
 """What CUDA does differently from the meta device: autocast, fused attention, dropout.
 
-torch.autocast leaves meta tensors alone, and the meta device takes the slow forms of attention and dropout.
+torch.autocast leaves meta tensors alone, the meta device takes the slow forms of attention and dropout, and
+flex_attention has no backward pass there.
 """
 
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
-from workshop.fast_bloom import loss as chunked_loss
+from workshop.fast_models import attention
+from workshop.fast_models import loss as chunked_loss
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Of CUDA's lists what our models call. Source: torch.amp's documentation, "CUDA Ops that can autocast to ...".
@@ -62,30 +65,59 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
-    """Code that asks torch about autocast hears what CUDA would say; the chunked loss is computed as on a GPU.
+    """Code that asks torch about autocast hears what CUDA would say; flex_attention and the chunked loss are a GPU's.
 
     Args: autocast: None: it is off.
     """
     on, dtype, context = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast
-    unfused = chunked_loss._loss_and_gradient
+    unfused, flex = chunked_loss._loss_and_gradient, attention._flex_kernel
     # PyTorch refuses these questions about a device without autocast.
-    torch.is_autocast_enabled = lambda *of: bool(autocast) if of == ("meta",) else on(*of)
-    torch.get_autocast_dtype = lambda *of: autocast if of == ("meta",) else dtype(*of)
+    torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
+    torch.get_autocast_dtype = lambda *of: autocast if of in (("meta",), ("cuda",)) else dtype(*of)
     torch.autocast = lambda *_, **__: nullcontext()
     chunked_loss._loss_and_gradient = _liger if loss == "liger" else _fused_loss_and_gradient
+    attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
     try:
         yield
     finally:
         torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
-        chunked_loss._loss_and_gradient = unfused
+        chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
+
+
+@torch.library.custom_op("shardlab::flex_attention", mutates_args=())
+def _flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sizes of flex_attention's results: [rows, heads, length, head size], and a logarithm per query."""
+    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("shardlab::flex_attention_backward", mutates_args=())
+def _flex_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kept: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+_flex.register_fake(_flex._init_fn)
+_flex_backward.register_fake(_flex_backward._init_fn)
+_flex.register_autograd(
+    lambda ctx, gradient, _: _flex_backward(gradient, *ctx.saved_tensors[:3], list(ctx.saved_tensors[3:])),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output),
+)
+
+
+# No position left out, and as many heads of keys as of queries, as for the other kernels.
+@register_flop_formula(torch.ops.shardlab.flex_attention)
+def _flex_flops(query: torch.Size, key: torch.Size, value: torch.Size, out_shape: Any = None, **_: Any) -> int:
+    return sdpa_flop_count(query, query, query)
+
+
+@register_flop_formula(torch.ops.shardlab.flex_attention_backward)
+def _flex_backward_flops(gradient: torch.Size, query: torch.Size, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return sdpa_backward_flop_count(gradient, query, query, query)
 
 
 class CudaKernels(TorchFunctionMode):
     """The kernels that CUDA chooses where the meta device would compute step by step."""
-
-    def __init__(self, attention: str) -> None:
-        super().__init__()
-        self.flex = attention == "flex"
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -112,7 +144,7 @@ class CudaKernels(TorchFunctionMode):
         if attn_mask is not None:
             attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, None if self.flex else attn_mask, True, dropout_p, is_causal, scale=scale
+            query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
         )[0]
 
 
@@ -121,11 +153,7 @@ def _dropout(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplac
 
 
 def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """One kernel on a GPU: nothing but its two results is ever in memory.
-
-    From a batch's second chunk on, one more buffer of the logits' size was measured (rungs 9 and 10, variant_sdpa).
-    """
-    scratch = torch.empty_like(logits) if targets.storage_offset() else None  # noqa: F841  (lives until the return)
+    """One kernel on a GPU: nothing but its two results is ever in memory."""
     return torch.zeros((), device=logits.device), torch.empty_like(logits)
 
 

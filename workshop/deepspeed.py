@@ -6,14 +6,11 @@ x GPUs, nothing else.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
-
 from workshop.errors import WorkshopError
-from workshop.settings import Settings
+from workshop.settings import Settings, world_size
 
 # The top-level sections DeepSpeed reads. It ignores any other name silently.
 # Source: https://www.deepspeed.ai/docs/config-json/
@@ -29,20 +26,27 @@ SECTIONS = {
 def deepspeed_config(settings: Settings) -> dict[str, Any]:
     """The JSON the launcher was given, as the Trainer wants it.
 
-    Raises WorkshopError naming the file and the place for text that is not JSON, a key that nothing reads, a stage that
-    does not exist, or a value that contradicts env_vars.sh.
+    Raises WorkshopError as `checked_json` does, and for what DeepSpeed itself refuses: a stage that does not exist.
+    """
+    path, config = Path(settings.config), checked_json(settings)
+    check_zero(path, config.get("zero_optimization", {}))
+    if settings.timers:
+        config["wall_clock_breakdown"] = True
+    return config
+
+
+def checked_json(settings: Settings) -> dict[str, Any]:
+    """The file as it is. Raises WorkshopError, without torch, naming the file and the place for text that is not JSON,
+    a key that nothing reads, or a value that contradicts env_vars.sh.
     """
     path = Path(settings.config)
     config = read_json(path)
     check_sections(path, config)
-    check_zero(path, config.get("zero_optimization", {}))
     check_conflicts(path, config, settings)
     if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
         raise WorkshopError(
             f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
         )
-    if settings.timers:
-        config["wall_clock_breakdown"] = True
     return config
 
 
@@ -80,11 +84,10 @@ def check_zero(path: Path, zero: dict[str, Any]) -> None:
 
 def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> None:
     """The settings have one place. A JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5)."""
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     expected = {
         "train_micro_batch_size_per_gpu": ("BATCH_SIZE", settings.batch_size),
         "gradient_accumulation_steps": ("GRAD_ACC", settings.grad_acc),
-        "train_batch_size": ("BATCH_SIZE x GRAD_ACC x GPUs", settings.batch_size * settings.grad_acc * world_size),
+        "train_batch_size": ("BATCH_SIZE x GRAD_ACC x GPUs", settings.batch_size * settings.grad_acc * world_size()),
         "gradient_clipping": ("the workshop's gradient clipping", 1.0),
         "optimizer.params.lr": ("LEARNING_RATE", settings.learning_rate),
         "optimizer.params.weight_decay": ("WEIGHT_DECAY", settings.weight_decay),
@@ -97,24 +100,3 @@ def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> N
             found = found.get(part, "auto") if isinstance(found, dict) else "auto"
         if found not in ("auto", value):
             raise WorkshopError(f'{path}: {key} is {found!r}, but {name} is {value!r}; expected "auto" in the JSON')
-
-
-def banner(arguments: TrainingArguments) -> None:
-    """Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after
-    the first step (workshop/sharding.py).
-    """
-    zero = arguments.deepspeed.get("zero_optimization", {})
-    facts = {
-        "ZeRO stage": zero.get("stage", 0),
-        "parameter offload": zero.get("offload_param", {}).get("device", "none"),
-        "optimizer offload": zero.get("offload_optimizer", {}).get("device", "none"),
-        "rank": f"{arguments.process_index} of {arguments.world_size}",
-        "device": arguments.device,
-    }
-    # One print, so that the lines of several ranks do not mix.
-    print(
-        "\n".join(
-            [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
-        ),
-        flush=True,
-    )

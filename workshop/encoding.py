@@ -118,7 +118,7 @@ def _tokenise(
     The text is tokenised whole and the parts are found by their place in it: joining parts tokenised one by one gives
     other ids wherever a tokenizer treats the beginning of a text specially (Llama's does).
     """
-    opening = _opening_ids(tokenizer)
+    opening = opening_ids(tokenizer)
     ending = [tokenizer.eos_token_id] if with_answer else []
     starts = range(0, len(examples), CHUNK)
     for start in tqdm(starts, "tokenising", unit="k", mininterval=5, disable=len(examples) <= SHOW_PROGRESS_ABOVE):
@@ -142,7 +142,7 @@ def _tokenise(
             yield [*opening, *ids[: tail - excess], *ids[tail:], *ending], len(opening) + prompt - excess
 
 
-def _opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """What the tokenizer puts before every text: `<s>` for Llama, nothing for BLOOM and GPT-2."""
     probe = tokenizer("a", return_special_tokens_mask=True)
     special = zip(probe["input_ids"], probe["special_tokens_mask"], strict=True)

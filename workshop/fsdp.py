@@ -2,24 +2,26 @@
 
 The file holds the Trainer's own `fsdp_config`, and two keys more that select the method:
 
-    fsdp               false: plain DDP, for comparison
+    fsdp               false: plain DDP, for comparison; beside it DDP's options, of which the Trainer knows half
     dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
 
 The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
 neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
 """
 
-import os
+from __future__ import annotations
+
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-from accelerate.parallelism_config import ParallelismConfig
-from transformers import Trainer
+from typing import TYPE_CHECKING, Any
 
 from workshop.deepspeed import read_json
 from workshop.errors import WorkshopError
-from workshop.settings import Settings
+from workshop.settings import Settings, world_size
+
+if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
+    from accelerate.parallelism_config import ParallelismConfig
+    from transformers import Trainer
 
 # What reads each key, and the values it may have: types, or the strings allowed.
 COMMON = {
@@ -44,22 +46,38 @@ BY_VERSION: dict[int, dict[str, Any]] = {
     },
     2: {"reshard_after_forward": bool, "dp_replicate_size": int},
 }
+# Of DistributedDataParallel; comm_hook: the type in which gradients are communicated, where they are fp32.
+DDP = {"bucket_cap_mb": int, "gradient_as_bucket_view": bool, "static_graph": bool, "comm_hook": ("fp16", "bf16")}
 OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
 
 
 def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
     """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
 
-    Both are None for plain DDP. Raises WorkshopError naming the file and the key for anything that would be ignored or
-    cannot work.
+    Both are None for plain DDP. Raises WorkshopError as `checked_json` does.
+    """
+    config = checked_json(settings)
+    if not config.pop("fsdp", True):
+        return None, None
+    replicas = config.pop("dp_replicate_size", 1)
+    return config, hybrid_mesh(replicas) if replicas > 1 else None
+
+
+def checked_json(settings: Settings) -> dict[str, Any]:
+    """The file with its version. Raises WorkshopError, without torch, naming the file and the key for anything that
+    would be ignored or cannot work.
     """
     path = Path(settings.config)
     config = read_json(path)
     check(path, config)
     if settings.timers:
         raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
-    if not config.pop("fsdp", True):
-        return None, None
+    if not config.get("fsdp", True):
+        if config.get("static_graph") and settings.grad_acc > 1:
+            # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which
+            # with accumulation communicates nothing.
+            raise WorkshopError(f"GRAD_ACC={settings.grad_acc}: {path} has static_graph; expected GRAD_ACC=1")
+        return config
     config.setdefault("version", 2)
     if config["version"] == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
         # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
@@ -72,14 +90,14 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
             "Trainer's own would gather every block once more in the backward pass"
         )
-    replicas = config.pop("dp_replicate_size", 1)
-    return config, hybrid_mesh(path, replicas) if replicas > 1 else None
+    check_replicas(path, config.get("dp_replicate_size", 1))
+    return config
 
 
 def check(path: Path, config: dict[str, Any]) -> None:
     """Raises WorkshopError for a key that nothing reads or a value that does not fit."""
     version = config.get("version", 2)
-    readable = {**COMMON, **BY_VERSION.get(version, {})} if config.get("fsdp", True) else {"fsdp": bool}
+    readable = {**COMMON, **BY_VERSION.get(version, {})} if config.get("fsdp", True) else {"fsdp": bool, **DDP}
     for key, value in config.items():
         if key not in readable:
             raise WorkshopError(f"{path}: nothing reads '{key}'{_hint(key, readable, version)}")
@@ -97,26 +115,61 @@ def check(path: Path, config: dict[str, Any]) -> None:
 def _hint(key: str, readable: dict[str, Any], version: int) -> str:
     if key in OTHER_NAMES:
         return f"; expected {OTHER_NAMES[key]}"
-    if readable.keys() == {"fsdp"}:
-        return ' where "fsdp" is false'
+    if readable.keys() >= DDP.keys():
+        return f' where "fsdp" is false; expected keys out of {", ".join(sorted(readable))}'
+    if key in DDP:
+        return '; it is DDP\'s: expected "fsdp": false beside it'
     if any(key in keys for keys in BY_VERSION.values()):
         return f" in FSDP{version}; expected keys out of {', '.join(sorted(readable))}"
     close = get_close_matches(key, readable, n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else f"; expected keys out of {', '.join(sorted(readable))}"
 
 
-def hybrid_mesh(path: Path, replicas: int) -> ParallelismConfig:
+def check_replicas(path: Path, replicas: int) -> None:
+    """Raises WorkshopError if the ranks cannot be split into so many groups of at least two."""
+    ranks = world_size()
+    if replicas > 1 and (ranks % replicas or ranks // replicas < 2):
+        raise WorkshopError(
+            f"{path}: dp_replicate_size is {replicas}, which cannot split {ranks} GPU(s) into groups of equally "
+            f"many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
+        )
+
+
+def hybrid_mesh(replicas: int) -> ParallelismConfig:
     """Ranks as a 2-D mesh: rows hold one sharded copy each, columns add up its gradients.
 
     torchrun numbers the ranks node by node, so with as many copies as nodes all sharding traffic stays inside a node.
     """
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    if world_size % replicas or world_size // replicas < 2:
-        raise WorkshopError(
-            f"{path}: dp_replicate_size is {replicas}, which cannot split {world_size} GPU(s) into groups of equally "
-            f"many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
-        )
-    return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size // replicas)
+    from accelerate.parallelism_config import ParallelismConfig
+
+    return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
+
+
+def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
+    """What the Trainer has no argument for: DDP's options, and the first scale of fp16 under FSDP2."""
+    start_scaler(trainer)
+    options = read_json(Path(settings.config)) if settings.config else {}
+    if options.pop("fsdp", True):
+        return
+    from accelerate.utils import DDPCommunicationHookType
+
+    hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
+    if hook is DDPCommunicationHookType.BF16 and trainer.args.device.type == "cpu":
+        raise WorkshopError(f"{settings.config}: comm_hook bf16 needs a GPU, and there is none; expected fp16, or none")
+    for option, value in (options | {"comm_hook": hook}).items():
+        setattr(trainer.accelerator.ddp_handler, option, value)
+
+
+def start_scaler(trainer: Trainer) -> None:
+    """With fp16, give the gradient scaler its scale before the first loss is scaled.
+
+    A training that goes on from a checkpoint needs it so early: to load FSDP2's optimizer PyTorch first takes a step
+    of it without gradients, and a scaler without a scale refuses (found on two H200).
+    """
+    import torch
+
+    if trainer.is_fsdp_enabled and trainer.accelerator.scaler is not None:
+        trainer.accelerator.scaler.scale(torch.zeros((), device=trainer.args.device))
 
 
 def save_whole_model(trainer: Trainer) -> None:

@@ -32,8 +32,14 @@ def endpoint() -> str:
 
 def unreachable() -> str:
     """Why the hub cannot be reached; "" if it answers, whatever it says. Goes through a proxy where one is set."""
+    # urllib knows a proxy per scheme only, and no SOCKS: what it cannot ask may answer the hub's library.
+    proxies = urllib.request.getproxies()
+    proxies = dict.fromkeys(("http", "https"), proxies["all"]) | proxies if "all" in proxies else proxies
+    if proxies.get(endpoint().partition(":")[0], "").startswith("socks"):
+        return ""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
-        urllib.request.urlopen(urllib.request.Request(endpoint(), method="HEAD"), timeout=TIMEOUT_S).close()
+        opener.open(urllib.request.Request(endpoint(), method="HEAD"), timeout=TIMEOUT_S).close()
     except urllib.error.HTTPError:
         return ""
     except (OSError, ValueError) as error:  # no such host, refused, no answer in time; HF_ENDPOINT is no address

@@ -11,12 +11,23 @@
 #   run_step COMMAND...    run one step, its output shown and kept, signals passed on; its exit code
 #   end_run CODE           record the outcome and exit
 #
+# A run goes on in its folder, from its newest whole checkpoint: RESUME_RUN=FOLDER, a job that SLURM queued again, and a
+# training that died after it had saved one (at most RESTARTS times in a job, default 3). When SLURM, `kill` or Ctrl-C tells
+# a training to end that saves checkpoints, it saves one more first; a second signal ends it at once.
+#
 # Without SLURM, GPUS_PER_NODE (default 1) is the number of training processes, and EMULATED_NODES=2 lets this host play
 # two nodes: each has GPUS_PER_NODE GPUs and a launcher of its own, and NCCL takes the network from one to the other.
 
 EXERCISE_DIR=$PWD
 REPO=$(dirname "$PWD")
-export EXERCISE_DIR REPO
+LAUNCHER_PID=$$
+export EXERCISE_DIR REPO LAUNCHER_PID
+ARGUMENTS=("$@")  # the launcher's
+RECEIVED=""  # the signal that told this job to end
+NOTICED=""   # the one that SLURM sends some time before the time limit (#SBATCH --signal)
+NOT_BEGUN="" # it came before the training had begun
+STEP=""      # the process that runs for the job
+trap 'NOTICED=USR1' USR1
 
 die() { echo "error: $*" >&2; exit 1; }
 
@@ -31,7 +42,8 @@ activate_python() {
     command -v python >/dev/null || die "no python on PATH; run \`make install\` once, or set CONDA_SH_PATH and CONDA_ENV"
 }
 
-# The first node of the job hosts the rendezvous. The port follows from the job id, so two jobs on one node cannot meet.
+# The first node of the job, this one, hosts the rendezvous. The port follows from the job id, and is the next one where
+# somebody listens already, so two jobs on one node cannot meet.
 rendezvous() {
     local name
     for name in GPUS_PER_NODE EMULATED_NODES; do
@@ -57,6 +69,7 @@ rendezvous() {
         die "GPUS_PER_NODE=$NPROC_PER_NODE${EMULATION:+ on $NNODES emulated nodes}, but this node has $gpus GPU(s);" \
             "expected at most $gpus in all"
     MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
+    while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT
 }
 
@@ -76,9 +89,32 @@ relative_to_submission() {
     done
 }
 
+# The folder of the run that goes on: RESUME_RUN, or what this job had before SLURM queued it again; else nothing.
+earlier_folder() {
+    if [ -n "${RESUME_RUN:-}" ]; then
+        [ -f "$RESUME_RUN/run.json" ] || die "RESUME_RUN='$RESUME_RUN': no run.json there; expected a run folder"
+        echo "$RESUME_RUN"
+    elif [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+        find "$LOG_DIR/$EXPERIMENT_NAME" -maxdepth 1 -name "*-j$SLURM_JOB_ID" 2>/dev/null
+    fi
+}
+
+# Prints the newest whole checkpoint of this run; of those that are not whole, a line in train.out says why.
+newest_checkpoint() {
+    python -m workshop.checkpoints newest "$(cd "$RUN_DIR" && realpath -m "$OUTPUT_DIR")" $((NNODES * NPROC_PER_NODE)) \
+        2> >(tee -a "$RUN_DIR/train.out" >&2)
+}
+
+# The run folder's next attempt begins, from the checkpoint given; from RESUME_FROM or the first step if there is none.
+go_on() {
+    python -m workshop.run_record reopen "$RUN_DIR" "$1" || exit 1
+    [ -z "$1" ] || export RESUME_FROM=$1
+    echo "the run goes on from ${1:-${RESUME_FROM:-the first step: no whole checkpoint}}" | tee -a "$RUN_DIR/train.out"
+}
+
 start_run() {
-    CONFIG=${1:-}
-    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM LOG_DIR CONFIG
+    CONFIG=${1:-} RUN_DIR="" RECEIVED=""
+    relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM RESUME_RUN LOG_DIR CONFIG
     if [ -n "$CONFIG" ]; then
         [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
         CONFIG=$(realpath "$CONFIG")
@@ -96,16 +132,34 @@ start_run() {
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_per_process)}
+    # On import the Trainer's library says that W&B is offline, whoever uses it; it is offline unless one says otherwise.
+    [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
     # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
     export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
+    # PyTorch's Flight Recorder keeps NCCL's last calls, which a rank that hangs writes down (workshop/heartbeat.py).
+    export TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
-    RUN_DIR=$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}
-    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && RUN_DIR+=-r$SLURM_RESTART_COUNT
+}
+
+# Once nothing stands in the way of the first step: a refused start leaves none.
+make_run_folder() {
+    [ -z "$RUN_DIR" ] || return 0  # a step before the training has made it
+    local earlier checkpoint
+    earlier=$(earlier_folder) || exit 1
+    if [ -z "$earlier" ] && [ -n "${RESUME_FROM:-}" ]; then
+        python -m workshop.checkpoints check "$RESUME_FROM" $((NNODES * NPROC_PER_NODE)) > /dev/null || exit 1
+    fi
+    RUN_DIR=${earlier:-$LOG_DIR/$EXPERIMENT_NAME/$(date -u +%Y%m%d-%H%M%S)-${SLURM_JOB_ID:+j}${SLURM_JOB_ID:-p$$}}
     mkdir -p "$RUN_DIR" && [ -w "$RUN_DIR" ] || die "LOG_DIR='$LOG_DIR': cannot write there; expected a folder you may write to"
     RUN_DIR=$(cd "$RUN_DIR" && pwd)
     export RUN_DIR
-    : > "$RUN_DIR/train.out"
+    if [ -n "$earlier" ]; then
+        checkpoint=$(newest_checkpoint) || exit 1
+        go_on "$checkpoint"
+    fi
+    touch "$RUN_DIR/train.out"
+    [ -f "$RUN_DIR/.launcher" ] || printf '%s\0' "$EXERCISE_DIR/$(basename "$script")" "${ARGUMENTS[@]}" > "$RUN_DIR/.launcher"
     [ ${#ON_NODES[@]} -gt 0 ] && scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots=$NPROC_PER_NODE/" > "$RUN_DIR/hostfile"
     echo "run folder: $RUN_DIR"
 }
@@ -142,52 +196,113 @@ warn_if_changed() {
         "\`python -m tools submit\` keeps the code of the submission)" >&2
 }
 
+# Set before a step starts, not while it runs: bash ignores a signal while it sets a trap for it.
+write_down_signals() {
+    trap 'told_to_end TERM' TERM
+    trap 'told_to_end INT' INT
+    trap 'notice' USR1
+}
+
 begin_run() {
-    RECEIVED=""
-    # From here on a signal is written down, also one that comes before the first step: it then does not start.
-    trap 'RECEIVED=TERM' TERM
-    trap 'RECEIVED=INT' INT
+    LAUNCHED=("$@")
+    write_down_signals
+    make_run_folder
     warn_if_changed
-    python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
+    LAUNCHER=$(basename "${script:-}") python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
+    [ -z "$NOTICED" ] || notice
+}
+
+# Whether the training is one that saves when it is told to end (workshop/saving.py), and now knows.
+tell_to_end() {
+    mv "$RUN_DIR/.listens" "$RUN_DIR/.stop" 2>/dev/null || return 1  # in a trap `return` alone is the code before the trap
+    echo "SIG$1: the training saves a checkpoint and ends; a second signal ends it at once"
+}
+
+# SLURM's notice. workshop/run_record.py says what the files mean.
+notice() {
+    NOTICED=USR1
+    tell_to_end USR1 && return 0
+    rm "$RUN_DIR/.starts" 2>/dev/null || return 0  # it saves nothing, or has come to its end
+    NOT_BEGUN=1
+    echo "SIGUSR1, which SLURM sends before the time limit: the training has not begun, and does not begin"
+    [ -z "$STEP" ] || kill -TERM "$STEP" 2>/dev/null
+}
+
+# Between two steps: the next one then does not start.
+told_to_end() {
+    RECEIVED=$1
+    [ -z "$STEP" ] || stop_step
 }
 
 # SLURM kills everything a few seconds (KillWait) after its TERM: write the end down first, and again when all is over.
 stop_step() {
-    RECEIVED=$2
-    kill -TERM "$1" 2>/dev/null
-    python -m workshop.run_record end "$RUN_DIR" 143 "$2" >/dev/null
+    tell_to_end "$RECEIVED" || kill -TERM "$STEP" 2>/dev/null
+    python -m workshop.run_record ending "$RUN_DIR" 143 "$RECEIVED" >/dev/null
 }
 
 run_step() {
-    [ -z "$RECEIVED" ] || return 143
+    [ -z "$RECEIVED$NOT_BEGUN" ] || return 143
+    write_down_signals  # also after a step that failed
     local code viewer shown
     shown=$(wc -c < "$RUN_DIR/train.out")
     "$REPO/workshop/kill_with_parent.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
-    local step=$!
-    trap 'stop_step $step TERM' TERM
-    trap 'stop_step $step INT' INT
-    [ -z "$RECEIVED" ] || stop_step $step "$RECEIVED"  # it came while the step was being started
-    tail -c +$((shown + 1)) -f --pid=$step "$RUN_DIR/train.out" &
+    STEP=$!
+    # One that came while the step was being started:
+    [ -z "$RECEIVED" ] || stop_step
+    [ -z "$NOT_BEGUN" ] || kill -TERM "$STEP" 2>/dev/null
+    tail -c +$((shown + 1)) -f --pid="$STEP" "$RUN_DIR/train.out" | python -m workshop.terminal &
     viewer=$!
-    # `wait` returns early when a signal arrives; the step then still has to end.
-    wait $step; code=$?
-    while kill -0 $step 2>/dev/null; do wait $step; code=$?; done
+    # `wait` returns early when a signal arrives, with that signal's code; the step then still has to end, or has meanwhile.
+    while kill -0 "$STEP" 2>/dev/null; do wait "$STEP"; done
+    wait "$STEP"; code=$?
+    STEP=""
     wait $viewer 2>/dev/null
-    trap '' TERM INT
+    [ "$code" -ne 0 ] || [ ! -s "$RUN_DIR/.stop" ] || code=143  # it ended before its end, as it was told
+    [ -z "$NOT_BEGUN" ] || code=143
+    [ $code = 0 ] || rm -f "$RUN_DIR/.starts" "$RUN_DIR/.listens"  # nobody is left
+    # What ended the run is known when a step has failed; after another a further step may follow.
+    [ $code = 0 ] || trap '' TERM INT
     return $code
 }
 
+# The training, again while it dies by itself and each time comes further than the time before.
+run_training() {
+    local code checkpoint left=${RESTARTS:-3}
+    while true; do
+        run_step "$@"; code=$?
+        [ "$code" -ne 0 ] && [ -z "$RECEIVED$NOT_BEGUN" ] && [ ! -s "$RUN_DIR/.stop" ] && [ $((left--)) -gt 0 ] || return $code
+        python -m workshop.run_record end "$RUN_DIR" "$code" | grep "^failed" || return $code
+        write_down_signals  # to look at a large checkpoint takes a while
+        checkpoint=$(newest_checkpoint) && [ -n "$checkpoint" ] && [ "$checkpoint" != "${RESUME_FROM:-}" ] || return $code
+        [ -z "$RECEIVED" ] || return $code
+        [ -z "$NOTICED" ] || { NOT_BEGUN=1; return 143; }
+        go_on "$checkpoint"
+        begin_run "${LAUNCHED[@]}"
+    done
+}
+
+# After the notice SLURM queues the job again where it may be (sbatch --requeue, or the site's JobRequeue); but not without
+# end one whose time is over each time before its training begins.
+requeue() {
+    [ "$NOTICED" ] && [ -n "${SLURM_JOB_ID:-}" ] || return
+    [ -s "$RUN_DIR/.stop" ] || { [ "$NOT_BEGUN" ] && [ "$(grep -c "had begun" "$RUN_DIR/run.json")" -le "${RESTARTS:-3}" ]; } || return
+    scontrol show job "$SLURM_JOB_ID" | grep -q "Requeue=1" || return
+    echo "queued again: scontrol requeue $SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID"
+}
+
 end_run() {
-    python -m workshop.run_record end "$RUN_DIR" "$1" "$RECEIVED"
-    echo "evidence: $RUN_DIR"
-    echo "next: python -m tools fill $(basename "$EXERCISE_DIR")"
+    trap '' TERM INT
+    python -m workshop.run_record end "$RUN_DIR" "$1" "${RECEIVED:-$NOTICED}"
+    requeue
+    python -m tools summary "$RUN_DIR" || echo "evidence: $RUN_DIR"
     exit "$1"
 }
 
 # Once per node; the command starts the node's processes itself (deepspeed, torchrun).
 launch() {
     begin_run "$@"
-    run_step "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
+    run_training "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
     end_run $?
 }
 
@@ -199,6 +314,6 @@ launch_per_gpu() {
     [ -z "${SLURM_JOB_ID:-}" ] ||
         command=(srun --ntasks=$tasks --ntasks-per-node="$NPROC_PER_NODE" --cpu-bind=none --kill-on-bad-exit=1
             "$REPO/workshop/task.sh" "$@")
-    run_step "${command[@]}"
+    run_training "${command[@]}"
     end_run $?
 }

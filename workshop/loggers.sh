@@ -14,13 +14,15 @@ if command -v nvidia-smi >/dev/null; then
     devices=()
     [ -n "${CUDA_VISIBLE_DEVICES:-}" ] && devices=(-i "$CUDA_VISIBLE_DEVICES")
     fields=timestamp,index,name,memory.used,memory.total,utilization.gpu
-    "$here/kill_with_parent.sh" KILL nvidia-smi --query-gpu=$fields --format=csv -lms "${GPU_LOG_INTERVAL_MS:-1000}" "${devices[@]}" > "$RUN_DIR/gpu_memory$suffix.csv" &
+    format=csv
+    [ -s "$RUN_DIR/gpu_memory$suffix.csv" ] && format+=,noheader  # the run goes on
+    "$here/kill_with_parent.sh" KILL nvidia-smi --query-gpu=$fields --format=$format -lms "${GPU_LOG_INTERVAL_MS:-1000}" "${devices[@]}" >> "$RUN_DIR/gpu_memory$suffix.csv" &
     loggers+=($!)
 else
     echo "warning: nvidia-smi not found: no GPU memory log"
 fi
 if command -v psrecord >/dev/null; then
-    "$here/kill_with_parent.sh" KILL psrecord "$1" --include-children --interval 1 --log "$RUN_DIR/cpu_memory$suffix.txt" >/dev/null 2>&1 &
+    "$here/kill_with_parent.sh" KILL psrecord "$1" --include-children --interval 1 --log >(exec cat >> "$RUN_DIR/cpu_memory$suffix.txt") >/dev/null 2>&1 &
     loggers+=($!)
 else
     echo "warning: psrecord not found: no CPU memory log (pip install -r requirements.txt)"

@@ -32,7 +32,7 @@ def main() -> None:
     start_s = time.monotonic()
     try:
         process = psutil.Process(pid)
-        with path.open("w") as log:
+        with path.open("a") as log:
             log.write("# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n")
             while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 pss, virtual = memory_mib(process)

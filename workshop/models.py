@@ -1,6 +1,7 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,31 +12,22 @@ from workshop.hub import hub_error
 from workshop.settings import Settings
 from workshop.squad import SAMPLE_DIR
 
-
-def _bloom(hidden: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
-    return "bloom", {"vocab_size": 250880, "hidden_size": hidden, "n_layer": layers, "n_head": heads}
-
-
-# Model type and the sizes that differ from its configuration's defaults; sources: the models' config.json on the hub.
-SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bloom-560m": _bloom(1024, 24, 16),
-    "bloom-1b1": _bloom(1536, 24, 16),
-    "bloom-1b7": _bloom(2048, 24, 16),
-    "bloom-3b": _bloom(2560, 30, 32),
-    "bloom-7b1": _bloom(4096, 30, 32),
-    "gpt2": ("gpt2", {}),
-    "llama-2-7b": ("llama", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
-}
+# Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
+SHAPES = {path.stem: path for path in sorted((Path(__file__).parent / "shapes").glob("*.json"))}
 TINY = SAMPLE_DIR / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head."""
+    """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head.
+
+    An `untied` embedding is in no matrix product: the head is as large again.
+    """
 
     parameters: int
     blocks: int
     embedding: int
+    untied: bool
 
 
 def short_name(model_name: str) -> str:
@@ -45,14 +37,13 @@ def short_name(model_name: str) -> str:
 
 def shape_config(model_name: str) -> Any:
     """The configuration of a known shape. Raises WorkshopError listing the known ones."""
-    name = short_name(model_name)
+    name = short_name(model_name).lower()
     if name == "tiny":
         return AutoConfig.from_pretrained(TINY)
     if name not in SHAPES:
         known = ", ".join([*SHAPES, "tiny"])
         raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: expected a shape out of {known}")
-    model_type, sizes = SHAPES[name]
-    return AutoConfig.for_model(model_type, **sizes)
+    return AutoConfig.from_pretrained(SHAPES[name])
 
 
 def model_config(settings: Settings) -> Any:
@@ -112,4 +103,5 @@ def model_size(model: torch.nn.Module) -> ModelSize:
     def count(module: torch.nn.Module) -> int:
         return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
 
-    return ModelSize(count(model), count(blocks_of(model)), count(model.get_input_embeddings()))
+    untied = getattr(model.config, "tie_word_embeddings", True) is False
+    return ModelSize(count(model), count(blocks_of(model)), count(model.get_input_embeddings()), untied)

@@ -5,7 +5,6 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from workshop.callbacks import StepRecorder, UtilisationCallback, find_callback, gather_objects
-from workshop.deepspeed import banner
 from workshop.models import model_size
 
 GIB = 2**30
@@ -36,3 +35,24 @@ class OffloadCheck:
         if trainer.is_world_process_zero():
             for text, holds in claims:
                 print(f"check: {text}: {'ok' if holds else 'NOT SO'}", flush=True)
+
+
+def banner(arguments: TrainingArguments) -> None:
+    """Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after
+    the first step (workshop/sharding.py).
+    """
+    zero = arguments.deepspeed.get("zero_optimization", {})
+    facts = {
+        "ZeRO stage": zero.get("stage", 0),
+        "parameter offload": zero.get("offload_param", {}).get("device", "none"),
+        "optimizer offload": zero.get("offload_optimizer", {}).get("device", "none"),
+        "rank": f"{arguments.process_index} of {arguments.world_size}",
+        "device": arguments.device,
+    }
+    # One print, so that the lines of several ranks do not mix.
+    print(
+        "\n".join(
+            [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
+        ),
+        flush=True,
+    )

@@ -1,6 +1,6 @@
 """Fill the hub's cache on a login node, for compute nodes without network.
 
-    python -m workshop.prefetch                       MODEL_NAME (bigscience/bloom-560m) and DATASET (rajpurkar/squad)
+    python -m workshop.prefetch                       MODEL_NAME (bigscience/bloom-560m), DATASET (rajpurkar/squad)
     python -m workshop.prefetch baseline fsdp         what all runs in these exercises' submit.txt need
     python -m workshop.prefetch bigscience/bloom-1b7  a model by name
     python -m workshop.prefetch --sizes fsdp          only say how much there is to fetch
@@ -64,26 +64,27 @@ def needs_of(exercise: Path) -> list[Repository]:
 
 def needs_with(exercise: Path, settings: Sequence[str]) -> list[Repository]:
     """What a run with these settings, NAME=VALUE, loads; the exercise's env_vars.sh gives the others."""
-    names = ("MODEL_NAME", "MODEL_INIT", "TOKENIZER_NAME", "DATASET")
-    script = 'source ./env_vars.sh && printf "%s\\n" "$MODEL_NAME" "$MODEL_INIT" "$TOKENIZER_NAME" "$DATASET"'
-    environment = {name: value for name, value in os.environ.items() if name not in names or name == "DATASET"}
+    names = ("MODEL_NAME", "MODEL_INIT", "TOKENIZER_NAME")  # the shell's are about another exercise
+    script = 'source ./env_vars.sh && printf "%s\\n" '
+    script += '"$MODEL_NAME" "$MODEL_INIT" "$TOKENIZER_NAME" "$DATASET" "$EVAL_DATASET"'
+    environment = {name: value for name, value in os.environ.items() if name not in names}
     environment |= {"REPO": str(REPO)} | dict(setting.split("=", 1) for setting in settings)
     command = ["bash", "-c", script]
     answer = subprocess.run(command, cwd=exercise, env=environment, capture_output=True, text=True, check=True).stdout
-    model, init, tokenizer, dataset = answer.split("\n")[:4]
+    model, init, tokenizer, dataset, evaluation = answer.split("\n")[:5]
     needs = [Repository("model", model)] if model and model not in NOT_ON_HUB and init == "pretrained" else []
     if tokenizer or (model and not needs):
         needs.append(Repository("tokenizer", tokenizer or model))
-    return needs + dataset_needs(dataset)
+    return needs + dataset_needs(dataset, evaluation)
 
 
-def dataset_needs(dataset: str) -> list[Repository]:
-    return [Repository("dataset", dataset)] if dataset_on_hub(dataset) else []
+def dataset_needs(*datasets: str) -> list[Repository]:
+    return [Repository("dataset", name) for name in dict.fromkeys(datasets) if name and dataset_on_hub(name)]
 
 
 def wanted(names: Iterable[str]) -> list[Repository]:
     """Exercises by their folder's name, anything else is a model of the hub. Without names: the settings' model."""
-    dataset = os.environ.get("DATASET") or "rajpurkar/squad"
+    datasets = os.environ.get("DATASET") or "rajpurkar/squad", os.environ.get("EVAL_DATASET", "")
     names = list(names) or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]
     needs: dict[Repository, None] = {}
     for name in names:
@@ -94,7 +95,7 @@ def wanted(names: Iterable[str]) -> list[Repository]:
             have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
             raise WorkshopError(f"'{name}': expected an exercise ({have}) or a hub name such as bigscience/bloom-560m")
         else:
-            needs |= {Repository("model", name): None} | dict.fromkeys(dataset_needs(dataset))
+            needs |= {Repository("model", name): None} | dict.fromkeys(dataset_needs(*datasets))
     return list(needs)
 
 

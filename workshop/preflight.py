@@ -1,12 +1,14 @@
 """`python -m workshop.preflight`: what a launcher looks at before it makes a run folder, without importing torch.
 
-That this Python has the training's packages, and that no variable of the shell is nearly a setting's name.
+That this Python has the training's packages, that no variable of the shell is nearly a setting's name, and that the
+exercise's settings and its configuration file are such that the training takes them.
 """
 
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,5 +39,20 @@ def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> Non
         raise WorkshopError(text)
 
 
+def settings_class(exercise: Path) -> type[Settings]:
+    """What the exercise reads its settings with: the last class of its *settings.py, else the workshop's."""
+    for path in exercise.glob("*settings.py"):
+        classes = [kind for kind in vars(import_module(path.stem)).values() if isinstance(kind, type)]
+        return [kind for kind in classes if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
+    return Settings
+
+
+def check_settings(shell: Mapping[str, str]) -> None:
+    """Raises WorkshopError for what the training would refuse at its start, as far as that shows without torch."""
+    run_dir = {"RUN_DIR": "made when all is well"}
+    settings_class(Path.cwd()).from_environment({**shell, **run_dir}).check_config()
+
+
 if __name__ == "__main__":
     check(os.environ)
+    check_settings(os.environ)

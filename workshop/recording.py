@@ -5,24 +5,28 @@ open_records     the settings into run.json; W&B, where it is on, into the run's
 measurements     the callbacks: steps.csv, speed, memory, what was sharded
 write_summary    summary.json: the figures of the training
 score_answers    exact match and F1, added to summary.json
-end_run          the summary in the log and for Weights & Biases; the ranks part
+end_run          the scores in the log, the summary for Weights & Biases; the ranks part
 """
 
 import gc
 import json
+import statistics
+import sys
 from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from workshop.callbacks import ProgressLine, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
+from workshop.callbacks import ProgressLine, Step, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
 from workshop.data import Data
+from workshop.heartbeat import Heartbeat
 from workshop.profiling import Profiler
 from workshop.run_facts import RunRecorder
-from workshop.run_record import update_run_record
+from workshop.run_record import record_settings, update_run_record
+from workshop.saving import CheckpointWriter, LossOfTime
 from workshop.scoring import ScoreBefore, scores, sentences
 from workshop.settings import Settings
-from workshop.sharding import ShardingRecorder, trainer_classes
+from workshop.sharding import ShardingRecorder, check_named_blocks, trainer_classes
 from workshop.weights_and_biases import keep_wandb_local, report_summary, reporters
 
 
@@ -31,44 +35,56 @@ def reporting(settings: Settings) -> dict[str, Any]:
     return {
         "logging_strategy": "steps",
         "logging_steps": 1,
+        "logging_nan_inf_filter": settings.nan_filter,
         "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
         "report_to": reporters(settings),
         "run_name": settings.run_dir.name,
+        # Of a collective, until Heartbeat watches, which says more.
+        "ddp_timeout": settings.hang_timeout_s + 60 if settings.hang_timeout_s else 7 * 24 * 3600,
     }
 
 
 def open_records(settings: Settings, arguments: TrainingArguments) -> None:
-    """The settings into run.json, by one rank; Weights & Biases, where it is on, writes into the run's folder.
-
-    Before the model is there, so that a run which cannot even hold its model is known by its settings.
-    """
+    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder."""
     keep_wandb_local(settings, arguments)
-    if arguments.process_index == 0:
-        update_run_record(settings.run_dir, settings=settings.as_record())
+    record_settings(settings, listens=settings.saves_often)
 
 
 def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
     """The callbacks that measure; give them the model before the Trainer wraps it."""
+    check_named_blocks(settings, model)
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [
         RunRecorder(settings, data),
         ShardingRecorder(settings, model),
         recorder,
         ProgressLine(),
+        Heartbeat(settings),
         TrainSpeedCallback(recorder),
-        UtilisationCallback(),
+        UtilisationCallback(recorder),
         *([Profiler(settings)] if settings.profile else []),
         *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
+        LossOfTime(settings),
+        *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]
 
 
 def write_summary(settings: Settings, trainer: Trainer) -> None:
     """The training's figures as summary.json. Collective: call it on every rank.
 
-    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures.
+    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures. A training that was
+    told to end, ends here: it has saved what it needs to go on.
     """
+    writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
+    if writer and writer.ending:
+        disconnect(trainer)
+        sys.exit()
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    if settings.goes_on:
+        final = _whole_training(
+            final, writer.trained_before_s if writer else 0.0, find_callback(trainer, StepRecorder).steps
+        )
     speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
     summary = {
         "train_runtime_s": final["train_runtime"],
@@ -79,10 +95,27 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
         **find_callback(trainer, TrainSpeedCallback).summary(),
         **find_callback(trainer, UtilisationCallback).summary(),
+        **(writer.summary() if writer else {}),
     }
     _add_to_summary(settings, trainer, summary)
     if trainer.is_world_process_zero():
         update_run_record(settings.run_dir, trainer_classes=trainer_classes(trainer))
+
+
+def _whole_training(final: dict[str, float], before_s: float, steps: list[Step]) -> dict[str, float]:
+    """The Trainer's last figures, which are those of the last attempt, for all attempts together.
+
+    Args:
+        before_s: runtime of the training up to the checkpoint.
+        steps: all of them, as rank 0 has them.
+    """
+    runtime_s = before_s + final["train_runtime"]
+    return {
+        "train_runtime": runtime_s,
+        "train_loss": statistics.fmean(step.loss for step in steps) if steps else None,
+        "train_samples_per_second": sum(step.samples for step in steps) / runtime_s,
+        "train_steps_per_second": len(steps) / runtime_s,
+    }
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
@@ -98,11 +131,10 @@ def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
 
 
 def end_run(settings: Settings, trainer: Trainer) -> None:
-    """The summary in the log and for Weights & Biases; then the ranks part. Collective."""
+    """The scores in the log, the summary for Weights & Biases; then the ranks part. Collective."""
     disconnect(trainer)
     if trainer.is_world_process_zero():
         summary = json.loads((settings.run_dir / "summary.json").read_text())
-        print(json.dumps(summary, indent=2))
         print("\n".join(sentences(summary)))
         report_summary(settings, summary)
 
@@ -118,6 +150,9 @@ def disconnect(trainer: Trainer) -> None:
         trainer.accelerator.free_memory()
         gc.collect()
         torch.distributed.destroy_process_group()
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, Heartbeat):
+            callback.stop()
 
 
 def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:

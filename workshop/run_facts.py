@@ -55,6 +55,8 @@ def record_facts(
             "embedding_parameters": size.embedding,
             "layers": getattr(model.config, "num_hidden_layers", None),
             "hidden_size": getattr(model.config, "hidden_size", None),
+            "attention_size": attention_size(model.config),
+            "untied_embedding": size.untied,
         },
         "device": device.type,
         "gpu_names": [name for name in gpu_names if name],
@@ -82,6 +84,12 @@ def record_facts(
             f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
             f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
         )
+
+
+def attention_size(config: Any) -> int | None:
+    """Heads x the size of a head, which may differ from the hidden size."""
+    heads, head_size = (getattr(config, name, None) for name in ("num_attention_heads", "head_dim"))
+    return heads * head_size if heads and head_size else getattr(config, "hidden_size", None)
 
 
 def host_id() -> str:

@@ -3,12 +3,15 @@
 Needs nothing but the standard library, so that the launcher can record a run whose Python packages are broken.
 
     python -m workshop.run_record begin RUN_DIR EXERCISE CONFIG -- COMMAND...
+    python -m workshop.run_record ending RUN_DIR EXIT_CODE SIGNAL    the training still runs, and may be saving
     python -m workshop.run_record end RUN_DIR EXIT_CODE [SIGNAL]
+    python -m workshop.run_record reopen RUN_DIR [CHECKPOINT]
 """
 
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,8 +21,23 @@ from typing import Any
 
 from evidence.causes import cause
 from evidence.schema import VERSION
+from evidence.settings import defaults
+from workshop.checkpoints import remove_unfinished, step_of
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
+# Files of the run folder. The launcher makes the first, and takes it away if notice comes before the training begins.
+# A training that saves when it is told to end renames it to the second; the launcher renames that to the third to tell
+# it; the training writes into that one after which step it ended.
+STARTS, LISTENS, STOP = ".starts", ".listens", ".stop"
+GIVEN = ".settings.json"  # what `python -m tools submit --resume` starts the run with again
+NOTICE = "timeout"  # SIGUSR1 is what the launchers ask SLURM for, some time before the time limit (#SBATCH --signal)
+NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
+HEARTBEAT = "heartbeat"  # a folder: whose process of the attempt runs (workshop/heartbeat.py)
+RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
+RESERVE_BYTES = 64 << 10
+_EXPORT = re.compile(r"^\s*export\s+([A-Z][A-Z0-9_]*)=", re.MULTILINE)
+
+_KEY = re.compile(r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|PASSWORD|SECRET)['\"]?\]?\s*[=:]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)")
 
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = (
@@ -32,19 +50,57 @@ SLURM_REASONS = (
 def update_run_record(run_dir: Path, **facts: Any) -> None:
     """Add `facts` to run.json. The file is replaced as a whole, so a reader never sees half of it."""
     path = run_dir / "run.json"
-    record = json.loads(path.read_text()) if path.exists() else {}
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(record | facts, indent=2) + "\n")
+    temporary.write_text(json.dumps(read_run_record(run_dir) | facts, indent=2) + "\n")
     temporary.replace(path)
 
 
-def kernel_oom_kills() -> int:
-    """Processes that the kernel has killed since this node started because a node or a job had no memory left; 0 where
-    it does not say.
+def record_settings(settings: Any, listens: bool = False) -> None:
+    """The settings into run.json, by one rank, before the model is there: so a run that cannot even hold its model is
+    known by them.
+
+    Args:
+        listens: the training saves when it is told to end. One that does not is let alone from here on.
     """
-    counters = Path("/proc/vmstat")
-    kills = re.search(r"^oom_kill (\d+)", counters.read_text(), re.MULTILINE) if counters.exists() else None
-    return int(kills[1]) if kills else 0
+    if os.environ.get("RANK", "0") == "0":
+        update_run_record(settings.run_dir, settings=settings.as_record())
+        if not listens:
+            (settings.run_dir / STARTS).unlink(missing_ok=True)
+
+
+def read_run_record(run_dir: Path) -> dict[str, Any]:
+    """run.json; {} without one."""
+    path = run_dir / "run.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def last_attempt(run_dir: Path) -> dict[str, Any]:
+    """What became of the attempt before this one; {} in the first."""
+    return (read_run_record(run_dir).get("attempts") or [{}])[-1]
+
+
+def update_last_attempt(run_dir: Path, **facts: Any) -> None:
+    attempts = read_run_record(run_dir)["attempts"]
+    update_run_record(run_dir, attempts=[*attempts[:-1], attempts[-1] | facts])
+
+
+def kernel_oom_kills(root: Path = Path("/")) -> int:
+    """Processes that the kernel has killed because memory ran out: of this process's control group (a job's, a
+    container's), else of the whole node since it started, where another job's count too; 0 where it does not say.
+    """
+    counters = [root / "proc/vmstat"]
+    groups = root / "proc/self/cgroup"
+    for line in groups.read_text().splitlines() if groups.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            counters.insert(0, root / f"sys/fs/cgroup/memory{path}/memory.oom_control")
+        elif not controllers:
+            job = re.sub(r"(/job_\d+)/.*", r"\1", path)  # of SLURM: srun's steps are no part of the batch step's group
+            counters.insert(0, root / f"sys/fs/cgroup{job}/memory.events")
+    for counter in counters:
+        if counter.exists() and (kills := re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE)):
+            return int(kills[1])
+    return 0
 
 
 def slurm_state() -> str | None:
@@ -53,39 +109,63 @@ def slurm_state() -> str | None:
     if not job:
         return None
     answer = subprocess.run(["scontrol", "show", "job", job, "--oneliner"], capture_output=True, text=True, check=False)
-    return next((state for state, reason in SLURM_REASONS if reason.search(answer.stdout)), None)
+    state = next((state for state, reason in SLURM_REASONS if reason.search(answer.stdout)), None)
+    # SLURM queues it again (a preemption, `scontrol requeue`), and has counted that already.
+    restarts = re.search(r"\bRestarts=(\d+)", answer.stdout)
+    again = restarts and int(restarts[1]) > int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    return state or ("preempted" if again else None)
 
 
-def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tuple[str, str]:
-    """State and reason of a training that ended with `exit_code` after the launcher received `signal` (or none), while
-    the kernel killed `oom_kills` processes on this node because memory ran out.
+def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0, stopped: str = "") -> dict[str, str]:
+    """State, cause and reason of a training that ended with `exit_code` after the launcher received `signal` (or none),
+    while the kernel killed `oom_kills` processes on this node because memory ran out.
+
+    Args:
+        stopped: the step after which the training saved and ended because it was told to; empty: it was not.
     """
+
+    def ended(state: str, cause: str, reason: str) -> dict[str, str]:
+        return {"state": state, "cause": cause, "reason": reason}
+
+    if stopped:
+        if signal == "INT":
+            state = "cancelled"
+        else:
+            last = "cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted"
+            state = slurm_state() or (NOTICE if signal == "USR1" else last)
+        return ended(state, "", f"SIG{signal or 'TERM'}: checkpoint-{stopped} was saved, then the training ended")
     if exit_code == 0:
-        return "completed", ""
-    if signal:
-        return slurm_state() or "cancelled", f"the launcher received SIG{signal}"
+        return ended("completed", "", "")
+    if signal == "USR1" and exit_code == 143:  # the launcher's own code for it
+        return ended(slurm_state() or NOTICE, "", NOT_BEGUN)
+    if signal and signal != "USR1":
+        return ended(slurm_state() or "cancelled", "", f"the launcher received SIG{signal}")
     found = cause(output) if output.exists() else None
-    if found and found.state == "oom":
-        return found.state, found.text
+    if found and (found.state == "oom" or found.name == "hang"):
+        return ended(found.state, found.name, found.text)
     rank_killed = found is not None and found.rank_killed
     if exit_code == 137 or rank_killed:
         if oom_kills or slurm_state() == "oom":
-            return "oom", f"the kernel killed {oom_kills or 'some'} process(es) on this node: no CPU memory left"
+            killed = f"the kernel killed {oom_kills or 'some'} process(es) on this node: no CPU memory left"
+            return ended("oom", "host memory", killed)
         if rank_killed:
-            return "failed", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}"
+            return ended("failed", "", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}")
         # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
         if not (found and found.task_failed):
-            return "failed", "the training was killed (SIGKILL) by somebody else than this launcher"
-    return (
-        (found.state, found.text)
-        if found
-        else ("failed", f"exit code {exit_code} without an error message in train.out")
-    )
+            return ended("failed", "", "the training was killed (SIGKILL) by somebody else than this launcher")
+    if found:
+        return ended(found.state, found.name, found.text)
+    return ended("failed", "", f"exit code {exit_code} without an error message in train.out")
 
 
 def shortened(diff: str) -> str:
     """`diff` for run.json, which people open: code.diff beside it has all of a long one."""
     return diff if len(diff) <= LONGEST_DIFF else diff[:LONGEST_DIFF] + "\n… the rest is in code.diff\n"
+
+
+def without_keys(diff: str) -> str:
+    """`diff` without what was assigned to names such as WANDB_API_KEY: people write keys into env_vars.sh."""
+    return _KEY.sub(r"\1[left out]", diff)
 
 
 def git(*arguments: str) -> str | None:
@@ -107,10 +187,26 @@ def code_version() -> tuple[str | None, bool | None, str]:
     return (commit.strip(), bool(diff), diff or "") if commit else (None, None, "")
 
 
+def given_settings() -> dict[str, str]:
+    """The settings of this run as env_vars.sh and the shell give them, files with their folders."""
+    env_file = Path("env_vars.sh")
+    exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
+    names = {*defaults(), *exported} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
+    names = {name for name in names if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+
+
 def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None:
     commit, dirty, diff = code_version()
+    diff = without_keys(diff)
     if diff:
         (run_dir / "code.diff").write_text(diff)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    again = bool(last_attempt(run_dir))
+    (run_dir / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+    (run_dir / STARTS).touch()
+    if not (run_dir / GIVEN).exists():
+        (run_dir / GIVEN).write_text(json.dumps(given_settings(), indent=1) + "\n")
     update_run_record(
         run_dir,
         version=VERSION,
@@ -122,23 +218,64 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str]) -> None
         nodes=int(os.environ.get("NNODES", "1")),
         gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        **({"launcher": os.environ["LAUNCHER"]} if os.environ.get("LAUNCHER") else {}),
         **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
         git_commit=commit,
         git_dirty=dirty,
         git_diff=shortened(diff),
-        start_time=datetime.now(UTC).isoformat(timespec="seconds"),
+        **({} if again else {"start_time": now}),
+        attempt_start_time=now,
         oom_kills_before=kernel_oom_kills(),
         state="running",
     )
 
 
-def end(run_dir: Path, exit_code: int, signal: str) -> None:
+def reopen(run_dir: Path, checkpoint: str) -> None:
+    """The run goes on: what became of it so far joins `attempts`, with what is lost if it goes on from `checkpoint`."""
+    saved = (run_dir / STOP).read_text().strip() if (run_dir / STOP).exists() else ""
+    for name in (STARTS, LISTENS, STOP, "summary.json"):  # which may be cut off
+        (run_dir / name).unlink(missing_ok=True)
+    shutil.rmtree(run_dir / HEARTBEAT, ignore_errors=True)
+    record, steps = read_run_record(run_dir), run_dir / "steps.csv"
+    if not record:
+        return
+    if saved and "was saved" not in (record.get("reason") or ""):  # the launcher was killed before it could say so
+        record["reason"] = f"{record.get('reason') or 'told to end'}: checkpoint-{saved} was saved"
+    if record["state"] == "running":  # nobody was left to write it down
+        reason = "nothing says how this attempt ended: its node failed, or its launcher was killed"
+        record |= {"state": slurm_state() or "failed", "reason": reason}
+    lines = steps.read_text().split("\n")[:-1] if steps.exists() else []  # without a line that is cut off
+    last_step = int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
+    begun = record.get("attempt_start_time") or record["start_time"]
+    attempt = {
+        **{key: record.get(key) for key in ("state", "cause", "reason", "exit_code", "end_time")},
+        "start_time": begun,
+        "last_step": last_step,
+        "last_step_s": steps.stat().st_mtime if last_step else datetime.fromisoformat(begun).timestamp(),
+        "resumed_step": step_of(checkpoint),
+        "steps_lost": last_step - step_of(checkpoint),
+    }
+    now = dict.fromkeys(("cause", "reason", "exit_code", "end_time")) | {"state": "running"}
+    update_run_record(run_dir, **now, attempts=[*record.get("attempts", []), attempt])
+
+
+def end(run_dir: Path, exit_code: int, signal: str, over: bool = True) -> None:
+    """How the run ended. Args: over: no process of the training lives; else it may be saving its last checkpoint."""
+    full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
+    for name in (RESERVE, STARTS, LISTENS):
+        (run_dir / name).unlink(missing_ok=True)
+    if over:
+        remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
     kills = kernel_oom_kills()
-    kills -= json.loads((run_dir / "run.json").read_text()).get("oom_kills_before", kills)
-    state, reason = outcome(exit_code, signal, run_dir / "train.out", kills)
+    kills -= read_run_record(run_dir).get("oom_kills_before", kills)
+    stopped = (run_dir / STOP).read_text().strip() if exit_code and (run_dir / STOP).exists() else ""
+    ended = outcome(exit_code, signal, run_dir / "train.out", kills, stopped)
+    if full and ended["state"] == "failed":  # also where train.out had no room for the error
+        ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
-    update_run_record(run_dir, state=state, exit_code=exit_code, reason=reason, end_time=end_time)
-    print(f"{state}{': ' + reason if reason else ''}")
+    update_run_record(run_dir, **ended, exit_code=exit_code, end_time=end_time)
+    if ended["state"] != "completed":
+        print(": ".join(text for text in ended.values() if text))
 
 
 def main() -> None:
@@ -146,8 +283,10 @@ def main() -> None:
     if verb == "begin":
         exercise, config, _, *command = rest
         begin(Path(run_dir), exercise, config, command)
+    elif verb == "reopen":
+        reopen(Path(run_dir), rest[0] if rest else "")
     else:
-        end(Path(run_dir), int(rest[0]), rest[1] if len(rest) > 1 else "")
+        end(Path(run_dir), int(rest[0]), rest[1] if len(rest) > 1 else "", over=verb == "end")
 
 
 if __name__ == "__main__":

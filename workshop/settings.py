@@ -16,7 +16,15 @@ from typing import Any, Self
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
 
+# Sections of DeepSpeed's JSON, one of which every file of it has; FSDP's has none.
+DEEPSPEED_SECTIONS = {"zero_optimization", "fp16", "bf16", "optimizer", "train_micro_batch_size_per_gpu"}
 ASSIGNMENT = re.compile(r"^\s*(?P<export>export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
+
+
+def world_size() -> int:
+    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
+    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +77,14 @@ class Settings(DeclaredSettings):
         if self.timers and not self.config:
             raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
+    def check_config(self) -> None:
+        """Reject a configuration file's mistakes, as far as they show without torch."""
+        from workshop import deepspeed, fsdp  # which import this module
+
+        if self.config:
+            has_sections = deepspeed.read_json(Path(self.config)).keys() & DEEPSPEED_SECTIONS
+            (deepspeed if has_sections else fsdp).checked_json(self)
+
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
         """Names assigned in `env_file` and their line numbers. Raises WorkshopError for a name that nothing reads."""
@@ -100,6 +116,16 @@ class Settings(DeclaredSettings):
         return f"expected `export {name}=…` in {env_file}"
 
     @property
+    def goes_on(self) -> bool:
+        """Whether this is the same run, again: it resumes from a checkpoint of its own folder."""
+        return bool(self.resume_from) and Path(self.resume_from).parent == self.output_path
+
+    @property
+    def saves_often(self) -> bool:
+        """Whether there are checkpoints, not the final model only; such a training saves when it is told to end."""
+        return self.save in ("epoch", "steps")
+
+    @property
     def output_path(self) -> Path:
         """Checkpoints and the final model; inside the run's own folder unless OUTPUT_DIR is absolute."""
         return self.run_dir / self.output_dir
@@ -108,6 +134,8 @@ class Settings(DeclaredSettings):
         """The settings as JSON types, for run.json: names of files without the folders of this machine."""
         values = asdict(self)
         del values["run_dir"]  # is where run.json lies
+        if self.goes_on:
+            values["resume_from"] = ""  # run.json's `attempts` say from where
         for name, value in values.items():
             if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
                 values[name] = Path(value).name

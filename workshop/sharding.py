@@ -6,6 +6,7 @@ A configuration only says what was asked for. Older material asked for FSDP and 
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from transformers import Trainer, TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
 from workshop.callbacks import gather_objects
+from workshop.deepspeed import read_json
 from workshop.errors import WorkshopError
-from workshop.models import blocks_of, model_size
+from workshop.models import blocks_of, model_size, short_name
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
 
@@ -38,6 +40,27 @@ def own_modules(model: torch.nn.Module) -> list[str]:
 def trainer_classes(trainer: Trainer) -> list[str]:
     """The trainer's class and those it inherits from."""
     return [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
+
+
+def check_named_blocks(settings: Settings, model: torch.nn.Module) -> None:
+    """Raises WorkshopError where the configuration file names a block that this model has not.
+
+    It was written for another model: FSDP would stop with less to say, DeepSpeed without its leaf module be slow.
+    Without the key FSDP takes the blocks that transformers names, DeepSpeed gathers layer by layer.
+    """
+    config = read_json(Path(settings.config)) if settings.config else {}
+    leaf_module = (config.get("zero_optimization") or {}).get("leaf_module") or {}
+    block = type(blocks_of(model)[0])
+    for key, names, expected in (
+        ("transformer_layer_cls_to_wrap", config.get("transformer_layer_cls_to_wrap"), block.__name__),
+        ("zero_optimization.leaf_module.classes", leaf_module.get("classes"), class_name(block)),
+    ):
+        has = {name for kind in map(type, model.modules()) for name in (kind.__name__, class_name(kind))}
+        for name in set(names or ()) - has:
+            raise WorkshopError(
+                f"{settings.config}: {key} names {name}, but {short_name(settings.model_name)} has none; "
+                f'expected ["{expected}"], or the key left out'
+            )
 
 
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:

@@ -5,7 +5,7 @@ Format: Rajpurkar et al. 2016, arXiv:1606.05250; `data[].paragraphs[].context` a
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def load_squad(dataset: str, split: str) -> list[Example]:
 
 
 def split_examples(
-    dataset: str, train_size: int, eval_size: int, eval_dataset: str = ""
-) -> tuple[list[Example], list[Example]]:
+    dataset: str, train_size: int, eval_size: int, eval_dataset: str = "", load: Callable[[str, str], list] = load_squad
+) -> tuple[list[Any], list[Any]]:
     """`train_size` examples to train on and `eval_size` others to evaluate on.
 
     Both are the first ones of their split. A single JSON file has no splits: training takes its first examples,
@@ -58,7 +58,7 @@ def split_examples(
     if eval_size < 0:
         raise WorkshopError(f"EVAL_SIZE={eval_size}: expected 0 or more examples")
 
-    train = load_squad(dataset, "train")
+    train = load(dataset, "train")
     _check_size("TRAIN_SIZE", train_size, len(train), dataset)
     if is_path(dataset) and not eval_dataset:
         _check_size("EVAL_SIZE", eval_size, len(train), dataset)
@@ -69,7 +69,7 @@ def split_examples(
             )
         return train[:train_size], train[len(train) - eval_size :]
 
-    evaluation = load_squad(eval_dataset or dataset, "validation")
+    evaluation = load(eval_dataset or dataset, "validation")
     _check_size("EVAL_SIZE", eval_size, len(evaluation), eval_dataset or dataset)
     train, evaluation = train[:train_size], evaluation[:eval_size]
     shared = {example.id for example in train} & {example.id for example in evaluation}
@@ -83,7 +83,7 @@ def split_examples(
 
 def is_path(dataset: str) -> bool:
     """Whether the name means a file. `rajpurkar/squad` does not, unless something of that name exists here."""
-    if dataset.endswith(".json") or dataset.startswith(("/", "./", "../", "~")):
+    if dataset.endswith((".json", ".jsonl", ".txt")) or dataset.startswith(("/", "./", "../", "~")):
         return True
     return "/" in dataset and Path(dataset).exists()
 
@@ -193,6 +193,10 @@ def _without_duplicates(located: Iterable[tuple[str, Example]]) -> list[Example]
 
 
 def _read_hub(name: str, split: str) -> list[Example]:
+    return _without_duplicates(_hub_examples(name, split, hub_rows(name, split)))
+
+
+def hub_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
     """The rows of `SPLIT-00000-of-00001.parquet` and its like, as the hub keeps every data set in tables.
 
     Read from the hub's cache itself: `datasets` would write a second copy and a lock beside it, which fails in a cache
@@ -200,6 +204,17 @@ def _read_hub(name: str, split: str) -> list[Example]:
     """
     import pyarrow.parquet as pq
 
+    return (row for file in _hub_files(name, split) for row in pq.read_table(file).to_pylist())
+
+
+def hub_columns(name: str) -> set[str]:
+    """The names of a hub's table's columns."""
+    import pyarrow.parquet as pq
+
+    return {*pq.read_schema(_hub_files(name, "train")[0]).names}
+
+
+def _hub_files(name: str, split: str) -> list[Path]:
     from workshop.hub import dataset_folder
 
     folder = dataset_folder(name)
@@ -211,8 +226,7 @@ def _read_hub(name: str, split: str) -> list[Example]:
             f"DATASET={name}: found {found}, expected one folder with {split}-*.parquet, as rajpurkar/squad has; "
             "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
         )
-    rows = (row for file in files for row in pq.read_table(file).to_pylist())
-    return _without_duplicates(_hub_examples(name, split, rows))
+    return files
 
 
 def _hub_examples(name: str, split: str, rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Example]]:

@@ -23,6 +23,7 @@ from workshop.callbacks import (
 )
 from workshop.collectives import CollectiveCounter, write_collectives
 from workshop.data import Data
+from workshop.heartbeat import Heartbeat, beat
 from workshop.models import blocks_of
 from workshop.run_facts import record_facts
 from workshop.run_record import update_run_record
@@ -41,7 +42,9 @@ class StepEvidence:
         self.settings = settings
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
-        self.load = UtilisationCallback()
+        self.load = UtilisationCallback(self.recorder)
+        self.heart = Heartbeat(settings)
+        self.heart.on_train_begin()
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
         self._start_s: float | None = None  # of the first step
@@ -52,7 +55,7 @@ class StepEvidence:
         record_facts(settings, data, model, len(data.train), asked_for, model.device)
         if self.writes:
             sharding = {"method": method, **sharding}
-            update_run_record(settings.run_dir, settings=settings.as_record(), sharding=sharding)
+            update_run_record(settings.run_dir, sharding=sharding)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
 
@@ -95,6 +98,8 @@ class StepEvidence:
         step = Step(**self._measured, loss=loss)
         self.recorder.steps.append(step)
         self.load.on_step_end(None, None, None)
+        self.heart.step = step.step
+        beat()
         if step.step == 1:
             self._hook.remove()
         if self.writes:
@@ -105,6 +110,7 @@ class StepEvidence:
 
     def close(self) -> None:
         """Write summary.json."""
+        self.heart.stop()
         summary = {
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -23,11 +23,6 @@ from workshop.cuda_on_meta import HALF, Autocast, CudaKernels, answers_of_cuda
 from workshop.errors import WorkshopError
 from workshop.models import blocks_of, shape_config
 from workshop.tensor_bytes import Tracker
-
-# How much less a block compiled by torch.compile keeps for its backward pass than the same block uncompiled, under
-# autocast: bytes per token and hidden size. A model in half precision throughout keeps the same either way.
-# Fitted to peak_mem_alloc_mib of rungs 6 to 11 of logs/reference (bloom-560m and 1b7, 16 to 64 rows): exact to 0.2 %.
-COMPILED_KEEPS_LESS = {"fp32": 2, "bf16": 4}  # by the type of the residual
 
 
 @dataclass(frozen=True)
@@ -41,6 +36,7 @@ class StepShape:
         precision: fp32, fp16, bf16.
         labelled: positions with logits per micro-batch; 0: all.
         fast, attention, loss, loss_chunk, stream, packing, compile: the speed ladder's switches.
+        short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
     """
 
     model_name: str
@@ -57,6 +53,7 @@ class StepShape:
     packing: bool = False
     labelled: int = 0
     compile: bool = False
+    short_rows: int = 0
     module: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -64,20 +61,22 @@ class StepShape:
 def build(shape: StepShape) -> torch.nn.Module:
     """The model, without weights."""
     dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
+    config = _config(shape)
+    _check_length(shape, config)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(_config(shape), dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
     model.train()
     if shape.gradient_checkpointing:
         again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), _as_on_cuda(shape))}
         model.gradient_checkpointing_enable(again)
     if shape.fast:
-        from workshop import fast_bloom
+        from workshop import fast_models
 
-        fast_bloom.use_fast_forward(model)
-        fast_bloom.use_attention(model, "sdpa" if shape.attention == "flex" else shape.attention)
-        fast_bloom.use_loss(model, "chunked" if shape.loss == "liger" else shape.loss, shape.loss_chunk)
-        fast_bloom.use_residual_dtype(model, shape.stream)
+        fast_models.use_fast_forward(model)
+        model.use_kernel(shape.attention, None)
+        fast_models.use_loss(model, "chunked" if shape.loss == "liger" else shape.loss, shape.loss_chunk)
+        fast_models.use_residual_dtype(blocks_of(model), shape.stream)
     return model
 
 
@@ -86,6 +85,15 @@ def _config(shape: StepShape) -> Any:
         return shape_config(shape.model_name)
     import_module(shape.module)  # registers its classes
     return AutoConfig.for_model(shape.model_name, **shape.sizes)
+
+
+def _check_length(shape: StepShape, config: Any) -> None:
+    """Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find."""
+    most = getattr(config, "n_positions", shape.max_length)
+    if shape.max_length > most:
+        raise WorkshopError(
+            f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
+        )
 
 
 def batch(shape: StepShape) -> dict[str, torch.Tensor]:
@@ -104,18 +112,41 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
 
 
 def simulate(shape: StepShape) -> dict[str, Any]:
-    """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class."""
+    """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
+
+    Of compiled blocks, too, the operations are those of the uncompiled ones. The parts of a shorter last micro-batch
+    follow those of a usual one.
+    """
     model = build(shape)
-    tracker = Tracker()
-    parameters = list(model.parameters())
-    for tensor in (*parameters, *model.buffers()):
+    blocks, parameters = list(blocks_of(model)), list(model.parameters())
+    usual = _micro_batch(model, shape, Tracker())
+    operations, parts = usual.operations, usual.parts
+    if shape.compile:
+        short = _micro_batch(model, _short(shape), Tracker()).parts if shape.short_rows else []
+        parts = [*_compiled_micro_batch(model, shape).parts, *short]
+    return {
+        "parts": [asdict(part) for part in parts],
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "block_parameters": sum(parameter.numel() for parameter in blocks[0].parameters()),
+        "blocks": len(blocks),
+        "largest_parameter": max(parameter.numel() for parameter in parameters),
+        "parameter_tensors": len(parameters),
+        "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in model.modules()),
+        "operations": operations,
+    }
+
+
+def _short(shape: StepShape) -> StepShape:
+    labelled = shape.labelled * shape.short_rows // shape.batch_size
+    return replace(shape, batch_size=shape.short_rows, labelled=labelled)
+
+
+def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> Tracker:
+    """Its forward and backward pass, seen by the tracker, which is returned."""
+    for tensor in (*model.parameters(), *model.buffers()):
         tracker.ignore(tensor)
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(_take_gradient(tracker))
-    blocks = list(blocks_of(model))
-    autocast = _autocast(shape)
-    less_bytes = _compiled_keeps_less(shape, model.config.hidden_size) if autocast and shape.compile else 0
-    with _marks(tracker, blocks, less_bytes), tracker, answers_of_cuda(autocast, shape.loss):
+    hooks = [one.register_post_accumulate_grad_hook(_take_gradient(tracker)) for one in model.parameters()]
+    with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
@@ -124,14 +155,30 @@ def simulate(shape: StepShape) -> dict[str, Any]:
         loss.backward()
         del loss, inputs
     tracker.end()
-    return {
-        "parts": [asdict(part) for part in tracker.parts],
-        "parameters": sum(parameter.numel() for parameter in parameters),
-        "block_parameters": sum(parameter.numel() for parameter in blocks[0].parameters()),
-        "blocks": len(blocks),
-        "largest_parameter": max(parameter.numel() for parameter in parameters),
-        "operations": tracker.operations,
-    }
+    for hook in hooks:
+        hook.remove()
+    return tracker
+
+
+def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
+    """The same with compiled blocks, which stay in the model."""
+    from workshop.compiled_on_meta import compile_block, stand_in  # the compiler: seconds to import
+
+    blocks = blocks_of(model)
+    calls: list[tuple[Any, Any]] = []
+
+    def take(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        calls.append((args, kwargs))
+
+    hook = blocks[0].register_forward_pre_hook(take, with_kwargs=True)
+    with answers_of_cuda(_autocast(shape), shape.loss):
+        with _as_on_cuda(shape):
+            model(**batch(shape))
+        hook.remove()
+        compiled = compile_block(blocks[0], *calls[0], lambda: _as_on_cuda(shape))
+    tracker = Tracker()
+    stand_in(blocks, compiled, tracker)
+    return _micro_batch(model, shape, tracker)
 
 
 def _autocast(shape: StepShape) -> torch.dtype | None:
@@ -142,12 +189,8 @@ def _autocast(shape: StepShape) -> torch.dtype | None:
 def _as_on_cuda(shape: StepShape) -> Iterator[None]:
     """For a forward pass; with checkpointing the backward pass enters it again for every block."""
     autocast = _autocast(shape)
-    with CudaKernels(shape.attention), Autocast(autocast) if autocast else nullcontext():
+    with CudaKernels(), Autocast(autocast) if autocast else nullcontext():
         yield
-
-
-def _compiled_keeps_less(shape: StepShape, hidden_size: int) -> int:
-    return COMPILED_KEEPS_LESS[shape.stream] * shape.batch_size * shape.max_length * hidden_size
 
 
 def _take_gradient(tracker: Tracker) -> Callable[[torch.Tensor], None]:
@@ -159,19 +202,14 @@ def _take_gradient(tracker: Tracker) -> Callable[[torch.Tensor], None]:
 
 
 @contextmanager
-def _marks(tracker: Tracker, blocks: list[torch.nn.Module], less_bytes: int) -> Iterator[None]:
-    """Begins a part wherever the computation enters a block, or the gradient leaves one.
-
-    Args: less_bytes: how much less than seen a block keeps between its forward and its backward pass.
-    """
+def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
+    """Begins a part wherever the computation enters a block, or the gradient leaves one."""
     backward = False
 
     def gradient_at(unit: str) -> Callable[[torch.Tensor], None]:
         def mark(_: torch.Tensor) -> None:
             nonlocal backward
             backward = True
-            if unit != "embedding":
-                tracker.correct(less_bytes)
             tracker.begin("backward", unit)
 
         return mark
@@ -190,7 +228,6 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module], less_bytes: int) -> 
             if not backward:
                 out = result if isinstance(result, torch.Tensor) else result[0]
                 out.register_hook(gradient_at(str(number)))
-                tracker.correct(-less_bytes)
                 if number == len(blocks) - 1:
                     tracker.begin("forward", "head")
 

@@ -1,7 +1,6 @@
 """How many bytes of tensors live while PyTorch computes, part by part, with the operations that were launched."""
 
 import weakref
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,11 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
+
+
+def allocated_bytes(tensor: torch.Tensor) -> int:
+    """Of the memory behind it, as the allocator counts it."""
+    return -(-tensor.untyped_storage().nbytes() // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 
 @dataclass
@@ -34,14 +38,17 @@ class Part:
 
 
 class Tracker(TorchDispatchMode):
-    """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch."""
+    """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch.
+
+    Operations by place, inside the model's blocks or outside, and class: matrix product, attention, other.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.live: dict[int, int] = {}
         self.now_bytes = 0
         self.parts: list[Part] = []
-        self.operations: dict[str, dict[str, int]] = defaultdict(lambda: {"launches": 0, "flops": 0, "bytes": 0})
+        self.operations: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
         self.gradient_bytes = 0
 
     def begin(self, phase: str, unit: str) -> None:
@@ -59,21 +66,20 @@ class Tracker(TorchDispatchMode):
         self.live[key] = 0
         weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
 
-    def correct(self, size_bytes: int) -> None:
-        """What is there and was not seen, or the other way round."""
-        self.now_bytes += size_bytes
+    def note(self, more_bytes: int) -> None:
+        """That for a moment there is this much more than is seen."""
+        part, now = self.parts[-1], self.now_bytes + more_bytes
+        part.peak_bytes = max(part.peak_bytes, now)
+        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, now + self.gradient_bytes)
 
     def _see(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        key = storage._cdata
-        size = -(-storage.nbytes() // ALLOCATION_BYTES) * ALLOCATION_BYTES
+        key, size = storage._cdata, allocated_bytes(tensor)
         if key in self.live or not size:
             return
         self.live[key] = size
         self.now_bytes += size
-        part = self.parts[-1]
-        part.peak_bytes = max(part.peak_bytes, self.now_bytes)
-        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, self.now_bytes + self.gradient_bytes)
+        self.note(0)
         weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:
@@ -87,7 +93,8 @@ class Tracker(TorchDispatchMode):
         sources = {one.untyped_storage()._cdata for one in read}
         new = [one for one in produced if one.untyped_storage()._cdata not in sources]
         if new or func._schema.is_mutable:
-            count = self.operations[_class(func)]
+            place = self.operations["blocks" if self.parts[-1].unit.isdecimal() else "outside"]
+            count = place.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
             count["bytes"] += sum(one.numel() * one.element_size() for one in (*read, *new))
             if func._overloadpacket in flop_registry:

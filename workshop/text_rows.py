@@ -4,14 +4,14 @@ Older material measures with random tokens (erratum B3). The arithmetic is the s
 then: of random tokens it cannot fall.
 """
 
+from collections.abc import Iterable
 from itertools import cycle, islice
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from workshop.data import Data
+from workshop.data import Data, needs_no_questions
 from workshop.encoding import Encoded, PaddingCollator
-from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.squad import load_squad
 
@@ -22,33 +22,33 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     A text that is too short begins again. DATASET=synthetic draws random tokens instead. Raises WorkshopError for
     settings that need questions and answers.
     """
-    if settings.generate_size or settings.generate_train_size:
-        raise WorkshopError(
-            "plain text has no questions: expected GENERATE_SIZE=0 and GENERATE_TRAIN_SIZE=0, found "
-            f"GENERATE_SIZE={settings.generate_size} and GENERATE_TRAIN_SIZE={settings.generate_train_size}"
-        )
     if settings.dataset == "synthetic":
+        needs_no_questions(settings)
         draw = torch.Generator().manual_seed(settings.seed)
         shape = (settings.train_size + settings.eval_size, settings.max_length)
-        rows = torch.randint(len(tokenizer), shape, generator=draw).tolist()
-    else:
-        rows = text_rows(settings, tokenizer)
-    encoded = [_row(tokens) for tokens in rows]
-    collator = PaddingCollator(tokenizer.pad_token_id, settings.max_length)
-    return Data(encoded[: settings.train_size], encoded[settings.train_size :], [], collator)
-
-
-def text_rows(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """As many rows as are asked for, each of MAX_LENGTH tokens; an end of sequence between two passages."""
+        return _data(settings, tokenizer, torch.randint(len(tokenizer), shape, generator=draw).tolist())
     passages = dict.fromkeys(example.context for example in load_squad(settings.dataset, "train"))
+    return cut_into_rows(settings, tokenizer, passages)
+
+
+def cut_into_rows(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Data:
+    """As many rows as are asked for, each of MAX_LENGTH tokens; an end of sequence after each document."""
+    needs_no_questions(settings)
     text: list[int] = []
     wanted = (settings.train_size + settings.eval_size) * settings.max_length
-    for passage in passages:
-        text += [*tokenizer(passage)["input_ids"], tokenizer.eos_token_id]
+    for document in documents:
+        text += [*tokenizer(document, verbose=False)["input_ids"], tokenizer.eos_token_id]
         if len(text) >= wanted:
             break
     tokens = islice(cycle(text), wanted)
-    return [list(islice(tokens, settings.max_length)) for _ in range(settings.train_size + settings.eval_size)]
+    rows = [list(islice(tokens, settings.max_length)) for _ in range(settings.train_size + settings.eval_size)]
+    return _data(settings, tokenizer, rows)
+
+
+def _data(settings: Settings, tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> Data:
+    encoded = [_row(tokens) for tokens in rows]
+    collator = PaddingCollator(tokenizer.pad_token_id, settings.max_length)
+    return Data(encoded[: settings.train_size], encoded[settings.train_size :], [], collator)
 
 
 def _row(tokens: list[int]) -> Encoded:

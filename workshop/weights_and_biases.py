@@ -49,6 +49,9 @@ def keep_wandb_local(settings: Settings, arguments: TrainingArguments) -> None:
         return
     os.environ["WANDB_DIR"] = str(settings.run_dir)
     os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
+    # A run that goes on is the same run there. Its steps that were done twice are in it twice; steps.csv has them once.
+    os.environ.setdefault("WANDB_RUN_ID", settings.run_dir.name)
+    os.environ.setdefault("WANDB_RESUME", "allow")
     os.environ["WANDB_MODE"] = "disabled" if settings.wandb_mode == "disabled" else "offline"
     first = os.environ.get("RANK", "0") == "0"
     if settings.wandb_mode == "online" and first and not (has_key() and server_answers()):

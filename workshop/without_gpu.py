@@ -1,5 +1,7 @@
 """What only a machine without a GPU needs, each in a call of its own; with a GPU all of these do nothing."""
 
+import os
+
 import torch
 from transformers import TrainingArguments
 
@@ -10,7 +12,7 @@ from workshop.settings import Settings
 def find_gpu(settings: Settings) -> bool:
     """Whether there is a GPU; says what a run without one does differently."""
     gpu = torch.cuda.is_available()
-    if settings.fp16 and not gpu:
+    if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
     return gpu
 
@@ -19,6 +21,11 @@ def join_gloo_ranks(arguments: TrainingArguments) -> None:
     """DeepSpeed: without a GPU transformers opens the gloo process group itself and DeepSpeed has to be told of it."""
     if torch.cuda.is_available() or not arguments.deepspeed:
         return
+    if (arguments.deepspeed.get("zero_optimization", {}).get("offload_optimizer") or {}).get("super_offload"):
+        raise WorkshopError(
+            "zero_optimization.offload_optimizer.super_offload needs an NVIDIA GPU, and there is none; expected it "
+            "left out"
+        )
     import deepspeed
 
     deepspeed.init_distributed(dist_backend="gloo")

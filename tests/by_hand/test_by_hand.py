@@ -162,7 +162,7 @@ def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
     environment = os.environ | SETTINGS | table
     job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-    row = filled_table(CHAPTER, "21b", tmp_path)["FULL_SHARD"]
+    row = filled_table(CHAPTER, "21b", tmp_path, tiny=True)["FULL_SHARD"]
     # Four units are gathered twice; all-reduces: targets, the gradients' norm, the loss.
     assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
     assert row["Sent per rank (MiB)"] == row["Predicted (MiB)"] == "1.28"

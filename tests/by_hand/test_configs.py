@@ -4,7 +4,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,9 +13,15 @@ from workshop.errors import WorkshopError
 
 
 @pytest.fixture
-def common(monkeypatch: pytest.MonkeyPatch):
-    """by-hand/common.py, which the scripts beside it import by this name."""
+def by_hand_settings(monkeypatch: pytest.MonkeyPatch):
+    """by-hand/by_hand_settings.py, which the scripts beside it import by this name."""
     monkeypatch.syspath_prepend(REPO / "by-hand")
+    return importlib.import_module("by_hand_settings")
+
+
+@pytest.fixture
+def common(by_hand_settings: ModuleType):
+    """by-hand/common.py."""
     yield importlib.import_module("common")
     del sys.modules["common"]
 
@@ -36,17 +42,19 @@ def settings(path: Path, **others: object) -> SimpleNamespace:
         ({"reshard_after_forward": True, "replicas": 2}, 2, r"2 replicas of 2 GPU\(s\)"),
     ],
 )
-def test_fsdp_file_that_cannot_work_is_refused(common, tmp_path: Path, content, world_size, expected) -> None:
+def test_fsdp_file_that_cannot_work_is_refused(by_hand_settings, tmp_path: Path, content, world_size, expected) -> None:
     path = tmp_path / "own.json"
     path.write_text(json.dumps(content))
     with pytest.raises(WorkshopError, match=rf"own.json: .*{expected}"):
-        common.FSDPConfig.read(settings(path), world_size)
+        by_hand_settings.FSDPConfig.read(settings(path), world_size)
 
 
-def test_neighbouring_ranks_share_a_copy(common) -> None:
-    hybrid = common.FSDPConfig.read(settings(REPO / "by-hand/fsdp_configs/hybrid_shard.json"), 8)
+def test_neighbouring_ranks_share_a_copy(by_hand_settings) -> None:
+    hybrid = by_hand_settings.FSDPConfig.read(settings(REPO / "by-hand/fsdp_configs/hybrid_shard.json"), 8)
     assert (hybrid.mesh_shape, hybrid.mesh_names) == ((2, 4), ("replicate", "shard"))
-    assert common.FSDPConfig.read(settings(REPO / "by-hand/fsdp_configs/full_shard.json"), 8).mesh_shape == (8,)
+    assert by_hand_settings.FSDPConfig.read(settings(REPO / "by-hand/fsdp_configs/full_shard.json"), 8).mesh_shape == (
+        8,
+    )
 
 
 @pytest.mark.parametrize("path", sorted((REPO / "by-hand/ds_configs").iterdir()), ids=lambda path: path.stem)
@@ -99,10 +107,10 @@ def test_file_that_is_none_of_zero_is_refused(common, tmp_path: Path, content: d
 @pytest.mark.parametrize(
     ("own", "expected"), [({"FP16": "true"}, "gradient scaler"), ({"PROFILE": "1:2"}, "the scripts do not show it")]
 )
-def test_setting_that_the_scripts_leave_without_effect_is_refused(common, own: dict, expected: str) -> None:
+def test_setting_that_the_scripts_leave_without_effect_is_refused(by_hand_settings, own: dict, expected: str) -> None:
     environment = {"BF16": "false", "FP16": "false", "RUN_DIR": "/tmp", "OUTPUT_DIR": "out", "EXPERIMENT_NAME": "x"}
     environment |= {"TRAIN_SIZE": "8", "EVAL_SIZE": "8", "MAX_LENGTH": "64", "NUM_EPOCHS": "1", "BATCH_SIZE": "1"}
     environment |= {"GRAD_ACC": "1", "LEARNING_RATE": "1", "WEIGHT_DECAY": "0", "VOCAB_SIZE": "8", "HIDDEN_SIZE": "8"}
     environment |= {"NUM_LAYERS": "1", "NUM_HEADS": "1", "FF_DIM": "8", "SEQ_LENGTH": "64"}
     with pytest.raises(WorkshopError, match=expected):
-        common.ByHandSettings.from_environment(environment | own, REPO / "by-hand/env_vars.sh")
+        by_hand_settings.ByHandSettings.from_environment(environment | own, REPO / "by-hand/env_vars.sh")

@@ -10,8 +10,10 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from custom_model.model import SimpleGPTModel
+from evidence import nccl_log
 from tests.custom_model.launching import REPO, launch
-from tools.logs import nccl_log, steps
+from tests.launching import tiny_profile
+from tools.logs import steps
 from workshop.callbacks import WARMUP_STEPS
 
 
@@ -24,7 +26,7 @@ def losses(run: Path) -> list[float]:
 
 
 def filled(logs: Path, table: str) -> str:
-    command = [sys.executable, "-m", "tools", "fill", "custom_model", "--only", table, "--logs", str(logs)]
+    command = [sys.executable, "-m", "tools", "fill", "custom_model", "--tiny", "--only", table, "--logs", str(logs)]
     return subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
 
 
@@ -117,7 +119,8 @@ def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
 
 
 def test_single_node_refuses_two_gpus(tmp_path: Path) -> None:
-    environment = {"GPUS_PER_NODE": "2"}
-    job, _ = launch(tmp_path, "single_node.slurm", **environment)
-    assert job.returncode == 1
+    environment = tiny_profile() | {"LOG_DIR": str(tmp_path), "GPUS_PER_NODE": "2"}
+    command = ["bash", "custom_model/single_node.slurm"]
+    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=60)
+    assert (job.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "custom_model trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import collectives, judge, row
+from evidence import nccl_log
 from tests.launching import PATH, REPO, tiny_profile
-from tools.logs import nccl_log
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"
@@ -32,11 +32,12 @@ def test_slow_fabric_is_46(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (RANKS, "found no line of an all-reduce"),
+        (RANKS, "found no line of results, expected an all-reduce"),
+        (FAST.replace("  sum", " none"), "found only all_gather or alltoall, expected an all-reduce"),
         (RANKS + row(1024, "sum", 1e-3, 1.0, True)[:-20] + "\n", "cannot be read"),
         (FAST.replace("Rank  1", "Rank  0"), r"found a world of 1 rank\(s\), expected 2"),
     ],
-    ids=["no_figure", "damaged", "two_worlds"],
+    ids=["no_figure", "no_all_reduce", "damaged", "two_worlds"],
 )
 def test_K12_what_is_no_measurement_of_one_world_is_44(
     tmp_path: Path, capsys: pytest.CaptureFixture, text: str, reason: str

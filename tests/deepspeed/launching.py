@@ -18,8 +18,10 @@ def launch(launcher: str, *arguments: str, log_dir: Path, cwd: Path = REPO, **ch
     before = set(log_dir.glob("*/*")) if log_dir.exists() else set()
     command = ["bash", launcher, *arguments]
     job = subprocess.run(command, cwd=cwd, env=tiny(log_dir, **changes), capture_output=True, text=True, timeout=400)
-    (run,) = set(log_dir.glob("*/*")) - before
     assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    if "RESUME_RUN" in changes:
+        return Path(changes["RESUME_RUN"])
+    (run,) = set(log_dir.glob("*/*")) - before
     return run
 
 

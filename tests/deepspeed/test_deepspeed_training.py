@@ -1,12 +1,14 @@
 """Every DeepSpeed configuration trains through its launcher on two processes, as the baseline would."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from launching import REPO, launch, losses, record
+from launching import REPO, launch, losses, record, tiny
 from transformers import AutoModelForCausalLM
 
+from tests.launching import die_after
 from tools.logs import deepspeed_timers
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
@@ -22,6 +24,7 @@ PARITY = {
     "LEARNING_RATE": "5e-4",
     "GENERATE_SIZE": "4",
     "GPUS_PER_NODE": "2",
+    "SAVE": "epoch",
 }
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
@@ -94,15 +97,26 @@ def test_K10_saved_zero3_weights_are_the_trained_ones(folder: Path, start: Path)
         assert torch.allclose(expected, found, atol=1e-4), name
 
 
-@pytest.mark.parametrize("config", ["zero0", "zero1", "zero2", "zero3"])
-def test_resumed_training_goes_on_as_if_never_stopped_and_its_timers_are_read(
+# Each stage once, with and without offload in turn; all seven were tried by hand on 2026-11-22.
+@pytest.mark.parametrize("config", ["zero0", "zero1_offload", "zero2", "zero3_offload"])
+def test_run_goes_on_in_its_folder_as_if_never_stopped_and_its_timers_are_read(
     config: str, folder: Path, start: Path
 ) -> None:
     (whole,) = (folder / "logs" / config).iterdir()
-    checkpoint = whole / "bloom-qa-finetuned" / "checkpoint-10"
-    changes = {"RESUME_FROM": str(checkpoint), "SAVE": "no", "GENERATE_SIZE": "0", "TIMERS": "true"}
-    resumed = train(config, folder, start, EXPERIMENT_NAME=f"{config}-resumed", **changes)
-    assert losses(resumed) == pytest.approx(losses(whole)[10:], abs=1e-5)
+    died = die_after(whole, "checkpoint-10", folder / "logs" / f"{config}-died")
+    resumed = train(config, folder, start, RESUME_RUN=str(died), GENERATE_SIZE="0", TIMERS="true")
+    assert resumed == died
+    assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
     parts_ms = deepspeed_timers.read(resumed / "train.out")
     assert [len(parts_ms[part]) for part in ("fwd", "bwd", "bwd_allreduce", "step")] == [10] * 4
     assert deepspeed_timers.read(whole / "train.out") == {}
+
+
+def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(folder: Path) -> None:
+    (whole,) = (folder / "logs/zero2").iterdir()
+    died = die_after(whole, "checkpoint-10", folder / "other-number")
+    environ = tiny(folder / "logs", RESUME_RUN=str(died), GPUS_PER_NODE="1")
+    command = ["bash", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json"]
+    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=60)
+    assert job.returncode == 1
+    assert "checkpoint-10: saved by 2 processes, and DeepSpeed's ZeRO loads its optimizer on as many only" in job.stderr

@@ -1,5 +1,7 @@
 import mmap
+import subprocess
 import traceback
+from pathlib import Path
 
 import numpy
 import pytest
@@ -208,3 +210,78 @@ def test_exception_that_was_handled_does_not_hide_the_oom_after_it(tmp_path):
 def test_rank_that_lost_the_others_does_not_hide_why_they_ended(tmp_path):
     lost = "[rank0]: RuntimeError: [1] is setting up NCCL communicator: Connection reset by peer"
     assert cause(tmp_path, f"{lost}\n[rank1]: {VALUE_ERROR}\n").text == f"[rank1]: {VALUE_ERROR}"
+
+
+# As libraries print them; sources of those that no CPU can provoke: GitHub issues.
+NAMED = [
+    ("CUDA error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),  # tloen/alpaca-lora 123
+    ("CUDA error", "[rank1]: torch.AcceleratorError: CUDA error: device-side assert triggered"),  # pytorch-deep-… 1290
+    ("CUDA error", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle)`"),
+    (
+        "NCCL error",  # hkproj/pytorch-transformer-distributed 1
+        "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, "
+        "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.18.6",
+    ),
+    (
+        "hang",  # hiyouga/LlamaFactory 6269
+        "[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=7753, OpType=_REDUCE_SCATTER_BASE, Timeout(ms)=600000) ran for 600061 milliseconds",
+    ),
+    (
+        "hang",
+        "[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
+        "1800000ms for recv operation to complete",
+    ),
+    ("node failure", f"{STEP.removesuffix('***')}DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"),
+    ("disk full", 'safetensors_rust.SafetensorError: IoError(Os { code: 28, message: "No space left on device" })'),
+]
+
+
+LOST = "[rank0]: RuntimeError: [1] is setting up NCCL communicator: Connection reset by peer"
+
+
+@pytest.mark.parametrize(("name", "message"), NAMED)
+def test_cause_with_a_name_is_named_whatever_it_brings_down(tmp_path, name, message):
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    found = cause(tmp_path, f"{{'loss': 0.5}}\n{message}\n{LOST}\nterminate called\n{child}\n{TASK_1}\n")
+    assert (found.state, found.name, found.text) == ("failed", name, message.strip())
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: Path("/dev/full").write_text("x" * 100_000),
+        lambda: torch.save(torch.ones(100_000), "/dev/full"),
+        lambda: subprocess.run(["bash", "-c", "echo loss > /dev/full"], check=True),
+        lambda: subprocess.run(["bash", "-o", "pipefail", "-c", "echo loss | tee /dev/full"], check=True),
+    ],
+    ids=["Python", "torch.save", "the shell", "a command"],
+)
+def test_real_message_of_a_disk_that_is_full(tmp_path, capfd, write):
+    try:
+        write()
+    except (OSError, RuntimeError, subprocess.CalledProcessError):
+        text = capfd.readouterr().err + traceback.format_exc()
+        assert cause(tmp_path, text).name == "disk full", text
+    else:
+        pytest.fail("/dev/full has space")
+
+
+def test_full_disk_that_a_warning_mentions_is_none(tmp_path):
+    text = f"warning: psrecord did not start: [Errno 28] No space left on device\n{VALUE_ERROR}\n"
+    assert cause(tmp_path, text).text == VALUE_ERROR
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory.", "MemoryError", "DefaultCPUAllocator: can't allocate memory"])
+def test_memory_of_the_host_is_told_from_the_gpus(tmp_path, text):
+    assert cause(tmp_path, f"RuntimeError: {text}\n").name == ("" if "CUDA" in text else "host memory")
+
+
+def test_line_of_a_megabyte_is_read_in_no_time(tmp_path):
+    for text in ("slurmstepd ", "NCCL WARN ", "a: ", "\rslurmstepd "):
+        assert cause(tmp_path, text * (1_000_000 // len(text)) + f"\n{VALUE_ERROR}").text == VALUE_ERROR
+
+
+def test_terminal_controls_of_a_log_do_not_reach_the_reader(tmp_path):
+    found = cause(tmp_path, "\x1b[31mValueError: \x1b]0;title\x07 \x1b[2J\u202e bad\x1b[0m\n")
+    assert found.text == r"ValueError: \x1b]0;title\x07 \x1b[2J\u202e bad"

@@ -10,7 +10,7 @@ import torch
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
-from workshop.fsdp import check, fsdp_config, hybrid_mesh
+from workshop.fsdp import check, check_replicas, fsdp_config, hybrid_mesh, prepare_wrapping
 from workshop.settings import Settings
 from workshop.sharding import ShardingRecorder
 
@@ -34,7 +34,13 @@ def test_no_two_configurations_are_the_same() -> None:
         ({"activation_checkpoint": True}, "did you mean activation_checkpointing"),
         ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2"),
         ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1"),
-        ({"fsdp": False, "cpu_offload": True}, "nothing reads 'cpu_offload' where \"fsdp\" is false"),
+        (
+            {"fsdp": False, "cpu_offload": True},
+            "nothing reads 'cpu_offload' where \"fsdp\" is false; expected keys out of",
+        ),
+        ({"static_graph": True}, "nothing reads 'static_graph'; it is DDP's: expected \"fsdp\": false beside it"),
+        ({"fsdp": False, "comm_hook": "fp32"}, "comm_hook is 'fp32'; expected fp16 or bf16"),
+        ({"fsdp": False, "bucket_cap_mb": "100"}, "bucket_cap_mb is '100'; expected a whole number"),
         ({"min_num_params": 1000}, "nothing reads 'min_num_params' with this auto_wrap_policy"),
         ({"cpu_offload": "true"}, "cpu_offload is 'true'; expected true or false"),
         ({"dp_replicate_size": True}, "dp_replicate_size is True; expected a whole number"),
@@ -47,6 +53,23 @@ def test_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: s
         check(Path("fsdp_config.json"), config)
     assert str(caught.value).startswith("fsdp_config.json: ")
     assert message in str(caught.value)
+
+
+def test_static_graph_that_ddp_cannot_learn_from_accumulation_is_an_error() -> None:
+    tuned = CONFIGS[0].parent / "tuning/ddp_static_graph.json"
+    with pytest.raises(
+        WorkshopError, match=r"GRAD_ACC=4: .*ddp_static_graph.json has static_graph; expected GRAD_ACC=1"
+    ):
+        fsdp_config(Settings.from_environment(ENVIRONMENT | {"CONFIG": str(tuned)}, Path("none")))
+    fsdp_config(Settings.from_environment(ENVIRONMENT | {"CONFIG": str(tuned), "GRAD_ACC": "1"}, Path("none")))
+
+
+def test_gradients_that_only_nccl_communicates_are_an_error_without_a_gpu() -> None:
+    tuned = CONFIGS[0].parent / "tuning/ddp_bf16_gradients.json"
+    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(tuned)}, Path("none"))
+    trainer = SimpleNamespace(is_fsdp_enabled=False, args=SimpleNamespace(device=torch.device("cpu")))
+    with pytest.raises(WorkshopError, match=r"ddp_bf16_gradients.json: comm_hook bf16 needs a GPU"):
+        prepare_wrapping(settings, trainer)
 
 
 def test_K2_no_wrapping_is_an_error() -> None:
@@ -68,12 +91,12 @@ def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
 def test_gpus_that_cannot_be_split_in_two_groups_are_an_error(monkeypatch, world_size: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", world_size)
     with pytest.raises(WorkshopError, match="expected GPUs in a multiple of 2, 4 or more"):
-        hybrid_mesh(Path("hybrid_shard.json"), 2)
+        check_replicas(Path("hybrid_shard.json"), 2)
 
 
 def test_nodes_hold_whole_copies(monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
-    mesh = hybrid_mesh(Path("hybrid_shard.json"), 2)
+    mesh = hybrid_mesh(2)
     assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 4)
 
 

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, die_after
+from tests.test_disk_need import PER_CHECKPOINT
 
 CONFIGS = REPO / "fsdp/fsdp_configs"
 STEPS = 20
@@ -32,7 +33,7 @@ SETTINGS = {
     **{"REPORT_TO": "none", "SAVE": "no", "GENERATE_SIZE": "0"},
 }
 OF_STRATEGY = {
-    "ddp": {"SAVE": "end"},
+    "ddp": {"SAVE": "epoch"},
     "full_shard": {"SAVE": "epoch", "GENERATE_SIZE": "5", "REPORT_TO": "wandb"},
     "full_shard_sharded_state": {"SAVE": "epoch"},
     "full_shard_checkpointing": {"SAVE": "end"},
@@ -67,6 +68,8 @@ def launched(tmp_path_factory):
         command = ["bash", "fsdp/multi_gpu.slurm", f"fsdp/fsdp_configs/{config}.json"]
         job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=240)
         assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+        if "RESUME_RUN" in settings:
+            return Path(settings["RESUME_RUN"])
         (folder,) = (logs / experiment).iterdir()
         return folder
 
@@ -101,6 +104,16 @@ def test_strategy_trains_as_the_baseline_and_really_shards(launched, config: str
     assert "transformers.trainer.Trainer" in record(run)["trainer_classes"]
 
 
+@pytest.mark.parametrize(("config", "kind"), [("full_shard", "fsdp"), ("full_shard_sharded_state", "fsdp, sharded")])
+def test_checkpoint_is_as_large_as_the_readme_s_table_of_disk_need_takes_it(launched, config: str, kind: str) -> None:
+    files = launched(config).glob("bloom-qa-finetuned/checkpoint-10/**/*")
+    size = sum(path.stat().st_size for path in files if path.suffix in (".safetensors", ".bin", ".distcp"))
+    per_parameter, per_head = PER_CHECKPOINT[kind]
+    model = record(launched(config))["model"]
+    expected = per_parameter * model["parameters"] + per_head * model["embedding_parameters"]
+    assert size == pytest.approx(expected, rel=0.2)
+
+
 def test_ddp_is_not_called_sharded(launched) -> None:
     sharding = record(launched("ddp"))["sharding"]
     assert sharding["method"] == "ddp"
@@ -111,15 +124,23 @@ def test_K3_without_fp16_and_bf16_the_record_says_fp32(launched) -> None:
     assert record(launched("full_shard"))["precision"] == "fp32"
 
 
-@pytest.mark.parametrize("config", ["full_shard", "full_shard_sharded_state"])
-def test_resumed_training_goes_on_with_the_same_losses(launched, config: str) -> None:
+@pytest.mark.parametrize(
+    ("config", "gpus"),
+    [("ddp", 1), ("full_shard", 1), ("full_shard_sharded_state", 2), ("full_shard_sharded_state", 1)],
+)
+def test_run_goes_on_in_its_folder_also_on_another_number_of_processes(
+    launched, tmp_path: Path, config: str, gpus: int
+) -> None:
     whole = launched(config)
-    checkpoint = whole / "bloom-qa-finetuned" / "checkpoint-10"
-    sharded = (checkpoint / "pytorch_model_fsdp_0").is_dir()
+    died = die_after(whole, "checkpoint-10", tmp_path / whole.name)
+    sharded = (died / "bloom-qa-finetuned/checkpoint-10/pytorch_model_fsdp_0").is_dir()
     assert sharded == (config == "full_shard_sharded_state")
-    rest = losses(launched(config, RESUME_FROM=str(checkpoint), SAVE="no", GENERATE_SIZE="0", REPORT_TO="none"))
-    assert list(rest) == list(range(11, STEPS + 1))
-    assert_same_losses(rest, losses(whole))
+    # The same global batch: what an epoch has seen so far is counted in batches.
+    launched(config, RESUME_RUN=str(died), GPUS_PER_NODE=str(gpus), GRAD_ACC=str(4 // gpus), GENERATE_SIZE="0")
+    assert list(losses(died)) == list(range(1, STEPS + 1))
+    assert_same_losses(losses(died), losses(whole))
+    ids = {folder.name.split("-", 3)[-1] for folder in (died / "wandb").glob("offline-run-*")}
+    assert len(ids) <= 1, "two runs in Weights & Biases"
 
 
 @pytest.mark.parametrize("config", ["full_shard", "full_shard_sharded_state", "full_shard_checkpointing"])
@@ -140,7 +161,7 @@ def test_weights_and_biases_lies_in_the_run_folder_with_the_figures(launched) ->
     (log,) = (run / "wandb").glob("offline-run-*/run-*.wandb")  # one rank writes
     content = log.read_bytes()
     assert all(name.encode() in content for name in ("train/tokens_per_second", "avg_gpu_util_%", "exact_match"))
-    assert "Weights & Biases: offline; no key" in (run / "train.out").read_text()
+    assert "Weights & Biases: offline; " in (run / "train.out").read_text()  # with a key of conftest.py, but no server
 
 
 def on_two_ranks(script: str, *arguments: str, **settings: str) -> None:

@@ -78,7 +78,7 @@ def model_of(run: Path) -> str:
 
 
 def test_baseline_trains_the_fetched_weights_and_resumes(hub: HubServer, launch: Launch) -> None:
-    whole = launch("baseline/baseline.slurm", NUM_EPOCHS="3", SAVE_LIMIT="2")
+    whole = launch("baseline/baseline.slurm", NUM_EPOCHS="3", SAVE="epoch")
     assert model_of(whole) == "bloom-560m"
     assert_trained_from(hub, "bigscience/bloom-560m", whole)
     checkpoints = whole / "bloom-qa-finetuned"

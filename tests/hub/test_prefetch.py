@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.hub.commands import python, user
 from tests.hub.hub_server import LARGE, HubServer, Interruption
 from tests.launching import REPO
 from tools.submit.submitted import sourced_environment
-from workshop.hub import names_on_hub
+from workshop.hub import names_on_hub, unreachable
 from workshop.prefetch import Repository, dataset_needs, main, needs_of, wanted
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
@@ -57,6 +59,31 @@ def test_what_the_repository_brings_itself_is_not_asked_of_the_hub() -> None:
     assert names_on_hub(by_hand) == ["gpt2"]
     assert names_on_hub(by_hand | {"EVAL_DATASET": "rajpurkar/squad"}) == ["gpt2", "rajpurkar/squad"]
     assert dataset_needs("harbour") == []
+
+
+def test_evaluation_data_of_their_own_are_fetched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVAL_DATASET", "somebody/questions")
+    own = Repository("dataset", "somebody/questions")
+    assert own in needs_of(REPO / "baseline")
+    assert own in wanted(["bigscience/bloom-560m"])
+    monkeypatch.setenv("EVAL_DATASET", "sample")
+    assert dataset_needs("rajpurkar/squad", "sample", "rajpurkar/squad") == [Repository("dataset", "rajpurkar/squad")]
+
+
+def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's library goes through it; urllib alone would not."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as proxy:  # refuses politely, which is an answer
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.server_port}")
+        assert unreachable() == ""
+        proxy.shutdown()
+    assert "refused" in unreachable()
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")  # urllib cannot ask through it
+    assert unreachable() == ""
 
 
 def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
 from tests.launching import REPO, tiny_profile
+from tests.leftovers import leftovers, processes_of
+from tests.shown_forms import assert_printed_as_shown
 
 # A stand-in for a machine with a GPU: one line a second, like the real nvidia-smi with -lms 1000, until it is ended.
 # Like that it is one process: a `sleep` of its own would outlive it.
@@ -52,32 +54,19 @@ def until(condition, timeout_s: float, what: str) -> None:
         time.sleep(0.2)
 
 
-def processes_of(run: Path) -> list[str]:
-    """Command lines of the living processes that have the run's folder in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = (folder / "environ").read_bytes()
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"RUN_DIR={run}".encode() in environ.split(b"\0") and command:
-            found.append(command)
-    return found
-
-
-@pytest.mark.parametrize("where", ["", "baseline"], ids=["from_the_root", "from_inside_the_folder"])
-def test_sbatch_completes_and_fills_the_tables(slurm: ThrowawaySlurm, environment: dict[str, str], where: str) -> None:
-    script = "baseline.slurm" if where else "baseline/baseline.slurm"
+def test_sbatch_completes_and_fills_the_tables(slurm: ThrowawaySlurm, environment: dict[str, str]) -> None:
+    """From the root; from inside the exercise's folder: test_course.py."""
     output = Path(environment["LOG_DIR"]).parent / "job.out"
-    job = slurm.submit(script, cwd=REPO / where, options=[f"--output={output}", "--mem=4G"], env=environment)
+    options = [f"--output={output}", "--mem=4G"]
+    job = slurm.submit("baseline/baseline.slurm", cwd=REPO, options=options, env=environment)
     assert slurm.wait(job, timeout_s=240) == "COMPLETED", output.read_text()
     run = only_run(environment)
     assert record(run)["state"] == "completed"
     assert record(run)["slurm_job_id"] == str(job)
+    assert_printed_as_shown(output.read_text(), "baseline/baseline.slurm", Path(environment["LOG_DIR"]))
     losses = [float(line.split(",")[4]) for line in (run / "steps.csv").read_text().splitlines()[1:]]
     assert sum(losses[-16:]) < sum(losses[:16]), "the loss did not fall from the first to the last epoch"
-    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", environment["LOG_DIR"]]
+    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--tiny", "--logs", environment["LOG_DIR"]]
     tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
     assert "| Steps per Epoch | 16 |" in tables
     assert "not measured" not in tables
@@ -145,6 +134,7 @@ def test_K11_two_jobs_on_one_node_keep_apart(slurm: ThrowawaySlurm, environment:
         assert slurm.wait(job, timeout_s=240) == "COMPLETED", output.read_text()
     runs = list((Path(environment["LOG_DIR"]) / "baseline").iterdir())
     assert sorted(record(run)["slurm_job_id"] for run in runs) == sorted(map(str, jobs))
+    until(lambda: not any(leftovers(run, slurm.shm) for run in runs), 60, "end of what they leave")
     assert all(record(run)["state"] == "completed" for run in runs)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
+from evidence import nccl_log
 from tests.custom_model.launching import REPO, SHORT, tiny_profile
-from tools.logs import nccl_log
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_baseline import until
 from throwaway_slurm import ThrowawaySlurm
 
+from tests.leftovers import leftovers
+
 REPO = Path(__file__).parents[2]
-# Stands in for the training: what matters here is which version of it runs, and what it is given.
-TRAIN = 'import os\nprint("train.py is {version}; data:", os.environ["DATASET"])\n'
+# Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
+# write: the loggers write into the same file.
+TRAIN = 'import os\nprint("train.py is {version}; data: " + os.environ["DATASET"])\n'
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -88,13 +92,14 @@ def test_editing_train_py_while_queued_does_not_change_what_runs(
     run, record = only_record(participant)
     assert f"train.py is submitted; data: {participant}/mine.json" in (run / "train.out").read_text()
     assert record["state"] == "completed"
-    assert record["submission"] == "DATASET=mine.json baseline.slurm"
+    assert record["submission"] == "DATASET=mine.json baseline.slurm" and record["launcher"] == "baseline.slurm"
     assert record["git_commit"] == git(copy, "rev-parse", "HEAD").strip()
     assert record["git_dirty"] is True
     assert '+print("train.py is submitted' in record["git_diff"]
     assert (run / "code.diff").read_text() == record["git_diff"]
     assert "edited" not in record["git_diff"]
     assert "warning: changed since submission" not in slurm.job_output(job)
+    until(lambda: leftovers(run, slurm.shm) == [], 60, "end of what it leaves")
 
     git(copy, "checkout", "baseline/env_vars.sh")
     assert "skipped: completed" in submit(slurm, copy, participant)
@@ -147,3 +152,16 @@ def test_a_refused_job_does_not_stop_the_rest(slurm: ThrowawaySlurm, copy: Path,
     assert "1 queued, 1 refused by sbatch" in answer.stdout
     assert "python -m tools fill baseline --logs" in answer.stdout
     assert slurm.wait(job_of(answer.stdout)) == "COMPLETED"
+
+
+def test_rehearsal_queues_its_jobs_waits_for_them_and_reports(
+    slurm: ThrowawaySlurm, copy: Path, tmp_path: Path, participant: Path
+) -> None:
+    shell = environment(slurm, copy) | {"LOG_DIR": str(tmp_path / "logs")}
+    command = [sys.executable, "-m", "tools", "rehearse", "baseline", "--", "--mem=1G"]
+    answer = subprocess.run(command, cwd=participant, env=shell, capture_output=True, text=True)
+    assert answer.returncode == 1, "the stand-in has no steps to plot"
+    assert "1 runs of 1 exercises, on SLURM" in answer.stdout and "1 of 1 jobs ended" in answer.stdout
+    (record,) = (tmp_path / "logs/rehearsal").glob("*/baseline/*/run.json")
+    assert json.loads(record.read_text())["slurm_job_id"]
+    assert "baseline  1 completed" in answer.stdout

@@ -1,5 +1,6 @@
 """The test cluster itself: what the workshop's SLURM tests rely on."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from throwaway_slurm import CGROUP_V1, SlurmError, ThrowawaySlurm
+
+from tests.launching import REPO
 
 Script = Callable[..., Path]
 
@@ -137,7 +140,8 @@ def test_interrupted_test_process_leaves_no_cluster(
         time.sleep(100)
     """
     command = [sys.executable, "-c", code, str(cluster_folder), str(script("sleep 100"))]
-    with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as child:
+    path = {"PYTHONPATH": f"{REPO}:{Path(__file__).parent}"}
+    with subprocess.Popen(command, env=os.environ | path, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "running\n"
         assert cluster.processes() != []

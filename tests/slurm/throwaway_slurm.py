@@ -4,8 +4,9 @@
         job = cluster.submit("baseline/baseline.slurm", cwd=repo, options=["--nodes=2"])
         assert cluster.wait(job) == "COMPLETED", cluster.job_output(job)
 
-Where the kernel permits it (root with CAP_SYS_ADMIN), each node has its own hostname, /etc/hosts and process ids, so
-jobs see a cluster; elsewhere all nodes share the machine's, and only the first node's name is a real hostname.
+Where the kernel permits it (root with CAP_SYS_ADMIN), each node has its own hostname, /etc/hosts, process ids and
+shared memory, so jobs see a cluster; elsewhere all nodes share the machine's, and only the first node's name is a real
+hostname.
 """
 
 import atexit
@@ -22,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.leftovers import own_namespaces_allowed
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
 # States in which a job can still change; COMPLETING: the tasks have ended but the node is not yet free.
@@ -40,12 +43,6 @@ class SlurmError(RuntimeError):
 def missing_programs() -> list[str]:
     """The SLURM programs a throw-away cluster needs and this machine does not have."""
     return [name for name in PROGRAMS if shutil.which(name, path=SEARCH_PATH) is None]
-
-
-def own_namespaces_allowed() -> bool:
-    """Whether a node can have its own hostname, mounts and process ids here."""
-    probe = ["unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "true"]
-    return shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True).returncode == 0
 
 
 def memory_cgroup_writable() -> bool:
@@ -181,6 +178,11 @@ class ThrowawaySlurm:
                     found.append(int(proc.name))
         return found
 
+    @property
+    def shm(self) -> Path:
+        """Each node's /dev/shm is a folder of its name in here; empty folders where nodes share the machine's."""
+        return self.base_dir / "shm"
+
     # ---- jobs
 
     def submit(
@@ -226,6 +228,19 @@ class ThrowawaySlurm:
     def expire(self, job_id: int) -> None:
         """Let the job's time limit end now. SLURM looks at limits every 30 s, so TIMEOUT follows within about 35 s."""
         self.run("scontrol", "update", f"JobId={job_id}", "EndTime=now")
+
+    def power_off(self, node: str) -> None:
+        """All processes of the node are gone at once; SLURM is told, which else looks for SlurmdTimeout first.
+
+        Raises:
+            SlurmError: the nodes here have no processes of their own.
+        """
+        if not self.isolated_nodes:
+            raise SlurmError("this machine gives nodes no process ids of their own")
+        daemon = self._daemons[1 + self.nodes.index(node)]
+        daemon.kill()
+        daemon.wait()
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power")
 
     def cancel(self, job_id: int, *options: str) -> None:
         """`scancel OPTIONS job`; with `--signal=USR1 --batch` it only sends that signal."""
@@ -300,13 +315,15 @@ class ThrowawaySlurm:
         if not self.isolated_nodes:
             return ["bash", "-c", f"exec {slurmd}"]
         # The shell is process 1 of the node: it reaps what jobs leave behind; when it dies the kernel kills the node.
-        init = f"mount --bind '{self.base_dir}/hosts' /etc/hosts; hostname {node}; {slurmd} & wait"
+        mounts = {"hosts": "/etc/hosts", f"shm/{node}": "/dev/shm"}
+        init = "".join(f"mount --bind '{self.base_dir}/{ours}' {theirs}; " for ours, theirs in mounts.items())
+        init += f"hostname {node}; {slurmd} & wait"
         namespaces = ["--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["unshare", *namespaces, "bash", "-c", init]
 
     def _write_configuration(self, port: int) -> None:
         base = self.base_dir
-        for folder in ("state", "log", "dev", *(f"spool/{node}" for node in self.nodes)):
+        for folder in ("state", "log", "dev", *(f"{of}/{node}" for of in ("spool", "shm") for node in self.nodes)):
             (base / folder).mkdir(parents=True, exist_ok=True)
         addresses = {node: f"127.0.1.{i}" for i, node in enumerate(self.nodes, 1)}
         lines = [f"{address} {node}" for node, address in addresses.items()]
@@ -354,10 +371,14 @@ SelectTypeParameters=CR_Core_Memory
 DefMemPerNode={self.memory_mib // 4}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 GresTypes=gpu
+# A job of the partition `urgent` that finds no room takes it from one of `main`.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 # Believe CPUs and RealMemory below instead of the hardware.
 SlurmdParameters=config_overrides
 ReturnToService=2
-KillWait=5
+# From a job's SIGTERM to its SIGKILL (default 30 s).
+KillWait=15
 SlurmdTimeout=30
 UnkillableStepTimeout=10
 # Keep ended jobs for scontrol as long as the cluster lives (default 300 s).
@@ -371,6 +392,7 @@ MinJobAge=86400
                 f" RealMemory={self.memory_mib}{f' Gres=gpu:{self.gpus_per_node}' if self.gpus_per_node else ''}\n"
             )
         conf += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
+        conf += "PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=INFINITE DefaultTime=10 State=UP\n"
         (base / "slurm.conf").write_text(conf)
 
     def _remove_cgroups(self) -> None:

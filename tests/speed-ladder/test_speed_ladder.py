@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.fast_bloom.small_bloom import TOKENIZER, bloom
+from tests.workshop.fast_models.small_models import TOKENIZER, bloom, small
 from tools.submit.submitted import sourced_environment
 from workshop.errors import WorkshopError
 from workshop.settings import LADDER_NAMES, Settings
@@ -100,6 +101,18 @@ def test_top_rung_trains_as_the_textbook_when_sharded(
     assert any(name.endswith("Attention") for name in record["sharding"]["own_modules"])
 
 
+def test_llama_on_the_top_rung_sharded_trains_as_in_the_chapter_of_zero(folder: Path) -> None:
+    """Another family of models, by its name, through two exercises and two ways to shard."""
+    small("llama").save_pretrained(folder / "tiny-llama")
+    TOKENIZER.save_pretrained(folder / "tiny-llama")
+    model = {"MODEL_NAME": str(folder / "tiny-llama")}
+    zero = steps(launch(folder, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", **PADDED, **model))
+    run = launch(folder, "speed-ladder/ladder_torchrun.slurm", "../models/full_shard.json", **PACKED, **model)
+    assert [float(step["loss"]) for step in steps(run)] == pytest.approx([float(s["loss"]) for s in zero], abs=1e-5)
+    assert float(zero[-1]["loss"]) < float(zero[0]["loss"]) - 0.1, "hardly a training"
+    assert json.loads((run / "run.json").read_text())["sharding"]["method"] == "fsdp2"
+
+
 def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path, textbook: list[dict[str, str]]) -> None:
     one_process = {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "GRAD_ACC": "4", "DATA_WORKERS": "0"}
     peer = steps(launch(folder, "speed-ladder/peers.slurm", "", RUNG="peer_trainer_compiled", **one_process))
@@ -138,7 +151,8 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=flex PACKING=true" in job.stdout
     assert "warning: ATTENTION=flex needs a GPU" in job.stdout
-    assert re.findall(r"'learning_rate': '?([\d.e-]+)", job.stdout) == ["0", "0.001", "0.002"], "no warm-up"
+    run = next(tmp_path.glob("*/*/train.out"))
+    assert re.findall(r"'learning_rate': '?([\d.e-]+)", run.read_text()) == ["0", "0.001", "0.002"], "no warm-up"
     assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
     assert re.search(r"^training questions \(3\): exact match ", job.stdout, re.M)
     (summary,) = tmp_path.glob("speed-ladder/*/summary.json")
@@ -191,9 +205,37 @@ def test_another_exercise_refuses_what_only_the_ladder_reads(name: str, value: s
         Settings.from_environment(ENVIRONMENT | {name: value})
 
 
-def test_model_without_these_switches_is_refused_by_name() -> None:
-    with pytest.raises(WorkshopError, match=r"ATTENTION=sdpa PACKING=true: written for BLOOM, but .* is a gpt2"):
-        check_rung(ladder_settings(MODEL_NAME="gpt2", MODEL_INIT="random", ATTENTION="sdpa", PACKING="true"))
+@pytest.mark.parametrize(
+    ("config", "switches", "message"),
+    [
+        ({"model_type": "opt"}, {}, r"ATTENTION=sdpa PACKING=true: tested with bloom, gpt2, .* is a opt"),
+        ({"model_type": "mistral", "sliding_window": 100}, {}, r"sees 100 tokens back.*MAX_LENGTH=100 or less"),
+        ({"model_type": "gpt2"}, {"MAX_LENGTH": "2048"}, r"MAX_LENGTH=2048: expected at most the model's 1024"),
+        ({"model_type": "gpt2"}, {"ATTENTION": "flex"}, r"ATTENTION=flex: GPT-2 .*; expected ATTENTION=sdpa"),
+        ({"model_type": "llama", "attention_dropout": 0.1}, {"ATTENTION": "flex"}, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
+        ({"model_type": "bloom", "attention_dropout": 0.1}, {}, r"ATTENTION=sdpa: .*=0.1,.* or ATTENTION=eager"),
+    ],
+)
+def test_model_that_a_switch_would_change_is_refused(
+    config: dict[str, Any], switches: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = {"MODEL_NAME": str(tmp_path), "ATTENTION": "sdpa", "PACKING": "true"} | switches
+    with pytest.raises(WorkshopError, match=message):
+        check_rung(ladder_settings(**asked))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"BF16": "true"}, r"FLOAT8=tensorwise needs a GPU of compute capability 8.9 .*found none; expected FLOAT8="),
+        ({"BF16": "false"}, r"FLOAT8=tensorwise: what is not float8 is bf16; expected BF16=true"),
+    ],
+)
+def test_float8_says_what_it_needs(switches: dict[str, str], message: str) -> None:
+    with pytest.raises(WorkshopError, match=message):
+        check_rung(ladder_settings(MODEL_INIT="random", FLOAT8="tensorwise", **switches))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -206,6 +248,7 @@ def test_loss_that_needs_a_gpu_names_the_one_that_does_not() -> None:
     ("config", "switch", "message"),
     [
         ("ds_configs/zero3.json", {"COMPILE": "true"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
+        ("ds_configs/zero1.json", {"FLOAT8": "rowwise"}, r"FLOAT8=rowwise: .*zero1\.json is DeepSpeed's"),
         ("fsdp_configs/fsdp1_full_shard.json", {"ATTENTION": "sdpa"}, r"ATTENTION=sdpa: .*full_shard\.json is FSDP1"),
     ],
 )
@@ -222,7 +265,7 @@ def test_configuration_is_known_by_what_is_in_it_not_by_its_folder(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")  # HYBRID_SHARD needs as many
     own = shutil.copy(path, tmp_path / "own.json")
-    arguments = sharding_arguments(ladder_settings(CONFIG=str(own)), gpu=False)
+    arguments = sharding_arguments(ladder_settings(CONFIG=str(own), GRAD_ACC="1"), gpu=False)
     assert ("deepspeed" in arguments) == ("ds_configs" in path.parts)
 
 
@@ -232,6 +275,7 @@ def test_configuration_is_known_by_what_is_in_it_not_by_its_folder(
         ({"PACKING": "true", "PADDING": "dynamic"}, "PACKING=true and PADDING=dynamic: packed rows are full"),
         ({"COMPILE": "true", "PADDING": "dynamic"}, "COMPILE=true and PADDING=dynamic"),
         ({"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
+        ({"FLEX_TILE": "100x64"}, "FLEX_TILE='100x64': expected queries x keys out of 16, 32, 64 and 128"),
         ({"PROFILE": "8:5"}, "PROFILE='8:5': expected two step numbers as FIRST:LAST"),
     ],
 )
@@ -241,7 +285,7 @@ def test_combination_that_cannot_work_is_named(wrong: dict[str, str], message: s
 
 
 def test_kernels_know_nothing_of_the_workshop() -> None:
-    for path in (REPO / "workshop/fast_bloom").glob("*.py"):
+    for path in (REPO / "workshop/fast_models").glob("*.py"):
         imported = re.findall(r"^\s*from (workshop\S*) import|^\s*import (workshop\S*)", path.read_text(), re.MULTILINE)
         names = [name for pair in imported for name in pair if name]
-        assert [name for name in names if not name.startswith("workshop.fast_bloom")] == [], path.name
+        assert [name for name in names if not name.startswith("workshop.fast_models")] == [], path.name

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,28 +70,32 @@ def logs(tmp_path: Path) -> Path:
     return folder
 
 
+def write_run(
+    logs: Path,
+    name: str,
+    record: dict[str, Any] | None = None,
+    summary: dict | None = SUMMARY,
+    **files: str | None,
+) -> Path:
+    """A run folder below `logs`; the record's keys are changed as given, `...` leaves one out; a file given as None is
+    left out; summary.json is given as an object.
+    """
+    merged = RECORD | (record or {})
+    folder = logs / str(merged["experiment"]) / name
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({k: v for k, v in merged.items() if v is not ...}))
+    if summary is not None:
+        (folder / "summary.json").write_text(json.dumps(summary))
+    for file, text in (EVIDENCE | files).items():
+        if text is not None:
+            (folder / file).write_text(text)
+    return folder
+
+
 @pytest.fixture
 def make_run(logs: Path):
-    """make_run("20261121-094500-j1", {"config": "zero1"}, **{"train.out": None}) -> run folder.
-
-    The record's keys are changed as given; a file given as None is left out; summary.json is given as an object.
-    """
-
-    def make(
-        name: str, record: dict[str, Any] | None = None, summary: dict | None = SUMMARY, **files: str | None
-    ) -> Path:
-        merged = RECORD | (record or {})
-        folder = logs / str(merged["experiment"]) / name
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps({k: v for k, v in merged.items() if v is not ...}))
-        if summary is not None:
-            (folder / "summary.json").write_text(json.dumps(summary))
-        for file, text in (EVIDENCE | files).items():
-            if text is not None:
-                (folder / file).write_text(text)
-        return folder
-
-    return make
+    """make_run("20261121-094500-j1", {"config": "zero1"}, **{"train.out": None}) -> run folder."""
+    return partial(write_run, logs)
 
 
 @pytest.fixture

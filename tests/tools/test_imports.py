@@ -1,4 +1,4 @@
-"""Imports inside the tools go one way: commands -> plan -> submit -> tables -> logs -> evidence."""
+"""Imports inside the tools go one way, from commands to logs and from there to evidence."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[2]
-ORDER = ("commands", "plan", "submit", "tables", "logs")  # each may import from those after it
+# Each may import from those after it.
+ORDER = ("commands", "rehearsal", "doctor", "watch", "replay", "page", "plan", "submit", "tables", "logs")
 SHARED = ("tools.errors",)
 
 
@@ -34,7 +35,7 @@ def test_contract_imports_the_standard_library_only() -> None:
         assert not {name for name in imported(path) if name.startswith(("tools", "workshop", "torch", "numpy"))}, path
 
 
-@pytest.mark.parametrize("wing", ["logs", "tables", "submit", "plan"])
+@pytest.mark.parametrize("wing", ["logs", "tables", "submit", "plan", "page", "rehearsal", "doctor", "watch", "replay"])
 def test_modules_of_a_wing_import_each_other_in_no_circle(wing: str) -> None:
     edges = {
         path.stem: {name.split(".")[2] for name in imported_at_start(path) if name.startswith(f"tools.{wing}.")}
@@ -58,4 +59,10 @@ def imported_at_start(path: Path) -> set[str]:
 
 def test_workshop_does_not_import_the_tools() -> None:
     for path in (REPO / "workshop").glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith("tools")}, path
+
+
+def test_exercises_do_not_import_the_tools() -> None:
+    """Arrows run one way: exercises -> workshop -> evidence <- tools."""
+    for path in [path for launcher in REPO.glob("*/*.slurm") for path in launcher.parent.glob("*.py")]:
         assert not {name for name in imported(path) if name.startswith("tools")}, path

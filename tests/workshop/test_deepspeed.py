@@ -13,6 +13,20 @@ from workshop.settings import Settings
 CONFIGS = Path(__file__).parents[2] / "deepspeed-single-gpu" / "ds_configs"
 
 
+# Other variants in tuning/: what each is a variant of, and the keys that it changes.
+OTHERS = {
+    name: (name, plain, keys)
+    for name, plain, keys in (
+        ("zero2_small_buckets", "zero2", {"reduce_bucket_size", "allgather_bucket_size"}),
+        ("zero2_no_overlap", "zero2", {"overlap_comm"}),
+        ("zero2_not_contiguous", "zero2", {"overlap_comm", "contiguous_gradients"}),
+        ("zero2_fp32_gradients", "zero2", {"communication_data_type"}),
+        ("zenflow", "zero2_offload", {"zenflow"}),
+        ("superoffload", "zero3_offload", {"offload_optimizer", "offload_param", "sub_group_size"}),
+    )
+}
+
+
 def settings(config: Path, **changes: str) -> Settings:
     return Settings.from_environment(ENVIRONMENT | {"FP16": "false", "CONFIG": str(config)} | changes)
 
@@ -48,7 +62,7 @@ def test_a_step_to_the_tuned_configuration_changes_its_own_keys_only() -> None:
     steps["gpu_leaf_small"] = steps["gpu_leaf"] | {"sub_group_size"}
     steps[tuned.stem] = steps["gpu_leaf_small"] | {"offload_optimizer"}  # its ratio
     before = deepspeed_config(settings(plain))
-    paths = [*CONFIGS.glob("tuning/*.json"), tuned]
+    paths = [*(path for path in CONFIGS.glob("tuning/*.json") if path.stem not in OTHERS), tuned]
     assert {path.stem for path in paths} == set(steps)
     for path in paths:
         after = deepspeed_config(settings(path))
@@ -58,6 +72,13 @@ def test_a_step_to_the_tuned_configuration_changes_its_own_keys_only() -> None:
         assert all(
             new[key] == json.loads(tuned.read_text())["zero_optimization"][key] for key in new.keys() - old.keys()
         )
+
+
+@pytest.mark.parametrize(("name", "plain", "keys"), OTHERS.values(), ids=OTHERS)
+def test_variant_changes_its_own_keys_only(name: str, plain: str, keys: set[str]) -> None:
+    before, after = (deepspeed_config(settings(CONFIGS / f"{one}.json")) for one in (plain, f"tuning/{name}"))
+    old, new = before.pop("zero_optimization") | before, after.pop("zero_optimization") | after
+    assert {key for key in old | new if old.get(key) != new.get(key)} == keys
 
 
 def test_text_that_is_not_json_names_line_and_column(tmp_path: Path) -> None:

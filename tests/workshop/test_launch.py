@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
+from workshop.run_record import LISTENS, NOT_BEGUN, STARTS, STOP
 from workshop.sample import harbour
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
@@ -27,12 +29,27 @@ def only_run(log_dir: Path) -> Path:
     return run
 
 
+def assert_output_is_for_people(shown: str, run: Path) -> None:
+    """Five lines at the end, few lines of the steps, nothing about Weights & Biases; train.out has every step."""
+    *_, loss, speed, memory, evidence, following = shown.splitlines()
+    assert re.fullmatch(r"loss: [\d.]+ in the last tenth of the steps, [\d.]+ in the last evaluation", loss)
+    assert re.fullmatch(r"speed: [\d,.]+ samples/s, [\d,.]+ ms per step", speed)
+    assert re.fullmatch(r"peak memory: .*[\d,]+ MiB of CPU memory", memory)
+    assert evidence == f"evidence: {run}"
+    assert following == f"next: python -m tools fill baseline --logs {run.parents[1]} --tiny"
+    assert '"train_loss"' not in shown and "wandb" not in shown.lower()
+    steps = r"^\{'loss': "
+    all_steps = re.findall(steps, (run / "train.out").read_text(), re.MULTILINE)
+    assert len(all_steps) == 600 and 0 < len(re.findall(steps, shown, re.MULTILINE)) < 200
+
+
 def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
     environ = os.environ | {"LOG_DIR": str(tmp_path), "PATH": PATH}
     command = f"source {REPO}/quickstart.env && exec bash {REPO}/baseline/baseline.slurm"
     job = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=600)
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     run = only_run(tmp_path)
+    assert_output_is_for_people(job.stdout, run)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["exact_match_before"] < 1
     assert summary["f1_before"] < 1
@@ -47,8 +64,8 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     losses = summary["eval_loss"]
     assert losses[0] > losses[1] > losses[2]
     saved = {path.name for path in (run / "bloom-qa-finetuned").iterdir()}
-    assert {"model.safetensors", "tokenizer.json", "checkpoint-200", "checkpoint-600"} <= saved
-    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", str(tmp_path)]
+    assert {"model.safetensors", "tokenizer.json"} <= saved
+    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--tiny", "--logs", str(tmp_path)]
     tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
     assert f"| Eval Loss (Epoch 3) | {losses[2]:.4f} |" in tables
     assert f"| Exact Match (%) | {summary['exact_match']:.2f} |" in tables
@@ -56,21 +73,69 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     assert "not measured" not in tables
 
 
-def test_K1_bad_value_ends_the_run_as_failed_and_names_the_variable(tmp_path: Path) -> None:
+def test_K1_bad_value_is_refused_by_name_and_leaves_no_run(tmp_path: Path) -> None:
     job = launch(tmp_path, TRAIN_SIZE="many")
-    assert job.returncode == 1
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert record["state"] == "failed"
-    assert "TRAIN_SIZE='many'" in record["reason"]
-    assert "expected a whole number" in record["reason"]
+    assert (job.returncode, list(tmp_path.iterdir()), job.stdout) == (1, [], "")
+    place = "(env_vars.sh:17, or set in your shell)"
+    assert job.stderr == f"error: TRAIN_SIZE='many' {place}: expected a whole number of at least 1\n"
 
 
-def test_more_examples_than_there_are_says_how_many(tmp_path: Path) -> None:
-    job = launch(tmp_path, TRAIN_SIZE="100000")
-    reason = json.loads((only_run(tmp_path) / "run.json").read_text())["reason"]
+@pytest.mark.parametrize(
+    ("launcher", "arguments", "changes", "told"),
+    [
+        ("by-hand/by_hand.slurm", "ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
+        ("by-hand/by_hand.slurm", "fsdp.py fsdp_configs/hybrid_shard.json", {}, "2 replicas of 1 GPU(s)"),
+        ("by-hand/by_hand.slurm", "zero.py ds_configs/zero2.json", {"BATCH_SIZE": "few"}, "BATCH_SIZE='few'"),
+        ("custom_model/single_node.slurm", "", {"NUM_HEADS": "3"}, "HIDDEN_SIZE=64 cannot be shared"),
+        ("deepspeed-single-gpu/deepspeed.slurm", "own.json", {}, "own.json: nothing reads 'zero_stage'"),
+        ("fsdp/single_gpu.slurm", "fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU(s)"),
+        ("speed-ladder/peers.slurm", "", {"RUNG": "peer_trl_padded", "GENERATE_SIZE": "4"}, "no peer reads it"),
+    ],
+)
+def test_refused_start_is_one_line_before_torch_is_imported_and_no_run(
+    tmp_path: Path, launcher: str, arguments: str, changes: dict[str, str], told: str
+) -> None:
+    """Python looks for modules in the folder first: a torch there, which cannot be imported, hides the real one."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')")
+    (tmp_path / "own.json").write_text('{"zero_optimization": {"stage": 2}, "zero_stage": 2}')
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs"), "PYTHONPATH": str(tmp_path)} | changes
+    command = ["bash", str(REPO / launcher), *arguments.split()]
+    job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert (job.returncode, job.stdout, (tmp_path / "logs").exists()) == (1, "", False)
+    (line,) = job.stderr.splitlines()
+    assert line.startswith("error: ") and told in line
+
+
+def test_checkpoint_that_is_not_whole_is_refused_and_leaves_no_run(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint-16"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text("{}")
+    (checkpoint / "manifest.json").write_text('{"files": {"model.safetensors": [4, "digest"]}}')
+    job = launch(tmp_path / "logs", RESUME_FROM=str(checkpoint))
+    assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
+    assert "expected a checkpoint that is whole" in job.stderr
+
+
+@pytest.mark.parametrize(
+    ("launcher", "changes"),
+    [
+        ("baseline/baseline.slurm", {}),
+        ("by-hand/by_hand.slurm ddp.py", {}),
+        ("speed-ladder/peers.slurm", {"RUNG": "peer_trainer_grouped"}),
+    ],
+)
+def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(
+    tmp_path: Path, launcher: str, changes: dict[str, str]
+) -> None:
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "TRAIN_SIZE": "100000"} | changes
+    job = subprocess.run(["bash", *launcher.split()], cwd=REPO, env=environ, capture_output=True, text=True)
+    (run,) = tmp_path.glob("*/*")
+    record = json.loads((run / "run.json").read_text())
     assert job.returncode == 1
-    assert "TRAIN_SIZE" in reason
-    assert "192" in reason
+    assert "TRAIN_SIZE" in record["reason"] and "192" in record["reason"]
+    assert record["settings"]["train_size"] == 100000
+    *_, evidence, following = job.stdout.splitlines()
+    assert (evidence, following) == (f"evidence: {run}", f"next: less {run}/train.out")
 
 
 def test_log_dir_that_cannot_be_written_is_named() -> None:
@@ -83,6 +148,7 @@ def test_more_than_one_gpu_for_the_baseline_is_refused(tmp_path: Path) -> None:
     job = launch(tmp_path, GPUS_PER_NODE="2")
     assert job.returncode == 1
     assert "trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("launcher", ["fsdp/multi_gpu.slurm", "custom_model/multi_gpu.slurm"])
@@ -92,6 +158,7 @@ def test_launcher_of_one_node_refuses_two_and_names_the_one_for_several(tmp_path
     assert job.returncode != 0
     assert "multi_gpu.slurm trains on one node, but this job has 2; expected --nodes=1, or a launcher" in job.stderr
     assert "multi_node.slurm" in job.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -151,8 +218,10 @@ def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None
     assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line
 
 
-def test_run_that_is_cancelled_before_its_training_starts_does_not_stay_running(tmp_path: Path) -> None:
-    script = "source ../workshop/launch.sh; start_run; begin_run train; kill -TERM $$; run_step touch $LOG_DIR/started;"
+@pytest.mark.parametrize("before", ["", "run_step true;"])
+def test_run_that_is_cancelled_before_its_training_starts_does_not_stay_running(tmp_path: Path, before: str) -> None:
+    script = f"source ../workshop/launch.sh; start_run; begin_run train; {before} kill -TERM $$;"
+    script += "run_step touch $LOG_DIR/started;"
     script += "end_run $?"
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
@@ -160,3 +229,91 @@ def test_run_that_is_cancelled_before_its_training_starts_does_not_stay_running(
     record = json.loads((only_run(tmp_path) / "run.json").read_text())
     assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
     assert not (tmp_path / "started").exists()
+
+
+def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(tmp_path: Path) -> None:
+    """To look at a large checkpoint takes a while."""
+    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { kill -TERM $$; echo checkpoint-1; };"
+    script += "begin_run train; run_training bash -c 'echo >> $LOG_DIR/started; exit 1'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
+
+
+@pytest.mark.parametrize(
+    ("when", "training"),
+    [
+        ("kill -USR1 $$; begin_run train", "true"),
+        ("begin_run train; kill -USR1 $$", "true"),
+        ("begin_run train", "kill -USR1 $LAUNCHER_PID; exec sleep 60"),
+    ],
+    ids=["before the run folder", "before the training", "while it imports"],
+)
+def test_notice_of_the_end_before_the_training_has_begun_loses_nothing(
+    tmp_path: Path, when: str, training: str
+) -> None:
+    script = f"source ../workshop/launch.sh; start_run; {when};"
+    script += f"run_training bash -c 'echo >> $LOG_DIR/started; {training}'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(
+        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=60
+    )
+    run = only_run(tmp_path)
+    record = json.loads((run / "run.json").read_text())
+    assert (job.returncode, record["state"], record["reason"]) == (143, "timeout", NOT_BEGUN), job.stdout + job.stderr
+    assert (tmp_path / "started").exists() == ("sleep" in training)
+    assert not [name for name in (STARTS, LISTENS, STOP) if (run / name).exists()]
+
+
+@pytest.mark.parametrize(
+    ("training", "code", "state", "reason"),
+    [
+        (
+            'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done; rmdir unfinished && echo 7 > .stop',
+            143,
+            "preempted",
+            "SIGTERM: checkpoint-7 was saved, then the training ended",
+        ),
+        ("until rm .stop; do sleep 0.01; done", 0, "completed", ""),
+    ],
+    ids=["saves", "had come to its end"],
+)
+def test_end_that_the_launcher_writes_down_beforehand_does_not_disturb_the_training_s_own(
+    tmp_path: Path, training: str, code: int, state: str, reason: str
+) -> None:
+    """It deleted the checkpoint that the training was writing, and took its own interrupted wait for the exit code."""
+    training = f"cd $RUN_DIR; mkdir unfinished; mv .starts .listens; kill -TERM $LAUNCHER_PID; {training}"
+    script = f"source ../workshop/launch.sh; start_run; begin_run train; run_training bash -c '{training}'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "OUTPUT_DIR": ".", "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(
+        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=60
+    )
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert (job.returncode, record["state"], record["reason"]) == (code, state, reason), job.stdout + job.stderr
+
+
+def test_notice_of_the_end_between_two_attempts_ends_the_job_instead_of_starting_the_next(tmp_path: Path) -> None:
+    """And a training that never saves goes on until the time limit."""
+    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { kill -USR1 $$; echo checkpoint-1; };"
+    script += "begin_run train; run_training bash -c 'rm $RUN_DIR/.starts; kill -USR1 $LAUNCHER_PID; "
+    script += "echo >> $LOG_DIR/started; sleep 1; exit 1'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    assert (job.returncode, (tmp_path / "started").read_text()) == (143, "\n"), job.stderr
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert (record["state"], record["reason"]) == ("timeout", NOT_BEGUN)
+
+
+def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
+    """Job ids 12,000 apart give one port."""
+    script = "cd baseline; source ../workshop/launch.sh; rendezvous; echo $MASTER_PORT"
+
+    def port() -> int:
+        environ = tiny_profile() | {"SLURM_JOB_ID": "16711"}
+        job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True, check=True)
+        return int(job.stdout)
+
+    with socket.create_server(("", port())) as other:
+        assert port() != other.getsockname()[1]

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from workshop.encoding import load_tokenizer
 from workshop.errors import WorkshopError
+from workshop.fast_models import FAMILIES
 from workshop.models import SHAPES, load_model, model_size, shape_config
 from workshop.settings import Settings
 
@@ -34,6 +35,11 @@ def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
 def test_other_known_shapes_build() -> None:
     assert model_size(on_meta("gpt2")).parameters == 124_439_808
     assert model_size(on_meta("llama-2-7b")).parameters == 6_738_415_616
+    assert model_size(on_meta("mistral-7b")).parameters == 7_248_023_552
+    assert model_size(on_meta("meta-llama/Llama-3.1-8B")).parameters == 8_030_261_248
+    assert model_size(on_meta("llama-3.2-1b")).parameters == 1_235_814_400
+    assert model_size(on_meta("qwen-3-0.6b")).parameters == 596_049_920
+    assert model_size(on_meta("qwen-3-8b")).parameters == 8_190_735_360
     assert model_size(on_meta("tiny")).parameters < 1e6
 
 
@@ -62,4 +68,10 @@ def test_same_seed_gives_the_same_weights_and_the_tokenizers_ids() -> None:
 
 
 def test_every_shape_is_a_causal_model() -> None:
-    assert all(shape_config(name).model_type in ("bloom", "gpt2", "llama") for name in SHAPES)
+    assert all(shape_config(name).model_type in FAMILIES for name in SHAPES)
+
+
+def test_every_family_has_a_shape_that_a_laptop_trains() -> None:
+    for family in set(FAMILIES) - {"bloom"}:
+        assert shape_config(f"tiny-{family}").model_type == family
+        assert model_size(on_meta(f"tiny-{family}")).parameters < 1e6

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.workshop.fast_bloom.small_bloom import settings
+from tests.workshop.fast_models.small_models import settings
 from workshop.profiling import Profiler, covered_us, shares
 
 

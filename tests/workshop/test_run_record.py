@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted_keys import KEYS, leaked
 from workshop import run_record
-from workshop.run_record import begin, end, outcome, update_run_record
+from workshop.run_record import STOP, begin, end, reopen, update_run_record
+
+
+def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0) -> tuple[str, str]:
+    found = run_record.outcome(exit_code, signal, output, oom_kills)
+    return found["state"], found["reason"]
 
 
 def output(tmp_path: Path, text: str) -> Path:
@@ -103,3 +109,82 @@ def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
     update_run_record(tmp_path, state="completed")
     assert json.loads((tmp_path / "run.json").read_text()) == {"state": "completed", "exercise": "baseline"}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "cause"),
+    [
+        ("OSError: [Errno 28] No space left on device\n", "failed", "disk full"),
+        ("srun: error: node2: task 1: Out Of Memory\n", "oom", "host memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory.\n", "oom", ""),
+        ("ValueError: bad batch\n", "failed", ""),
+    ],
+)
+def test_cause_is_recorded_beside_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, text: str, state: str, cause: str
+) -> None:
+    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
+    begin(tmp_path, "baseline", "", ["python", "train.py"])
+    end(output(tmp_path, text).parent, 1, "")
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["state"], record["cause"], record["reason"]) == (state, cause, text.strip())
+    assert capsys.readouterr().out == ": ".join(filter(None, [state, cause, text]))
+
+
+def test_key_in_an_edited_file_is_not_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, diff = KEYS["WANDB_API_KEY"], "diff --git a/baseline/env_vars.sh b/baseline/env_vars.sh\n"
+    diff += f"+export WANDB_API_KEY={key}\n+os.environ['HF_TOKEN'] = \"{key}\"\n+export TOKENIZER_NAME=gpt2\n"
+    monkeypatch.setattr(run_record, "code_version", lambda: ("1f3a", True, diff))
+    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
+    begin(tmp_path, "baseline", "", ["python", "train.py"])
+    assert leaked(tmp_path) == []
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "debug.log").write_text(f"key {key}\n")  # that the search finds one
+    assert [path.name for path in leaked(tmp_path)] == ["debug.log"]
+    for text in ((tmp_path / "code.diff").read_text(), json.loads((tmp_path / "run.json").read_text())["git_diff"]):
+        assert text.splitlines()[1:] == [
+            "+export WANDB_API_KEY=[left out]",
+            "+os.environ['HF_TOKEN'] = [left out]",
+            "+export TOKENIZER_NAME=gpt2",
+        ]
+    (tmp_path / "wandb" / "debug.log").unlink()
+
+
+def test_attempt_whose_launcher_was_killed_after_the_last_checkpoint_says_that_it_was_saved(tmp_path: Path) -> None:
+    record = {
+        "state": "preempted",
+        "reason": "the launcher received SIGTERM",
+        "start_time": "2026-11-22T10:00:00+00:00",
+    }
+    update_run_record(tmp_path, **record)
+    (tmp_path / STOP).write_text("25\n")
+    (tmp_path / "steps.csv").write_text("step,step_time_s\n24,0.1\n25,0.1\n2")
+    reopen(tmp_path, "out/checkpoint-20")
+    (attempt,) = json.loads((tmp_path / "run.json").read_text())["attempts"]
+    assert attempt["reason"] == "the launcher received SIGTERM: checkpoint-25 was saved"
+    assert (attempt["last_step"], attempt["steps_lost"]) == (25, 5)
+    assert not (tmp_path / STOP).exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "counter"),
+    [
+        ("4:memory:/job_7\n0::/", "memory/job_7/memory.oom_control"),
+        ("0::/user.slice/session-7.scope", "user.slice/session-7.scope/memory.events"),
+        (
+            "0::/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0",
+            "system.slice/slurmstepd.scope/job_7/memory.events",
+        ),
+    ],
+)
+def test_memory_that_another_job_of_the_node_ran_out_of_is_not_this_one_s(
+    tmp_path: Path, group: str, counter: str
+) -> None:
+    """It made a soak's killed rank an `oom`, which is not started again."""
+    files = {"proc/vmstat": "oom_kill 3\n", "proc/self/cgroup": group, f"sys/fs/cgroup/{counter}": "oom_kill 1\n"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert run_record.kernel_oom_kills(tmp_path) == 1
+    (tmp_path / "sys/fs/cgroup" / counter).unlink()  # a container that does not show it
+    assert run_record.kernel_oom_kills(tmp_path) == 3

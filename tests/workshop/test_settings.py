@@ -10,6 +10,7 @@ from custom_model.settings import CustomSettings
 from evidence.settings import LIBRARY_PREFIXES
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
+from workshop.without_gpu import find_gpu
 
 REPO = Path(__file__).parents[2]
 
@@ -108,3 +109,13 @@ def test_every_field_is_read_somewhere() -> None:
 def test_untrained_model_without_questions_to_answer_is_an_error() -> None:
     with pytest.raises(WorkshopError, match=r"GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size"):
         Settings.from_environment(ENVIRONMENT | {"GENERATE_BEFORE": "true", "GENERATE_SIZE": "0"})
+
+
+def test_all_ranks_train_in_fp32_without_a_gpu_and_one_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        assert not find_gpu(Settings.from_environment(ENVIRONMENT | {"FP16": "true"}, Path("none")))
+    assert capsys.readouterr().out.count("warning: FP16=true needs a GPU") == 1

@@ -1,49 +1,41 @@
 """Compare a participant's filled-in tables with the logs, cell by cell.
 
-A figure is right within the tolerance (percent), or half a unit of the last digit that `fill` prints if that is more.
+A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more. A time or a
+speed that is further off may be another run's: it is so within what two equal runs differ by.
 """
 
 import argparse
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, chosen_logs
-from tools.errors import InputError
-from tools.logs.runs import find_runs, save_figures
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.errors import InputError, NoRunsError
+from tools.logs.run import Run
+from tools.logs.runs import save_figures
 from tools.tables import fill as tables
 from tools.tables import markdown
+from tools.tables.choice import NOT_MEASURED
 from tools.tables.fill import Cell
+from tools.tables.left_out import left_out_lines
 from tools.tables.markdown import Table
+from tools.tables.own_cells import OwnCell, read_cell
 from tools.tables.registry import normalised
 from tools.tables.repository import no_runs, table_definitions
-
-_NUMBER = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
-_DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
-# Other ways to write a metric's unit.
-_UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s"}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A cell that is not as in the logs; `found` is "" where the participant left it blank."""
-
-    table: str
-    line: int
-    row: str
-    column: str
-    found: str
-    expected: str
+from tools.tables.spread import spread_percent
+from tools.tables.tiny import CAPTION_END, tiny_view
+from tools.tables.verdicts import ANOTHER_RUN, BLANK, RIGHT, WRONG, Judgement, verdicts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
-    add_logs_option(parser)
-    parser.add_argument("--tolerance", type=_percent, default=2.0, metavar="PERCENT", help="default: 2")
+    add_logs_option(parser, single_runs=True)
+    parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
+    parser.add_argument("--tolerance", type=percent, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--show", action="store_true", help="print the expected values too")
     parser.add_argument("--complete", action="store_true", help="a cell that is not filled in is wrong, too")
 
 
-def _percent(text: str) -> float:
+def percent(text: str) -> float:
+    """A percentage of at least 0, as argparse takes it."""
     try:
         value = float(text)
     except ValueError:
@@ -54,35 +46,72 @@ def _percent(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logs = chosen_logs(arguments)
-    copies = markdown.read_tables(arguments.file)
-    if not copies:
-        raise InputError(f"{arguments.file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
-    known = table_definitions()
-    pairs = [(copy, _definition(copy, known)) for copy in copies]
-    runs = find_runs(*logs)
-    exercises = tables.exercises_of(table for _, table in pairs)
-    if not any(run.record.get("exercise") in exercises for run in runs):
-        raise no_runs(logs, exercises[0])
-    different, count = [], 0
-    for copy, definition in pairs:
-        filled = tables.fill(definition, runs)
-        count += sum(cell is not None for row in filled.cells for cell in row)
-        different += compare(copy, filled, arguments.tolerance / 100)
+    runs = chosen_runs(arguments, replays=True)
+    tiny = arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"])
+    logs, options = chosen_logs(arguments), same_runs(arguments)
+    checked = check_file(arguments.file, runs, logs, options, tiny, arguments.tolerance, arguments.show)
+    for table, _ in checked:
+        print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
+        for note in table.notes:
+            print(f"  {note}")
     save_figures(runs)
-    blank = [cell for cell in different if not cell.found]
-    wrong = [cell for cell in different if cell.found or arguments.complete]
-    for cell in different:
-        found = f"found {cell.found}, expected {cell.expected}" if cell.found else "not filled in"
-        print(f"{arguments.file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {found}")
-    right, not_right = count - len(different), len(different) - len(blank)
-    print(f"{count} cells: {right} right, {not_right} wrong, {len(blank)} not filled in")
+    for _, cells in checked:
+        _print_cells(arguments.file, cells)
+    count = verdicts(checked)
+    total = sum(count.values())
+    print(
+        f"{total} cell{'' if total == 1 else 's'}: "
+        + ", ".join(f"{count[verdict]} {verdict}" for verdict in (RIGHT, ANOTHER_RUN, WRONG, BLANK))
+    )
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")
-    return 1 if wrong else 0
+    nothing = count[BLANK] == total
+    return int(bool(count[WRONG] or nothing or (arguments.complete and count[BLANK])))
 
 
-def _definition(copy: Table, known: dict[str, Table]) -> Table:
-    """The blank table a copy belongs to, with the same header.
+def check_file(
+    file: Path, runs: list[Run], logs: list[Path], options: str, tiny: bool, tolerance: float, show: bool = False
+) -> list[tuple[tables.FilledTable, list[Judgement]]]:
+    """The file's tables as the runs fill them, each with the judgement of its cells.
+
+    Args:
+        logs, options: where the runs are from, and the options that say so, for messages.
+        tiny: the tables are about tiny runs; so are those whose caption says it.
+        tolerance: in percent.
+        show: say what is expected.
+
+    Raises:
+        InputError: the file cannot be read, or has no tables, or others than the READMEs.
+        NoRunsError: no run is about its tables.
+    """
+    copies = markdown.read_tables(file)
+    if not copies:
+        raise InputError(f"{file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
+    known = table_definitions()
+    definitions = [_definition(copy, known, tiny or copy.caption.endswith(CAPTION_END)) for copy in copies]
+    exercises = tables.exercises_of(definitions)
+    own = [run for run in runs if run.record.get("exercise") in exercises]
+    if not own:
+        raise no_runs(logs, exercises[0], runs)
+    filled = [tables.fill(definition, own) for definition in definitions]
+    if not any(table.runs for table in filled):
+        command = f"python -m tools check {file}{options}"
+        lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
+        raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
+    return [(table, compare(copy, table, tolerance, own, show)) for copy, table in zip(copies, filled, strict=True)]
+
+
+def _print_cells(file: Path, cells: list[Judgement]) -> None:
+    """What there is to say about a table's cells; of a table without any, one line."""
+    if cells and all(cell.verdict == BLANK for cell in cells):
+        print(f"{file}:{cells[0].line}: Table {cells[0].table}: not filled in")
+        return
+    for cell in cells:
+        if cell.text:
+            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}")
+
+
+def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
+    """The blank table a copy belongs to, with the same header; `tiny`: its view for tiny runs.
 
     Raises:
         InputError: no README has a table of that number, or its columns are others.
@@ -91,18 +120,26 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     if copy.number not in known:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
-    definition = known[copy.number]
+    definition = tiny_view(known[copy.number]) if tiny else known[copy.number]
     if list(map(normalised, copy.header)) != list(map(normalised, definition.header)):
         header = " | ".join(definition.header)
-        raise InputError(f"{place}: the columns of Table {copy.number} are not those of {definition.path}: {header}")
+        blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if tiny else ''}"
+        raise InputError(
+            f"{place}: the columns of Table {copy.number} are not those of {definition.path}: {header} (`{blank}`)"
+        )
     return definition
 
 
-def compare(copy: Table, filled: tables.FilledTable, tolerance: float) -> list[Difference]:
-    """The copy's cells that differ from the filled table by more than `tolerance` (a fraction), or are blank.
+def compare(copy: Table, filled: tables.FilledTable, tolerance: float, runs: list[Run], show: bool) -> list[Judgement]:
+    """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
+
+    Args:
+        tolerance: in percent.
+        runs: among which those equal to the compared ones are looked for.
+        show: say what is expected.
 
     Raises:
-        InputError: a row is not in the definition or is twice in the copy, or a cell is neither a figure nor a word.
+        InputError: a row is not in the definition or is twice in the copy.
     """
     labels = filled.table.label_columns
     written: dict[tuple[str, ...], tuple[int, list[str]]] = {}
@@ -113,43 +150,53 @@ def compare(copy: Table, filled: tables.FilledTable, tolerance: float) -> list[D
             problem = "is there twice" if key in written else f"is not in Table {copy.number} of {filled.table.path}"
             raise InputError(f"{copy.path}:{line}: the row {' / '.join(row[:labels])!r} {problem}")
         written[key] = line, row
-    different = []
+    judged = []
     for key, row, cells in zip(known, filled.table.rows, filled.cells, strict=True):
         line, own = written.get(key, (copy.header_line, [""] * len(row)))
         for found, cell, column in zip(own, cells, filled.table.header, strict=True):
-            if cell is not None and not (found and agrees(found, cell, tolerance, f"{copy.path}:{line}")):
-                different.append(Difference(copy.number, line, " / ".join(row[:labels]), column, found, cell.text))
-    return different
+            if cell is not None and (found or _asked_for(cell)):
+                verdict, text = judge(found, cell, tolerance, runs)
+                text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
+                judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))
+    return judged
+
+
+def _asked_for(cell: Cell) -> bool:
+    """Whether there is anything to write down: a figure, or how a run ended; not that there is no log or no run."""
+    return cell.value is not None or not cell.text.startswith(("no ", "not "))
 
 
 def _row_labels(row: list[str], count: int) -> tuple[str, ...]:
     return tuple(normalised(cell) for cell in row[:count])
 
 
-def agrees(found: str, cell: Cell, tolerance: float, place: str) -> bool:
-    """Whether a participant's cell is what the logs say; `place` (file:line) is for the error.
+def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+    """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
+    own = read_cell(found, cell.metric)
+    if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
+        return RIGHT, ""
+    if own.blank:  # "-" is right where the logs have nothing either
+        return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
+    if own.problem:
+        return WRONG, f"found {found!r}: {own.problem}"
+    if cell.text == NOT_MEASURED:
+        return WRONG, f"found {found}: the logs have no such run"
+    if not own.values or cell.value is None or isinstance(cell.value, bool):
+        return WRONG, f"found {found}: the logs say otherwise"
+    return _judge_figure(found, own, cell, tolerance, runs)
 
-    Raises:
-        InputError: `found` is neither a figure nor a word, or has another unit.
-    """
-    if normalised(found) == normalised(cell.text):
-        return True
-    number = _figure(found, cell, place)
-    if number is None or cell.value is None or isinstance(cell.value, bool):
-        return False
-    allowed = max(abs(cell.value) * tolerance, 0.5 * 10.0**-cell.metric.decimals)
-    return abs(number - cell.value) <= allowed * (1 + 1e-9)  # the rounding of the decimal fractions themselves
 
-
-def _figure(found: str, cell: Cell, place: str) -> float | None:
-    if not any(character.isdigit() for character in found):
-        return None
-    if cell.metric.unit == "s" and (match := _DURATION.fullmatch(found)):
-        return int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3])
-    match = _NUMBER.fullmatch(found)
-    if not match:
-        raise InputError(f"{place}: {found!r} is neither a figure such as 12.5 or 21,658 nor a word such as OOM")
-    unit = _UNIT_NAMES.get(match[2], match[2])
-    if unit and unit != cell.metric.unit:
-        raise InputError(f"{place}: {found!r} is in {match[2]}, the column is in {cell.metric.unit or 'no unit'}")
-    return float(match[1].replace(",", ""))
+def _judge_figure(found: str, own: OwnCell, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+    nearest = min(own.values, key=lambda value: abs(value - cell.value))
+    remark = f"found {found}: {own.remark or f'read as {nearest:g}'}" if own.remark or nearest != own.values[0] else ""
+    allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
+    off = abs(nearest - cell.value)
+    if off <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+        return RIGHT, remark
+    direction = "too large" if nearest > cell.value else "too small"
+    if cell.metric.time_or_speed:
+        percent, whose = spread_percent(cell.metric, runs)
+        if off <= max(abs(nearest), abs(cell.value)) * percent / 100:
+            return ANOTHER_RUN, f"found {found}: not of this run, but within {percent:.0f} % ({whose})"
+        direction += f", also for an equal run: {percent:.0f} % ({whose})"
+    return WRONG, f"found {found}: {direction}"

@@ -3,24 +3,31 @@
 import argparse
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
-from tools.errors import InputError
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import find_runs, read_run, save_figures
-from tools.tables import export
+from tools.logs.runs import save_figures
+from tools.tables import export, markdown
 from tools.tables import fill as tables
+from tools.tables.left_out import left_out_lines
 from tools.tables.metrics import METRICS
+from tools.tables.quoted import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.tiny import tiny_views
+
+_OWN = Path("my_results.md")  # ignored by git, wherever a participant stands
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", nargs="?", help="the exercise's folder")
-    add_logs_option(parser)
-    parser.add_argument("--run", type=Path, metavar="RUN_FOLDER", help="use this run only")
+    add_logs_option(parser, single_runs=True)
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
     parser.add_argument(
         "--format", choices=("markdown", "csv", "json"), default="markdown", help="csv, json: unrounded"
     )
+    parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
+    parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
+    parser.add_argument("--predicted", action="store_true", help="the planner's prediction beside each figure")
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
     parser.add_argument("--explain", action="store_true", help="print the definition of every figure instead")
 
@@ -31,30 +38,49 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
-    if arguments.run and arguments.logs:
-        raise InputError("--run and --logs exclude each other")
     readme = exercise_folder(arguments.exercise) / "README.md"
-    logs = chosen_logs(arguments)
-    wanted = _wanted(readme, arguments.only)
-    runs = [_single_run(arguments.run)] if arguments.run else find_runs(*logs)
+    if arguments.blank:
+        print(
+            "\n\n".join(markdown.render(table, table.rows) for table in _wanted(readme, arguments.only, arguments.tiny))
+        )
+        return 0
+    runs = chosen_runs(arguments, replays=arguments.format == "markdown")  # in csv and json nothing would tell them
+    wanted = _wanted(readme, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
     exercises = tables.exercises_of(wanted)
-    if not any(run.record.get("exercise") in exercises for run in runs):
-        if arguments.run:
+    own = [run for run in runs if run.record.get("exercise") in exercises]
+    if not own:
+        if arguments.run_folders:
             found, about = runs[0].record["exercise"], ", ".join(exercises)
-            raise InputError(f"{arguments.run}: is a run of {found}; the tables are about {about}")
-        raise no_runs(logs, exercises[0])
-    filled = [tables.fill(table, runs) for table in wanted]
+            raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
+        raise no_runs(chosen_logs(arguments), exercises[0], runs)
+    filled = [tables.fill(table, own) for table in wanted]
+    if arguments.predicted:
+        from tools.plan import beside_measured  # the planner, only where it is needed
+
+        found = beside_measured.predictions([run for table in filled for run in table.runs])
+        filled = [beside_measured.with_predictions(table, found) for table in filled]
     save_figures(runs)
+    if not any(table.runs for table in filled):
+        where = " or ".join(map(str, chosen_logs(arguments)))
+        raise NoRunsError(
+            "\n".join(
+                [f"no table of {arguments.exercise} is about the runs in {where}:", *_left_out(wanted, own, arguments)]
+            )
+        )
     if arguments.format != "markdown":
         print(export.EXPORTS[arguments.format](filled), end="")
         return 0
-    print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled))
+    shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
+    print(shown)
     if not arguments.plain:
-        _print_hints(filled, [run for run in runs if run.problem], arguments)
+        replays = any(run.replay_of for table in filled for run in table.runs)
+        if answers := [] if replays else beside_answers(readme, shown):  # they say "yours"
+            print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
+        _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0
 
 
-def _wanted(readme: Path, only: str) -> list[tables.Table]:
+def _wanted(readme: Path, only: str, tiny: bool) -> list[tables.Table]:
     found = tables.definitions(readme)
     if not found:
         raise InputError(f"{readme}: no blank table below a caption such as **Table 1** *Title*")
@@ -62,26 +88,35 @@ def _wanted(readme: Path, only: str) -> list[tables.Table]:
     known = [table.number for table in found]
     if missing := [number for number in numbers if number not in known]:
         raise InputError(f"--only {', '.join(missing)}: {readme} has the tables {', '.join(known)}")
-    return [table for table in found if not numbers or table.number in numbers]
+    wanted = [table for table in found if not numbers or table.number in numbers]
+    return tiny_views(wanted) if tiny else wanted
 
 
-def _single_run(folder: Path) -> Run:
-    run = read_run(folder)
-    if run.problem:
-        raise InputError(run.problem)
-    return run
+def _left_out(wanted: list[tables.Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
+    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
+    return left_out_lines(wanted, runs, {"tiny": f"{command} --tiny", "not tiny": command})
 
 
-def _print_hints(filled: list[tables.FilledTable], damaged: list[Run], arguments: argparse.Namespace) -> None:
-    notes = [f"Table {table.table.number}: {note}" for table in filled for note in table.notes]
-    notes += [f"left out: {run.problem}" for run in damaged]
+def _print_hints(
+    filled: list[tables.FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
+) -> None:
+    about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
+    notes = [f"- {_numbered(numbers)}: {note}" for note, numbers in about.items()]
+    if without := [table.table.number for table in filled if not table.runs]:
+        notes.append(f"- {_numbered(without)}: no run yet")
+    notes += [f"- in no table: {other[2:]}" for other in others] + [f"- left out: {run.problem}" for run in damaged]
     if notes:
         print("\nNotes:")
-        print("\n".join(f"- {note}" for note in dict.fromkeys(notes)))
-    print(
-        "\nnext: put your own figures into a copy of the tables, then "
-        f"python -m tools check my_results.md{as_options(arguments.logs or [])}"
-    )
+        print("\n".join(notes))
+    print("\nnext: write your own figures into a copy of the tables, and compare:")
+    if not _OWN.exists():  # nobody's figures are to be written over
+        tiny = " --tiny" if filled[0].table.tiny else ""
+        print(f"  python -m tools fill {arguments.exercise}{tiny} --blank > {_OWN}")
+    print(f"  python -m tools check {_OWN}{same_runs(arguments)}")
+
+
+def _numbered(tables: list[str]) -> str:
+    return f"Table{'s' if len(tables) > 1 else ''} {', '.join(tables)}"
 
 
 def explanation() -> str:

@@ -1,25 +1,85 @@
 """--logs of the commands that read runs: those of several folders may be asked for together."""
 
 import argparse
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from tools.logs.runs import default_logs
+from tools.errors import InputError
+from tools.logs.run import Run
+from tools.logs.runs import default_logs, find_runs, read_run
 
 
-def add_logs_option(parser: argparse.ArgumentParser) -> None:
+def add_logs_option(parser: argparse.ArgumentParser, single_runs: bool = False) -> None:
+    """--logs and --owner; with `single_runs` also --run."""
     parser.add_argument(
         "--logs",
         type=Path,
-        action="append",
-        help="folder of the runs (default: $LOG_DIR, else logs/); may be repeated: the runs of all of them",
+        nargs="+",
+        action="extend",
+        metavar="FOLDER",
+        help="folders of the runs (default: $LOG_DIR, else logs/), such as /home/*/shardlab/logs; may be repeated",
     )
+    parser.add_argument("--owner", metavar="NAME", help="only the runs in folders of this user")
+    parser.set_defaults(run_folders=None)
+    if single_runs:
+        parser.add_argument(
+            "--run",
+            dest="run_folders",
+            type=Path,
+            action="append",
+            metavar="RUN_FOLDER",
+            help="only this run; may be repeated",
+        )
 
 
 def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
-    """The folders asked for, or the default one."""
-    return arguments.logs or [default_logs()]
+    """The folders asked for, of logs or of single runs, or the default one.
+
+    Raises:
+        InputError: one is an exercise's, which was meant as the exercise and stands after --logs.
+    """
+    for folder in arguments.logs or ():
+        if (folder / "submit.txt").exists():
+            raise InputError(f"--logs {folder}: an exercise's folder, not one of runs; write an exercise before --logs")
+    return arguments.run_folders or arguments.logs or [default_logs()]
 
 
-def as_options(logs: list[Path]) -> str:
+def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None, replays: bool = False) -> list[Run]:
+    """The runs asked for, oldest first; with `experiment`, of that experiment or exercise only.
+
+    Args:
+        replays: also those of `python -m tools replay`, which the caller then tells apart.
+
+    Raises:
+        InputError: a folder is not there, none of its runs is the owner's, or a single run cannot be read.
+    """
+    if arguments.run_folders and arguments.logs:
+        raise InputError("--run and --logs exclude each other")
+    if arguments.run_folders:
+        return [single_run(folder) for folder in arguments.run_folders]
+    found = find_runs(*chosen_logs(arguments), experiment=experiment, replays=replays)
+    own = [run for run in found if arguments.owner in (None, run.owner)]
+    if found and not own:
+        owners = ", ".join(sorted({run.owner for run in found}))
+        raise InputError(f"--owner {arguments.owner}: no run is in a folder of this user; there are runs of {owners}")
+    return own
+
+
+def single_run(folder: Path) -> Run:
+    """The run in a folder; raises InputError if it cannot be read."""
+    run = read_run(folder)
+    if run.problem:
+        raise InputError(run.problem)
+    return run
+
+
+def as_options(logs: Sequence[Path], owner: str | None = None, runs: Sequence[Path] = ()) -> str:
     """For the next command that a command recommends."""
-    return "".join(f" --logs {folder}" for folder in logs)
+    given = [*(("--logs", folder) for folder in logs), *([("--owner", owner)] if owner else [])]
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in [*given, *(("--run", run) for run in runs)])
+
+
+def same_runs(arguments: argparse.Namespace) -> str:
+    """The options with which the next command finds the same runs."""
+    return as_options(arguments.logs or [], arguments.owner, arguments.run_folders or [])

@@ -5,14 +5,16 @@ import os
 import sys
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, chosen_logs
-from tools.errors import InputError
-from tools.logs import nvidia_smi
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.errors import InputError, NoRunsError
+from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
-from tools.logs.runs import find_runs
+from tools.logs.runs import default_logs
 from tools.tables import drawing, grid_plot
 from tools.tables import fill as tables
 from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.run_labels import run_labels
+from tools.tables.tiny import tiny_view
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # What the loss can be drawn over: the axis' label, and its values from the steps.
@@ -23,15 +25,19 @@ _OVER = {
 }
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
+_COLUMN = "Real tokens/s"  # of the speed ladder, where it is what the rungs are about
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
     add_logs_option(parser)
-    parser.add_argument("--output", type=Path, default=None, metavar="FILE.png", help="default: EXERCISE.png")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
+    )
     parser.add_argument("--over", choices=_OVER, default="step", help="what the loss is drawn over (default: step)")
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
-    parser.add_argument("--column", default="Real tokens/s", help="the column to draw (default: %(default)s)")
+    parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
+    parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
 
@@ -39,87 +45,94 @@ def run(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
     logs = chosen_logs(arguments)
-    runs = [run for run in find_runs(*logs, experiment=None if arguments.table else title) if not run.problem]
+    runs = [run for run in chosen_runs(arguments, None if arguments.table else title) if not run.problem]
     if not runs:
         raise no_runs(logs, title)
-    output = arguments.output or Path(f"{title}.png")
-    if output.suffix not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--output {output}: the name must end in .png, .svg or .pdf")
-    if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if arguments.tiny and not (runs := [run for run in runs if run.facts["tiny"]]):
+        raise NoRunsError(f"no run of {title} in {' or '.join(map(str, logs))} is tiny: leave out --tiny")
+    output = arguments.output or _default_output(title + (f"-table-{arguments.table}" if arguments.table else ""))
+    drawing.check_output(output)
+    notes: list[str] = []
     if arguments.table:
-        what = draw_table(exercise / "README.md", arguments.table, arguments.column, runs, output)
-        print(f"![{what}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
-        return 0
-    if title == _GRID:
-        shows, notes = "Throughput, memory and step time", grid_plot.draw(runs, title, output)
+        shows = draw_table(exercise / "README.md", arguments, runs, output)
+    elif title == _GRID:
+        shows, notes = f"Throughput, memory and step time of {title}", grid_plot.draw(runs, title, output)
     else:
         if len(runs) > _MOST_RUNS:
-            print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
-        shows, notes = "Training loss and GPU memory", draw(runs[-_MOST_RUNS:], title, output, arguments.over)
+            notes.append(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn")
+        shows, more = draw(runs[-_MOST_RUNS:], title, output, arguments.over)
+        notes += more
     for line in notes:
         print(line, file=sys.stderr)
-    link = os.path.relpath(output, exercise)
-    print(f"![{shows} of {title}]({link})" if arguments.plain else f"wrote {output}")
+    print(f"![{shows}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
     return 0
 
 
-def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> list[str]:
-    """Write the figure; gives a line for each run that has nothing to draw.
+def _default_output(name: str) -> Path:
+    folder = default_logs()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.png"
+
+
+def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple[str, list[str]]:
+    """Write the figure; gives what it shows, and a line for each run that has nothing to draw.
 
     Raises:
-        InputError: no run has steps or GPU samples.
+        InputError: no run has steps or samples of memory.
     """
     without = []
-    with drawing.figure(output, 1, 2, (11, 4)) as (figure, (loss_axes, memory_axes)):
+    gpus = any(run.paths("gpu_memory", ".csv") for run in runs)
+    memory = "GPU memory" if gpus else "CPU memory"
+    with drawing.figure(output, 1, 2, (11, 5)) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
-        for run in runs:
-            what = run.record.get("config") or run.facts["rung"] or run.folder.parent.name
-            label = f"{what} {run.folder.name}"
-            gpu_logs = [nvidia_smi.read(path, with_time=True) for path in sorted(run.folder.glob("gpu_memory*.csv"))]
+        for colour, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
+            look = {"color": f"C{colour}", "label": label}
             steps = run.steps
             places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
             if places is not None:
-                loss_axes.plot(places, steps.loss, label=label)
-            if gpu_logs:
-                _draw_memory(memory_axes, gpu_logs, label)
-            if places is None and not any(log.memory_used_mib.size for log in gpu_logs):
-                without.append(f"{run.folder}: no steps.csv and no GPU log ({run.state})")
+                loss_axes.plot(places, steps.loss, **look)
+            lines = list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
+            for _, time_s, mib in lines:
+                memory_axes.plot(time_s, mib, **look)
+            if places is None and not lines:
+                without.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
         if len(without) == len(runs):
-            raise InputError(f"none of the {len(runs)} runs has steps.csv or a GPU log")
+            raise InputError(f"none of the {len(runs)} runs has steps.csv or a log of memory")
+        for axes, name in ((loss_axes, "Training loss"), (memory_axes, memory)):
+            axes.set_title(name, fontsize="medium")
         drawing.label(loss_axes, _OVER[over][0], "training loss", "no log")
-        drawing.label(memory_axes, "time since the log's start (s)", "GPU memory in use (MiB)", "no log")
-    return without
+        unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
+        drawing.label(memory_axes, "time since the log's start (s)", unit, "no log")
+        drawing.legend_below(figure, (loss_axes, memory_axes), columns=2)
+    return f"Training loss and {memory} of {title}", without
 
 
-def draw_table(readme: Path, number: str, column: str, runs: list[Run], output: Path) -> str:
+def draw_table(readme: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
     Raises:
         InputError: no such table or column, or not one figure in it.
     """
+    number = arguments.table
     table = next((table for table in tables.definitions(readme) if table.number == number), None)
-    if table is None or column not in table.header[table.label_columns :]:
-        found = "no such table" if table is None else f"the columns {', '.join(table.header)}"
+    if table and arguments.tiny:
+        table = tiny_view(table)
+    columns = table.header[table.label_columns :] if table else []
+    column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
+    if column not in columns:
+        found = "no such table" if table is None else f"the columns {', '.join(columns)}"
         raise InputError(f"--table {number} --column {column!r}: {readme} has {found}")
     place = table.header.index(column)
     cells = [row[place] for row in tables.fill(table, runs).cells]
     if not any(cell and cell.value is not None for cell in cells):
-        raise InputError(f"Table {number}: not one figure in the column {column!r}")
-    with drawing.figure(output, 1, 1, (9, 0.4 * len(cells) + 1)) as (_, axes):
-        bars = axes.barh([row[0] for row in table.rows], [cell.value or 0 for cell in cells])
+        hint = "" if arguments.tiny else "; of tiny runs: --tiny"
+        raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
+    names = [" / ".join(dict.fromkeys(row[: table.label_columns])) for row in table.rows]
+    with drawing.figure(output, 1, 1, (9, 0.4 * len(cells) + 1.4)) as (_, axes):
+        bars = axes.barh(range(len(names)), [cell.value or 0 for cell in cells])
+        axes.set_yticks(range(len(names)), names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)
         axes.invert_yaxis()
         axes.margins(x=0.15)
-        axes.set_xlabel(column)
+        axes.set(xlabel=column, title=table.caption.replace("*", ""))
     return f"Table {number}: {column}"
-
-
-def _draw_memory(axes, logs: list[nvidia_smi.GpuLog], label: str) -> None:
-    """One line per GPU; those of one run share a colour and a legend entry."""
-    colour = None
-    for log in logs:
-        for index in sorted(set(log.gpu.tolist())):
-            mine = log.gpu == index
-            (line,) = axes.plot(log.time_s[mine], log.memory_used_mib[mine], color=colour, label=label)
-            colour, label = line.get_color(), "_nolegend_"

@@ -1,4 +1,4 @@
-"""Regenerate the generated blocks of all README.md and RESULTS.md, or name those that have drifted from the logs.
+"""Regenerate the generated blocks of the documents, or name those that have drifted from the logs.
 
 A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
 its content is what the command prints in the repository's root. Then come the figures that sentences quote from tables
@@ -8,6 +8,7 @@ its content is what the command prints in the repository's root. Then come the f
 import argparse
 import contextlib
 import io
+import re
 import shlex
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
 
 # Commands that only read and print: a README must not be able to start anything else.
-_ALLOWED = ("fill", "plot")
+_ALLOWED = ("fill", "plot", "plan", "runs", "demo")
+_BLOCK = re.compile(
+    rf"^(?P<start>[ \t]*{BLOCK_START.pattern}[ \t]*)$(?:\n[\s\S]*?^(?P<end>[ \t]*{BLOCK_END}[ \t]*)$)?",
+    re.MULTILINE,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,22 +69,15 @@ def regenerated(readme: Path, text: str, root: Path) -> tuple[str, int]:
     Raises:
         InputError: a block does not end, or its command is not allowed or fails.
     """
-    result: list[str] = []
-    lines = text.split("\n")
-    position = count = 0
-    while position < len(lines):
-        line = lines[position]
-        result.append(line)
-        position += 1
-        if not (match := BLOCK_START.fullmatch(line.strip())):
-            continue
-        place, count = f"{readme}:{position}", count + 1
-        end = next((i for i in range(position, len(lines)) if lines[i].strip() == BLOCK_END), None)
-        if end is None:
+
+    def block(match: re.Match) -> str:
+        place = f"{readme}:{text.count(chr(10), 0, match.start()) + 1}"
+        if match["end"] is None:
             raise InputError(f"{place}: the generated block has no {BLOCK_END}")
-        result += ["", *_output(match[1], place, root).strip("\n").split("\n"), "", lines[end]]
-        position = end + 1
-    return "\n".join(result), count
+        output = _output(match[2], place, root).strip("\n")
+        return f"{match['start']}\n\n{output}\n\n{match['end']}"
+
+    return _BLOCK.subn(block, text)
 
 
 def _output(command: str, place: str, root: Path) -> str:

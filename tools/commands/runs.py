@@ -1,19 +1,27 @@
 """List runs: what ran, where, how it ended and, with --figures, what it measured."""
 
 import argparse
+import shlex
+import statistics
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, as_options, chosen_logs
+from evidence.printable import one_line
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.run import SHOWN_STATES, Run
-from tools.logs.runs import find_runs, measure_all
+from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.runs import measure_all
+from tools.plan import beside_measured
+from tools.plan.beside_measured import is_predicted
 from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
 
-_HEADER = ["run", "config", "model", "gpus", "nodes", "state", "runtime"]
+# Columns that are shown where some run has another value than this; owner: where there are several.
+_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
 _REASON_WIDTH = 100
 _EXPORTS = ("csv", "json", "parquet")
 
@@ -22,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", nargs="?", help="an exercise or EXPERIMENT_NAME; default: all")
     add_logs_option(parser)
     parser.add_argument(
-        "--figures", default="", metavar="NAME,NAME", help="columns of figures; `fill --explain` lists the names"
+        "--figures",
+        default="",
+        metavar="NAME,NAME",
+        help="columns of figures; `fill --explain` lists the names; predicted_NAME: the planner's prediction",
     )
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
     parser.add_argument(
@@ -33,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where --format writes; parquet needs one")
     parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
+    parser.add_argument("--durations", action="store_true", help="only how long the completed ones took")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,29 +59,74 @@ def run(arguments: argparse.Namespace) -> int:
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
+    if arguments.durations and (states or arguments.figures or arguments.format != "text"):
+        raise InputError("--durations: is a table of all completed runs; expected no --state, --figures or --format")
     metrics = _metrics(arguments.figures)
-    found = find_runs(*logs, experiment=arguments.experiment)
+    # Where nothing would tell a replay from a measurement, it is left out.
+    replays_told = arguments.format == "text" and not arguments.durations
+    found = chosen_runs(arguments, arguments.experiment, replays=replays_told)
     if not found:
         raise no_runs(logs, arguments.experiment)
+    if arguments.durations:
+        print(_durations(found))
+        return 0
     shown = [run for run in found if not states or run.state in states]
     if arguments.format != "text":
         _export(shown, arguments.format, arguments.output)
         return 0
     if shown:
-        measure_all(shown if metrics else [run for run in shown if run.needs_cause])
-        rows = (
-            [*_row(run), *(tables.figure_of(run, METRICS[name]) for name in metrics), _reason(run)] for run in shown
+        figures = [METRICS[name].figure for name in metrics if name in METRICS and METRICS[name].figure]
+        measure_all(shown if metrics else [run for run in shown if run.needs_cause], figures)
+        planned = any(map(is_predicted, metrics))
+        found_predictions = beside_measured.predictions(shown) if planned else {}
+        columns = {_title(name): _figure(name, found_predictions) for name in metrics}
+        rows = [_row(run) | {title: figure(run) for title, figure in columns.items()} for run in shown]
+        header = [name for name in rows[0] if _tells(name, {row[name] for row in rows})]
+        reasons = map(_reason, shown)
+        print(
+            text_table(
+                [[*header, "reason"], *([*map(row.get, header), why] for row, why in zip(rows, reasons, strict=True))]
+            )
         )
-        print(_text_table([[*_HEADER, *map(_title, metrics), "reason"], *rows]))
         print()
     counts = Counter(run.state for run in found)
-    print(f"{len(found)} runs: {', '.join(f'{counts[state]} {state}' for state in SHOWN_STATES if counts[state])}")
-    newest = next((run for run in reversed(shown) if run.state == "completed"), None)
-    if newest:
-        print(f"next: python -m tools fill {newest.record['exercise']}{as_options(logs)}")
-    elif shown and (shown[-1].folder / "train.out").exists():
-        print(f"next: less {shown[-1].folder / 'train.out'}")
+    told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
+    replays = sum(bool(run.replay_of) for run in found)
+    print(f"{len(found)} runs: {told}" + (f"; {replays} of them replays, not measured here" if replays else ""))
+    if hint := next_command(shown, same_runs(arguments)):
+        print(f"next: {hint}")
     return 0
+
+
+def _durations(runs: Sequence[Run]) -> str:
+    """A Markdown table of the completed runs' wall times."""
+    times_s: dict[str, list[float]] = {}
+    for run in runs:
+        if run.state == "completed" and run.runtime_s is not None:
+            times_s.setdefault(run.record["exercise"], []).append(run.runtime_s)
+    rows = [
+        f"| {exercise} | {len(times)} | {min(times):,.0f} | {statistics.median(times):,.0f} | {max(times):,.0f} |"
+        for exercise, times in sorted(times_s.items())
+    ]
+    header = "| Exercise | Completed runs | Shortest (s) | Median (s) | Longest (s) |\n|---|---|---|---|---|"
+    return "\n".join([header, *rows])
+
+
+def next_command(shown: Sequence[Run], options: str) -> str:
+    """What to do about the newest run, or nothing; `options`: with which the tables find it."""
+    newest = next((run for run in reversed(shown) if not run.problem), None)
+    if newest and newest.state == "completed":
+        tiny = " --tiny" if newest.facts["tiny"] else ""
+        return f"python -m tools fill {newest.record['exercise']}{options}{tiny}"
+    if newest and newest.state in ("preempted", "timeout", "cancelled") and _has_checkpoint(newest):
+        return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
+    if newest and (newest.folder / "train.out").exists():
+        return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
+    return ""
+
+
+def _has_checkpoint(run: Run) -> bool:
+    return any(run.folder.glob("*/checkpoint-*/manifest.json"))
 
 
 def _export(runs: list[Run], form: str, output: Path | None) -> None:
@@ -88,33 +145,68 @@ def _export(runs: list[Run], form: str, output: Path | None) -> None:
 
 def _metrics(names: str) -> list[str]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in METRICS]:
+    if unknown := [name for name in wanted if not is_predicted(name) and name not in METRICS]:
         raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(METRICS)}")
     return wanted
 
 
+def _figure(name: str, predictions: beside_measured.Predictions) -> Callable[[Run], str]:
+    """What gives a run's figure of this name, as printed."""
+    if is_predicted(name):
+        return lambda run: beside_measured.figure(predictions, run, name)
+    return partial(tables.figure_of, metric=METRICS[name])
+
+
 def _title(metric: str) -> str:
-    return f"{metric} ({METRICS[metric].unit})" if METRICS[metric].unit else metric
+    unit = METRICS[metric.removeprefix(beside_measured.PREFIX) if is_predicted(metric) else metric].unit
+    return f"{metric} ({unit})" if unit else metric
 
 
-def _row(run: Run) -> list[str]:
-    """What is in run.json."""
-    facts, runtime = run.facts, run.runtime_s
-    gpus = "none" if run.record.get("device") == "cpu" else facts["world_size"]
-    cells = ["-" if value is None else str(value) for value in (facts["config"], facts["model"], gpus, facts["nodes"])]
-    return [str(run.folder), *cells, run.state, "-" if runtime is None else _duration(runtime)]
+def _row(run: Run) -> dict[str, str]:
+    """What is in run.json, by column."""
+    facts, record, runtime = run.facts, run.record, run.runtime_s
+    names = record.get("gpu_names") or (["CPU"] if record.get("device") == "cpu" else [])
+    on = f" x {names[0].removeprefix('NVIDIA ')}" if names else ""
+    method = facts["method"] if facts["method"] != "none" else None
+    batch = f"{facts['batch_size']} x {facts['grad_acc']}" if facts["batch_size"] and facts["grad_acc"] else None
+    cells = {
+        "run": run.folder,
+        "config": facts["config"] or method,
+        "rung": facts["rung"],
+        "fault": facts["fault"],
+        "model": facts["model"],
+        "precision": record.get("precision") or (facts["precision"] if record.get("settings") else None),
+        "batch": batch,
+        "processes": f"{facts['world_size']}{on}" if facts["world_size"] else None,
+        "nodes": facts["nodes"],
+        "length": _length(run),
+        "repeat": facts["repeat"],
+        "owner": run.owner,
+        "state": run.shown_state,
+        "runtime": None if runtime is None else duration(runtime),
+    }
+    return {name: "-" if value is None else one_line(str(value)) for name, value in cells.items()}
+
+
+def _length(run: Run) -> str | None:
+    """How long it trained, as asked for: a short try is not the real run."""
+    examples, epochs = run.facts["train_examples"], run.facts["epochs"]
+    if steps := (run.record.get("settings") or {}).get("max_steps"):
+        return f"{steps} steps"
+    return f"{epochs} x {examples:,}" if epochs and examples else None
+
+
+def _tells(column: str, values: set[str]) -> bool:
+    """Whether a column says something about the runs of a list."""
+    return column not in _OPTIONAL or len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
 
 
 def _reason(run: Run) -> str:
     return run.reason if len(run.reason) <= _REASON_WIDTH else run.reason[: _REASON_WIDTH - 3] + "..."
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def _text_table(rows: list[list[str]]) -> str:
+def text_table(rows: list[list[str]]) -> str:
+    """Rows of cells, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -2,19 +2,24 @@
 
 import argparse
 import os
+import shlex
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 from evidence.near_misses import complaint
+from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
-from tools.submit import slurm, snapshot
+from tools.plan.gpus import GPUS, at_hand, named
+from tools.plan.verdicts import verdicts
+from tools.submit import resume, slurm, snapshot
 from tools.submit.lanes import Lane, lanes
 from tools.submit.local_runs import LocalRuns, Task
 from tools.submit.submissions import Submission, exercise_files, known_settings, read
 from tools.submit.submitted import STATES, History, runs_of
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, borrowed_runs
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
@@ -25,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", type=Path, metavar="FILE", help="a list of runs, not the exercises' submit.txt")
     parser.add_argument("--only", default="", metavar="STATES", help=f"only runs in these states: {', '.join(STATES)}")
     parser.add_argument("--match", default="", metavar="TEXT", help="only lines that contain this text")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run, as it was started")
     parser.add_argument("--again", action="store_true", help="also what is already completed")
+    parser.add_argument("--gpu", metavar="TYPE", help=f"say of each run whether it fits: {', '.join(GPUS)}")
+    parser.add_argument("--yes", action="store_true", help="do not ask before a run that cannot fit is queued")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="without SLURM: N runs at a time (default: 1)")
@@ -35,19 +43,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     logs = (arguments.logs or default_logs()).resolve()
     local = arguments.local or not slurm.available()
+    if arguments.resume:
+        return _resume(arguments, logs, local)
     submissions = _selected_lines(arguments)
     due = _due(submissions, logs, local, arguments)
     if not due:
         print("nothing to do")
         return 0
+    due = _willing(due, arguments)
+    side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:
         verb = "run here" if local else "queue"
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
-    side_by_side = _lanes(arguments.jobs, local, due)
     pairs = [(submission, _command(submission, logs)) for submission in due]
     return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
+
+
+def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
+    """Those that shall be started although one may not fit; says of each whether it fits, where the GPU is known."""
+    name = arguments.gpu or at_hand()
+    if not name:
+        return due
+    found = list(zip(due, verdicts(due, named(name)), strict=True))
+    for line, verdict in found:
+        print(f"{name}  {verdict.text}  {line.place}  {line.short}")
+    fitting = [line for line, verdict in found if verdict.fits]
+    count = len(due) - len(fitting)
+    if not count or arguments.yes or arguments.dry_run:
+        return due
+    if not sys.stdin.isatty():
+        print(f"note: {count} of {len(due)} runs cannot fit; nobody is here to ask, so they are started all the same")
+        return due
+    answer = input(f"{count} of {len(due)} runs cannot fit. Start them all the same? [y/N] ")
+    return due if answer.strip().lower() in ("y", "yes") else fitting
+
+
+def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
+    refused = [f"--{name}" for name in ("list", "only", "match", "again", "gpu", "yes") if getattr(arguments, name)]
+    refused += ["--jobs"] if arguments.jobs != 1 else []
+    refused += ["sbatch options"] if local and arguments.after_dashes else []
+    if given := [*arguments.exercises, *refused]:
+        raise InputError(
+            f"--resume {arguments.resume}: the run goes on as it was started; expected no {', '.join(given)} beside it"
+        )
+    again = resume.read(arguments.resume, logs, os.environ)
+    options = [*again.options, *arguments.after_dashes]
+    if arguments.dry_run:
+        print(f"would {'run here' if local else 'queue'}  {shlex.join([*([] if local else options), *again.command])}")
+        return 0
+    if local:
+        return subprocess.run(["bash", *again.command], env=again.environment).returncode
+    print(f"job {slurm.sbatch(options, again.command, slurm.site_options(again.root) | again.environment)}")
+    return 0
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
@@ -57,7 +106,7 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     if not files:
         raise NoRunsError("no exercise has a submit.txt yet")
     lines = [line for file in files for line in read(file, os.environ, arguments.after_dashes)]
-    lines = [line for line in lines if arguments.match in f"{line.exercise.name} {line.text}"]
+    lines = [line for line in lines if line.contains(arguments.match)]
     if not lines:
         raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
     exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
@@ -139,6 +188,7 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
             refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
     print(f"{len(due) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
+    print("when they have ended, fill the tables:")
     _print_next([submission for submission, _ in due], logs)
     return 1 if refused else 0
 
@@ -156,11 +206,22 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     for (submission, _), state in zip(due, states, strict=True):
         print(f"| {submission.exercise.name}: {submission.short} | {state} |")
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
-    _print_next([submission for submission, _ in due], logs)
+    if completed := [submission for (submission, _), state in zip(due, states, strict=True) if state == "completed"]:
+        print("fill the tables:")
+        _print_next(completed, logs)
+    stopped = [line for (line, _), state in zip(due, states, strict=True) if state in ("preempted", "timeout")]
+    if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
+        print("go on with what was told to end, each in its own folder:")
+        print("\n".join(f"  {command}" for command in commands))
     return INTERRUPTED if runner.interrupted else int(any(state != "completed" for state in states))
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:
-    print("when they have ended, fill the tables:")
-    for exercise in dict.fromkeys(submission.exercise.name for submission in submissions):
-        print(f"  python -m tools fill {exercise} --logs {logs}")
+    for exercise, tiny in dict.fromkeys((_with_tables(one), one.tiny) for one in submissions):
+        print(f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if tiny else ''}")
+
+
+def _with_tables(submission: Submission) -> str:
+    """The folder whose tables the run fills: of a list such as speed-ladder/models.txt models, else the exercise's."""
+    name = submission.file.stem.split("_")[0]
+    return name if borrowed_runs(name) else submission.exercise.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.plain_files import read_plain
 from tools.errors import LogError
 
 COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]
@@ -42,7 +43,7 @@ def read(path: Path) -> list[Collective]:
     Raises:
         LogError: the header or a line is not as in the contract.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_plain(path).decode("utf-8", "replace").splitlines()
     if lines[:1] != [",".join(COLUMNS)]:
         raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
     found = []

@@ -6,9 +6,11 @@ are cut out at once where every line is as it should be; anything unusual is rea
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evidence.plain_files import read_plain
 from tools.errors import LogError
 
 if TYPE_CHECKING:
@@ -23,19 +25,13 @@ _UNIT_CHARACTERS = b" \t\rMiB%W"
 _UNITS_TO_SPACES = bytes(ord(" ") if byte in b"MiB%W" else byte for byte in range(256))
 
 
-def all_bytes(path: Path) -> bytes:
-    """The file's bytes, in two thirds of the time that Path.read_bytes takes."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
-
-
 def read_bytes(path: Path) -> bytes:
     """The file's bytes, with the last field blanked where it may be cut off.
 
     A killed logger leaves a last line without a line end. Its complete fields are true, but `8` may be the beginning
     of `82`; a field that ends in its unit is complete.
     """
-    data = all_bytes(path)
+    data = read_plain(path)
     if data.endswith(b"\n"):
         return data
     if b"\n" not in data:
@@ -44,12 +40,6 @@ def read_bytes(path: Path) -> bytes:
     if comma < line_start or data.rstrip().endswith((b"MiB", b"%", b"W", b"]")):
         return data + b"\n"
     return data[: comma + 1] + b"\n"
-
-
-def without_units(data: bytes) -> bytes:
-    """A log whose lines, but for the first, have numbers only where there were units or nothing was reported."""
-    start = data.find(b"\n") + 1
-    return data[:start] + data[start:].translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
 
 
 def first_line(data: bytes) -> str:
@@ -73,19 +63,20 @@ def split(path: Path, data: bytes, names: list[str], header: str) -> Cells:
     """
     marker = header.encode()
     lines = data[data.find(b"\n") + 1 :] if header else data
+    if header and marker in lines:  # perhaps after a line that was cut off when the logger was restarted
+        lines = b"\n".join(line for line in lines.split(b"\n") if marker not in line)
+    last = lines.rfind(b"\n", 0, -1) + 1
+    if lines.count(b",", last) != len(names) - 1:  # cut off
+        lines = lines[:last]
     width = len(names) + 1
     cells = lines.replace(b"\n", b",\n,").split(b",")
-    if (
-        len(cells) % width == 1
-        and set(cells[width - 1 :: width]) == {b"\n"}
-        and not (b"\r" in lines or (header and marker in lines))
-    ):
+    if len(cells) % width == 1 and set(cells[width - 1 :: width]) == {b"\n"} and b"\r" not in lines:
         return {name: cells[place:-1:width] for place, name in enumerate(names)}
     rows = []
-    numbered = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
+    numbered = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip(_UNIT_CHARACTERS)]
     for number, line in numbered:
         row = line.split(b",")
-        if header and marker in line:  # perhaps after a line that was cut off when the logger was restarted
+        if header and marker in line:
             continue
         if len(row) == len(names):
             rows.append(row)
@@ -102,10 +93,11 @@ def numbers(path: Path, data: bytes, cells: Cells, column: str) -> np.ndarray:
     """
     import numpy as np
 
-    try:
+    with contextlib.suppress(ValueError):
         return np.array(cells[column], dtype=float)
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):  # all at once, in a third of the time
+        plain = b",".join(cells[column]).translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
+        return np.array(plain.split(b","), dtype=float)
     known = {cell: _number(cell) for cell in set(cells[column])}
     if bad := [cell for cell, value in known.items() if value is None]:
         found = next(cell for cell in cells[column] if cell in bad)

@@ -23,7 +23,7 @@ def counted(run: Run) -> dict[str, float]:
     ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have fewer
     ranks on the node run side by side.
     """
-    if "collectives.csv" not in run.names:
+    if "collectives.csv" not in run.files:
         return {}
     found = collectives.read(run.folder / "collectives.csv")
     calls = {name: sum(one.calls for one in found if one.name == name) for name in _NAMED}

@@ -14,15 +14,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_LINE = re.compile(r"\[Rank 0\] time \(ms\) ((?:\| \w+: [\d.]+ ?)+)")
-_PART = re.compile(r"(\w+): (\d+(?:\.\d+)?)")
+from evidence.plain_files import read_plain
+
+# To the end of the line: a part that another rank's output runs into is not that part.
+_LINE = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
+_PART = re.compile(rb"(\w+): ([\d.]+)")
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """DeepSpeed's name of each part to its time (ms) in each step, in order; {} if DeepSpeed printed none."""
+    """DeepSpeed's name of each part to its time (ms) in each step, in order; {} if DeepSpeed printed none.
+
+    A line that is garbled or cut off is left out.
+    """
     parts_ms: dict[str, list[float]] = {}
-    for line in _LINE.findall(path.read_bytes().decode("utf-8", "replace")):
+    for line in _LINE.findall(read_plain(path)):
         for name, time_ms in _PART.findall(line):
-            if not name.endswith("_microstep"):
-                parts_ms.setdefault(name, []).append(float(time_ms))
+            if not name.endswith(b"_microstep"):
+                parts_ms.setdefault(name.decode(), []).append(float(time_ms))
     return parts_ms

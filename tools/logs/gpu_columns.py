@@ -55,16 +55,12 @@ def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:
     names = [f"column {number}" for number in range(1, len(values) + 1)]
     names = ["timestamp" if _TIMESTAMP.match(value) else name for name, value in zip(names, values, strict=True)]
     memory = [i for i, value in enumerate(values) if value.endswith("MiB")]
-    percent = [i for i, value in enumerate(values) if value.endswith("%")]
     if not memory or len(memory) > 2:
         expected = "a header with memory.used, or units (MiB), or the columns " + ", ".join(CONTRACT)
         raise LogError(path, 1, ", ".join(values), expected)
     cells = columns.split(path, data, names, "")
-    samples = {place: columns.numbers(path, data, cells, names[place]) for place in memory + percent}
+    samples = {place: columns.numbers(path, data, cells, names[place]) for place in memory}
     names[_used_of(path, samples, memory)] = "memory.used"
-    # nvidia-smi reports utilization.gpu and utilization.memory; memory is never busy while no kernel runs.
-    if len(percent) == 1 or (len(percent) == 2 and bool((samples[percent[0]] >= samples[percent[1]]).all())):
-        names[percent[0]] = "utilization.gpu"
     return names
 
 

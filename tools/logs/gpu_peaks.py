@@ -2,7 +2,9 @@
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
 # the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions unless the name says
-# otherwise; those of the H100 and H200 print the tensor cores' rates for sparse matrices, which are twice these.
+# otherwise; those of the H100 and H200 print the tensor cores' rates for sparse matrices, which are twice these. The
+# SXM rows were compared with pages that quote the sheets on 2026-11-22: 125 and 15.7 (V100), 312 and 19.5 (A100),
+# 989.4, sparse 1,978.9, and 66.9 (H100 and H200).
 PEAK_TFLOPS: dict[str, dict[str, float]] = {
     "Tesla V100-SXM2-16GB": {"fp16": 125, "fp32": 15.7},
     "Tesla V100-SXM2-32GB": {"fp16": 125, "fp32": 15.7},

@@ -1,8 +1,10 @@
 """Model FLOPs utilisation: the operations a model needs, over those the GPUs could have done in the time.
 
-A token needs 6 operations per parameter (2 forward, 4 backward) and 12 x layers x hidden size x row length for its
-attention scores. Source: PaLM, arXiv:2204.02311, appendix B. By this convention a tied embedding counts once, as the
-head; causal attention counts in full although half of it is masked; recomputed activations do not count.
+A token needs 6 operations per parameter (2 forward, 4 backward) and 12 x layers x attention size x row length for its
+attention scores; the attention size is heads x the size of a head, in most models the hidden size. Source: PaLM,
+arXiv:2204.02311, appendix B. By this convention a tied embedding counts once, as the head, and one that is not tied
+does not: it is looked up. Causal attention counts in full although half of it is masked, and so does what a packed row
+masks; recomputed activations do not count.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.logs.run import Run
 
 
-def flops_per_token(parameters: int, layers: int, hidden_size: int, row_length: float) -> float:
-    """Forward and backward, per position of a row of `row_length` positions."""
-    return 6 * parameters + 12 * layers * hidden_size * row_length
+def flops_per_token(parameters: int, layers: int, attention_size: int, row_length: float) -> float:
+    """Forward and backward, per position of a row of `row_length` positions; `parameters` of matrix products."""
+    return 6 * parameters + 12 * layers * attention_size * row_length
 
 
 def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
@@ -48,7 +50,8 @@ def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str
     row_length = settings.get("max_length") if settings.get("packing") else None
     row_length = row_length or tokens / samples
     parameters, head, layers, hidden_size = shape
-    flops = tokens * flops_per_token(parameters, layers, hidden_size, row_length)
+    multiplied = parameters - (head if model.get("untied_embedding") else 0)
+    flops = tokens * flops_per_token(multiplied, layers, model.get("attention_size") or hidden_size, row_length)
     done = flops - 6 * head * (tokens - logit_positions)
     peak = run.facts["world_size"] * min(peaks) * 1e12
     return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

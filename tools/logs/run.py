@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,23 +17,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evidence.plain_files import read_plain
+from evidence.printable import one_line
 from evidence.schema import REQUIRED, STATES, MistypedError, RunRecord, check
+from evidence.settings import is_tiny
 from tools.errors import LogError
-from tools.logs import columns, steps
+from tools.logs import steps
 
 if TYPE_CHECKING:
-    from tools.logs.figures import RunFigures
+    from tools.logs.sources import RunFigures
     from tools.logs.store import Store
 
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
+_NAME = re.compile(r"\w[\w.+-]*")
+# What tables select by as it is in the settings.
+_SETTINGS = ("use_fsdp", "batch_size", "grad_acc", "max_length", "loss", "loss_chunk", "max_steps", "seed")
+_TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
 @dataclass(frozen=True)
 class Not:
-    """A condition on a run: a fact is not this value."""
+    """A condition on a run: a fact is none of these values."""
 
-    value: Any
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "values", values)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ class Run:
         folder: the run folder.
         record: run.json; {} if it cannot be read.
         problem: why run.json cannot be read, or None.
-        store: knows the run's figures (tools/logs/store.py).
+        store: knows what was measured before (tools/logs/store.py).
     """
 
     folder: Path
@@ -52,13 +64,32 @@ class Run:
 
     @cached_property
     def figures(self) -> RunFigures:
-        """What the run measured; its logs are read when somebody asks for the first time."""
+        """What the run measured; a log is read when somebody asks for the first figure of it."""
         return self.store.figures(self)
 
     @cached_property
-    def names(self) -> list[str]:
-        """The names of the folder's files."""
-        return sorted(os.listdir(self.folder))  # noqa: PTH208  (names are all that is wanted)
+    def owner(self) -> str:
+        """Whose folder it is: the login name, or the number of a user that this machine does not know."""
+        number = self.folder.lstat().st_uid
+        try:
+            return pwd.getpwuid(number).pw_name
+        except KeyError:
+            return str(number)
+
+    @cached_property
+    def files(self) -> dict[str, list[int]]:
+        """Size and modification time (ns) of what is in the folder, by name; {} if it cannot be looked into."""
+        if self.folder.is_symlink():
+            return {}
+        try:
+            found = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(self.folder)}
+        except OSError:
+            return {}
+        return {name: [found[name].st_size, found[name].st_mtime_ns] for name in sorted(found)}
+
+    def paths(self, prefix: str, suffix: str) -> list[Path]:
+        """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
+        return [self.folder / name for name in self.files if name.startswith(prefix) and name.endswith(suffix)]
 
     @cached_property
     def state(self) -> str:
@@ -67,13 +98,29 @@ class Run:
             return "unreadable"
         newest_s = 0.0
         if self.record["state"] == "running":
-            newest_s = max(entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(self.folder))
+            newest_s = max((time_ns for _, time_ns in self.files.values()), default=0) / 1e9
         return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record["state"]
+
+    @property
+    def replay_of(self) -> str:
+        """The run that `python -m tools replay` wrote once more; "" of a run that a job made."""
+        return str((self.record.get("replay") or {}).get("of") or "")
+
+    @property
+    def shown_state(self) -> str:
+        """For people: of a replay it says so."""
+        return f"{self.state} (replay)" if self.replay_of else self.state
 
     @property
     def reason(self) -> str:
         """One line on how a run ended that did not complete: run.json's own, else read from train.out."""
         return self.figures.cause if self.needs_cause else self.problem or self._told
+
+    @property
+    def outcome(self) -> str:
+        """The state as tables show it, with its cause where run.json names one: FAILED (disk full)."""
+        cause = self._told and self.record.get("cause")
+        return self.state.upper() + (f" ({cause})" if cause else "")
 
     @property
     def needs_cause(self) -> bool:
@@ -82,21 +129,32 @@ class Run:
 
     @property
     def _told(self) -> str:
-        return "" if self.state in ("completed", "running") else self.record.get("reason") or ""
+        if self.state in ("completed", "running"):
+            return ""
+        return ": ".join(filter(None, [self.record.get("cause"), self.record.get("reason")]))
 
-    @cached_property
+    @property
     def summary(self) -> dict[str, Any]:
         """summary.json as it is; {} without one. Raises LogError if it is damaged."""
-        return read_object(self.folder / "summary.json") if "summary.json" in self.names else {}
+        return read_object(self.folder / "summary.json") if "summary.json" in self.files else {}
 
-    @cached_property
+    @property
     def steps(self) -> steps.StepLog | None:
         """All steps of steps.csv. Raises LogError if it is damaged."""
-        return steps.read(self.folder / "steps.csv") if "steps.csv" in self.names else None
+        return steps.read(self.folder / "steps.csv") if "steps.csv" in self.files else None
 
     @cached_property
     def start(self) -> datetime:
         return _time(self.record.get("start_time")) or datetime.fromtimestamp(self.folder.stat().st_mtime, UTC)
+
+    @property
+    def examples_asked(self) -> int | None:
+        """Examples that the whole training was to process, one that is trained on twice counts twice."""
+        settings, facts = self.record.get("settings") or {}, self.facts
+        if steps := settings.get("max_steps"):
+            per_gpu = facts["examples_per_gpu_step"]
+            return steps * per_gpu * facts["world_size"] if per_gpu and facts["world_size"] else None
+        return facts["epochs"] * facts["train_examples"] if facts["epochs"] and facts["train_examples"] else None
 
     @property
     def runtime_s(self) -> float | None:
@@ -108,48 +166,49 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """What a table's labels can select by; what rank 0 had not written when the job failed is in its settings."""
         record, settings = self.record, self.record.get("settings") or {}
-        nodes = record.get("nodes")
-        world_size = record.get("world_size") or (nodes or 0) * (record.get("gpus_per_node") or 0) or None
+        processes = (record.get("nodes") or 0) * (record.get("gpus_per_node") or 0)
+        world_size = record.get("world_size") or processes or None
         train_examples = record.get("train_examples") or settings.get("train_size")
         name = (record.get("model") or {}).get("name") or settings.get("model_name") or ""
+        width = (record.get("model") or {}).get("hidden_size") or settings.get("hidden_size")
         sharding = record.get("sharding") or {}
         return {
-            "exercise": record.get("exercise"),
-            "config": record.get("config"),
+            **{key: record.get(key) for key in ("exercise", "config", "nodes", "gpus_per_node")},
+            **{key: settings.get(key) for key in _SETTINGS},
+            **{key: settings.get(key) or None for key in ("rung", "fault")},
+            **{key: sharding.get(key) for key in ("method", "cpu_offload")},
             "model": name.rsplit("/", 1)[-1] or None,
-            "nodes": nodes,
-            "gpus_per_node": record.get("gpus_per_node"),
             "world_size": world_size,
             "train_examples": train_examples,
             "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,
-            "method": sharding.get("method"),
-            "cpu_offload": sharding.get("cpu_offload"),
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
             # Unknown of older runs, whose records do not name the classes.
             "unchanged_model": None if sharding.get("own_modules") is None else not sharding["own_modules"],
             "hf_trainer": "transformers.trainer.Trainer" in (record.get("trainer_classes") or []) or None,
             "several_gpus": world_size is not None and world_size > 1,
-            "use_fsdp": settings.get("use_fsdp"),
             # As asked for: without a GPU fp16 trains in fp32.
             "precision": "fp16" if settings.get("fp16") else "bf16" if settings.get("bf16") else "fp32",
-            "batch_size": settings.get("batch_size"),
-            "grad_acc": settings.get("grad_acc"),
             "examples_per_gpu_step": (settings.get("batch_size") or 0) * (settings.get("grad_acc") or 0) or None,
-            "max_length": settings.get("max_length"),
-            "rung": settings.get("rung") or None,
             # Of runs that ask what was learnt, not how fast; None: not whole epochs.
             "epochs": None if settings.get("max_steps") else settings.get("num_epochs"),
             "learning": bool(settings.get("generate_train_size")),
             "profiled": bool(settings.get("profile")),
             "timed": bool(settings.get("timers")),
             "repeat": settings.get("repeat") or 1,
+            "tiny": is_tiny(settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE),
         }
 
     def matches(self, where: dict[str, Any]) -> bool:
         return all(
-            self.facts[key] != wanted.value if isinstance(wanted, Not) else self.facts[key] == wanted
+            self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
             for key, wanted in where.items()
         )
+
+
+def duration(seconds: float) -> str:
+    """As h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _time(text: str | None) -> datetime | None:
@@ -167,13 +226,11 @@ def read_object(path: Path) -> dict[str, Any]:
         LogError: it holds something else, or cannot be read.
     """
     try:
-        content = json.loads(columns.all_bytes(path))
+        content = json.loads(read_plain(path))
     except json.JSONDecodeError as error:
         raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
     except (ValueError, RecursionError) as error:  # no UTF-8; a number of 5,000 digits; 100,000 brackets
         raise LogError(path, None, str(error), "JSON in UTF-8") from error
-    except OSError as error:
-        raise LogError(path, None, error.strerror or "an error", "a file that can be read") from error
     if not isinstance(content, dict):
         raise LogError(path, 1, str(content), "a JSON object")
     return content
@@ -183,6 +240,10 @@ def open_run(folder: Path, store: Store) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
     path = folder / "run.json"
     try:
+        if one_line(str(folder)) != str(folder):
+            raise LogError(folder, None, "control characters in its name", "a name without them")
+        if folder.is_symlink():
+            raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
         record = read_object(path)
         for key in REQUIRED:
             if record.get(key) is None:
@@ -193,8 +254,20 @@ def open_run(folder: Path, store: Store) -> Run:
             raise LogError(path, None, error.found, error.expected) from error
         if record["state"] not in STATES:
             raise LogError(path, None, f"state {record['state']!r}", f"one of {', '.join(STATES)}")
+        for key in ("exercise", "config"):  # names of a folder and of a file that tools look for
+            if (name := record.get(key)) and not _NAME.fullmatch(name):
+                raise LogError(path, None, f"{key} {name!r}", "a name without a folder")
         if _time(record["start_time"]) is None:
             raise LogError(path, None, f"start_time {record['start_time']!r}", "an ISO 8601 time")
     except LogError as error:
         return Run(folder, {}, str(error), store)
-    return Run(folder, record, None, store)
+    return Run(folder, _in_lines(record), None, store)
+
+
+def _in_lines(value: Any) -> Any:
+    """Somebody's record with texts that a table and a terminal can show."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {key: _in_lines(inner) for key, inner in value.items()}
+    return [_in_lines(inner) for inner in value] if isinstance(value, list) else value

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.logs.figures import RunFigures
-from tools.logs.measure import measure as measure_run
+from tools.logs.figures import FIGURES
 from tools.logs.progress import progress
 from tools.logs.run import Run, open_run
+from tools.logs.sources import RunFigures
 from tools.logs.store import Store
 
 _SEARCH_DEPTH = 3
@@ -18,16 +18,18 @@ _SEARCH_DEPTH = 3
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return open_run(folder, Store())
+    return open_run(folder.resolve() if folder.is_symlink() else folder, Store())
 
 
 def measure(folder: Path) -> RunFigures:
-    """All figures of the run in `folder`, with the reason for each that is missing; no damaged file raises."""
-    return measure_run(read_run(folder))
+    """The figures of the run in `folder`, with the reason for each that is missing; no damaged file raises."""
+    return read_run(folder).figures
 
 
-def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
+def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
     """All runs of the folders together, oldest first; with `experiment`, of that experiment or exercise only.
+
+    A replay is nobody's measurement: only who tells it apart asks for `replays` too.
 
     Folders holding a run.json are found to a depth of three (machine, experiment, run). The committed reference runs
     in logs/reference are other machines' figures: they are found only when asked for by name.
@@ -39,9 +41,10 @@ def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        folders = list(_run_folders(logs, 0))
+        folders = list(run_folders(logs, 0))
         store = Store(logs, folders)
         found += [open_run(folder, store) for folder in progress(folders, "reading run.json", len(folders))]
+    found = [run for run in found if replays or not run.replay_of]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found
@@ -54,21 +57,32 @@ def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     ]
 
 
-def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    if (folder / "run.json").exists():
+def run_folders(folder: Path, depth: int) -> Iterator[Path]:
+    """Those with a run.json, and what cannot be looked into: a folder without permission, a link out of the logs."""
+    if os.path.lexists(folder / "run.json"):
         yield folder
     elif depth < _SEARCH_DEPTH:
-        for entry in os.scandir(folder):
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            yield folder
+            return
+        for entry in entries:
             hidden = entry.name.startswith(".")  # .code: the snapshots of `tools submit`
-            if entry.is_dir() and not hidden and not (depth == 0 and entry.name == "reference"):
-                yield from _run_folders(Path(entry.path), depth + 1)
+            if not entry.is_dir() or hidden or (depth == 0 and entry.name == "reference"):
+                continue
+            path = Path(entry.path)
+            if not entry.is_symlink():
+                yield from run_folders(path, depth + 1)
+            elif not path.resolve().is_relative_to(path.parents[depth].resolve()):
+                yield path
 
 
-def measure_all(runs: Sequence[Run]) -> None:
-    """Read the figures of all runs, which is quicker together, and remember them."""
+def measure_all(runs: Sequence[Run], names: Collection[str] = FIGURES) -> None:
+    """Measure these figures of all runs, which is quicker together, and remember them."""
     for store in _stores(runs):
         own = [run for run in runs if run.store is store]
-        for _ in progress(store.measure_all(own), "reading logs", len(own)):
+        for _ in progress(store.measure_all(own, names), "reading logs", len(own)):
             pass
         store.save()
 

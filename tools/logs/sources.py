@@ -1,4 +1,4 @@
-"""Where a run's figures come from: one function per source, from a run to figures by key.
+"""From a run's files to its figures. A source is a function that reads one kind of file: from a run to figures by key.
 
 A source raises UnavailableError, with the words a cell shows, where none of its figures can exist; a figure that it
 merely lacks it leaves out. A damaged file is a LogError and costs the figures of that source only. In place of a figure
@@ -8,25 +8,76 @@ there may be such an error, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from evidence import nccl_log
+from evidence.causes import cause
 from evidence.schema import MistypedError, SummaryRecord, check
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, deepspeed_timers, mfu, nccl_log, nvidia_smi, psrecord, trainer_log
+from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, psrecord, trainer_log
+from tools.logs.figures import FIGURES, Outcome
+from tools.logs.memory_log import MemoryLog
 from tools.logs.run import Run
 
 Found = Mapping[str, Any]
 
 
-class Sources:
-    """The sources of one run; each file is parsed once, and only if a figure needs it."""
+@dataclass
+class RunFigures:
+    """One run's figures; each is measured when it is asked for first, and each file is parsed once.
 
-    def __init__(self, run: Run):
-        self.run = run
-        self._found: dict[str, Found | Exception] = {}
+    `figures.peak_gpu_mib` is a number, or a bool where figures.csv says so, or None: then `reason` says why.
+
+    Attributes: known: what was measured already, by name.
+    """
+
+    run: Run = field(compare=False, repr=False)
+    known: dict[str, Outcome]
+    _found: dict[str, Found | Exception] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FIGURES:
+            raise AttributeError(f"no figure {name!r} in figures.csv")
+        outcome = self.outcome(name)
+        return None if isinstance(outcome, str | list) else outcome
+
+    def outcome(self, name: str) -> Any:
+        """A figure by its name in figures.csv, or why there is none (see Outcome)."""
+        if name not in self.known:
+            self.known[name] = self._cause() if name == "cause" else self._measured(name)
+        return self.known[name]
+
+    def reason(self, name: str) -> str:
+        """Why there is no figure of this name, as a cell shows it."""
+        outcome = self.outcome(name)
+        return "unreadable log" if isinstance(outcome, list) else outcome
+
+    @property
+    def cause(self) -> str:
+        """What ended a run that did not complete, from train.out; '' if nothing there says it."""
+        return self.outcome("cause")
+
+    def _measured(self, name: str) -> Outcome:
+        value = None
+        try:
+            for source, key in FIGURES[name].sources:
+                if value is None:
+                    value = self.figure(source, key)
+        except UnavailableError as reason:
+            return str(reason)
+        except LogError as error:
+            return [str(error)]
+        return FIGURES[name].missing if value is None else value
+
+    def _cause(self) -> str:
+        try:
+            found = next((cause(path) for path in self.run.paths("train.out", "train.out")), None)
+        except OSError as error:
+            return f"train.out: {error.strerror}"
+        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
 
     def figure(self, source: str, key: str) -> Any:
         """A figure or None; raises UnavailableError or LogError."""
@@ -35,9 +86,6 @@ class Sources:
                 self._found[source] = _SOURCES[source](self)
             except (UnavailableError, LogError) as error:
                 self._found[source] = error
-            except OSError as error:
-                path = Path(error.filename or self.run.folder)
-                self._found[source] = LogError(path, None, error.strerror or str(error), "a file that can be read")
         found = self._found[source]
         value = found if isinstance(found, Exception) else found.get(key)
         if isinstance(value, Exception):
@@ -48,19 +96,14 @@ class Sources:
         """A figure of summary.json."""
         return self.figure("summary.json", key)
 
-    def paths(self, prefix: str, suffix: str) -> list[Path]:
-        """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
-        names = [name for name in self.run.names if name.startswith(prefix) and name.endswith(suffix)]
-        return [self.run.folder / name for name in names]
-
     @cached_property
     def training(self) -> trainer_log.Training | None:
         """The last training in train.out, because a requeued job appends to it."""
-        trainings = [one for path in self.paths("train.out", "train.out") for one in trainer_log.read(path)]
+        trainings = [one for path in self.run.paths("train.out", "train.out") for one in trainer_log.read(path)]
         return trainings[-1] if trainings else None
 
 
-def _run_json(sources: Sources) -> Found:
+def _run_json(sources: RunFigures) -> Found:
     run = sources.run
     record = run.record
     model, flops = record.get("model") or {}, record.get("flops_per_gpu_per_step")
@@ -72,6 +115,7 @@ def _run_json(sources: Sources) -> Found:
         **{f"sharding.{key}": value for key, value in seen.items()},
         **{key: None if value is None else float(value) for key, value in numbers.items()},
         **{key: run.facts[key] for key in ("unchanged_model", "hf_trainer")},
+        **_attempts(run),
         "steps_per_epoch": record.get("steps_per_epoch"),
         "runtime_s": None if run.state == "running" else run.runtime_s,
         "parameters_millions": None if model.get("parameters") is None else model["parameters"] / 1e6,
@@ -79,7 +123,18 @@ def _run_json(sources: Sources) -> Found:
     }
 
 
-def _summary(sources: Sources) -> Found:
+def _attempts(run: Run) -> Found:
+    """What a fault cost a run that went on; a word for the state, which is no figure."""
+    attempts = run.record.get("attempts") or []
+    lost = {name: [attempt.get(name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
+    return {
+        "fault_state": UnavailableError(attempts[-1].get("state") or "not recorded" if attempts else run.state),
+        "resumed_step": attempts[-1].get("resumed_step") if attempts else UnavailableError("not resumed"),
+        **{name: None if None in numbers else float(sum(numbers)) for name, numbers in lost.items()},
+    }
+
+
+def _summary(sources: RunFigures) -> Found:
     path, found = sources.run.folder / "summary.json", dict(sources.run.summary)
     try:
         check(found, SummaryRecord)
@@ -92,7 +147,7 @@ def _summary(sources: Sources) -> Found:
     return found
 
 
-def _summary_of_gpu(sources: Sources) -> Found:
+def _summary_of_gpu(sources: RunFigures) -> Found:
     _require_gpu(sources)
     mean_mib = sources.number("avg_mem_total_MB")
     names = ("avg_gpu_util_%", "peak_mem_alloc_mib", "peak_mem_reserved_mib")
@@ -101,12 +156,12 @@ def _summary_of_gpu(sources: Sources) -> Found:
     }
 
 
-def _require_gpu(sources: Sources) -> None:
+def _require_gpu(sources: RunFigures) -> None:
     if sources.run.record.get("device") == "cpu":
         raise UnavailableError("no GPU")
 
 
-def _train_out(sources: Sources) -> Found:
+def _train_out(sources: RunFigures) -> Found:
     """The Trainer's closing dict as printed, where transformers 5 rounds it."""
     if (training := sources.training) is None:
         return {}
@@ -115,7 +170,7 @@ def _train_out(sources: Sources) -> Found:
     return (training.final or {}) | ({key: sum(speeds) / len(speeds)} if speeds else {})
 
 
-def _evaluations(sources: Sources) -> Found:
+def _evaluations(sources: RunFigures) -> Found:
     losses = sources.figure("summary.json", "eval_loss")
     if not losses and sources.training:
         losses = [event["eval_loss"] for event in sources.training.evals]
@@ -126,7 +181,7 @@ def _evaluations(sources: Sources) -> Found:
     return found | {"eval_loss_final": losses[-1]}
 
 
-def _steps(sources: Sources) -> Found:
+def _steps(sources: RunFigures) -> Found:
     log = sources.run.steps
     if log is None or not log.step.size:
         return {}
@@ -139,8 +194,8 @@ def _steps(sources: Sources) -> Found:
     }
 
 
-def _timers(sources: Sources) -> Found:
-    paths = sources.paths("train.out", "train.out")
+def _timers(sources: RunFigures) -> Found:
+    paths = sources.run.paths("train.out", "train.out")
     if not paths or not sources.run.facts["timed"]:
         return {}
     warmup = sources.figure("summary.json", "warmup_steps") or 0
@@ -151,37 +206,30 @@ def _timers(sources: Sources) -> Found:
     }
 
 
-def _gpu_log(sources: Sources) -> Found:
+def _gpu_log(sources: RunFigures) -> Found:
+    import numpy as np
+
     _require_gpu(sources)
-    logs = [nvidia_smi.read(path) for path in sources.paths("gpu_memory", ".csv")]
-    if not logs:
-        return {}
-    log = nvidia_smi.merge(logs)
-    return _or_empty({"peak_mib": log.peak_mib, "mean_mib": log.mean_mib, "min_mib": log.min_mib}, "empty GPU log")
+    logs = [nvidia_smi.read(path).mib for path in sources.run.paths("gpu_memory", ".csv")]
+    return _extremes([MemoryLog(np.concatenate(logs))] if logs else [], "empty GPU log")
 
 
-def _cpu_log(prefix: str) -> Callable[[Sources], Found]:
-    """The node with the most: a node's memory is what a job can run out of."""
-
-    def read(sources: Sources) -> Found:
-        logs = [psrecord.read(path) for path in sources.paths(prefix, ".txt")]
-        if not logs:
-            return {}
-        filled = [log for log in logs if log.real_mib.size]
-        most = {name: max((getattr(log, name) for log in filled), default=None) for name in ("peak_mib", "mean_mib")}
-        return _or_empty(most, "empty CPU log")
-
-    return read
+def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
+    return lambda sources: _extremes(
+        [psrecord.read(path) for path in sources.run.paths(prefix, ".txt")], "empty CPU log"
+    )
 
 
-def _or_empty(found: Found, word: str) -> Found:
-    if None in found.values():
-        raise UnavailableError(word)
-    return found
+def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
+    """Of the log with the most: of several nodes' CPU memory, as a node's is what a job can run out of."""
+    filled = [log for log in logs if log.peak_mib is not None]
+    if logs and not filled:
+        raise UnavailableError(if_empty)
+    return {name: max(getattr(log, name) for log in filled) for name in ("peak_mib", "mean_mib", "min_mib") if filled}
 
 
-def _fabric(sources: Sources) -> Found:
-    paths = sources.paths("nccl.log", "nccl.log")
+def _fabric(sources: RunFigures) -> Found:
+    paths = sources.run.paths("nccl.log", "nccl.log")
     if not paths:
         return {}
     log, expected = nccl_log.read(paths[0]), sources.run.facts["world_size"]
@@ -190,7 +238,7 @@ def _fabric(sources: Sources) -> Found:
     return {"allreduce_gb_per_s": log.allreduce_gb_per_s}
 
 
-def _computed(sources: Sources) -> Found:
+def _computed(sources: RunFigures) -> Found:
     steps_per_second, samples_per_second = (sources.number(f"train/{name}_per_second") for name in ("steps", "samples"))
     if not steps_per_second:
         return {}
@@ -200,7 +248,7 @@ def _computed(sources: Sources) -> Found:
     }
 
 
-_SOURCES: dict[str, Callable[[Sources], Found]] = {
+_SOURCES: dict[str, Callable[[RunFigures], Found]] = {
     "run.json": _run_json,
     "summary.json": _summary,
     "summary.json/gpu": _summary_of_gpu,

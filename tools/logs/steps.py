@@ -23,7 +23,7 @@ class StepLog:
     Attributes:
         step: global step, counted from 1 over the whole training.
         step_time_s: synchronised wall time of the step (s), without evaluation and saving.
-        tokens, real_tokens: positions processed by all ranks; those that are not padding.
+        tokens: positions processed by all ranks, padding included.
         loss: training loss of the step.
         samples: training examples of the step; None in logs of before they were counted.
     """
@@ -31,7 +31,6 @@ class StepLog:
     step: np.ndarray
     step_time_s: np.ndarray
     tokens: np.ndarray
-    real_tokens: np.ndarray
     loss: np.ndarray
     samples: np.ndarray | None = None
 
@@ -47,7 +46,7 @@ def read(path: Path) -> StepLog:
     data = columns.read_bytes(path)
     header = columns.first_line(data)
     if not header:
-        return StepLog(*(np.empty(0) for _ in _REQUIRED))
+        return StepLog(*(np.empty(0) for _ in range(4)))
     names = columns.fields(header)
     if missing := [name for name in _REQUIRED if name not in names]:
         expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"

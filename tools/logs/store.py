@@ -1,4 +1,4 @@
-"""Figures of a logs folder's runs: measured once, in several processes, and remembered for the next command.
+"""Figures of a logs folder's runs: measured once, if somebody asks for them, and remembered for the next command.
 
 They are kept in a hidden file in the logs folder, and are valid for a run whose files have the same sizes and
 modification times. The file may be deleted at any time, which costs time and nothing else. One that is damaged, or was
@@ -10,28 +10,29 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import evidence
-from tools.logs.figures import RunFigures
-from tools.logs.measure import measure
+from evidence.plain_files import read_plain
+from tools.errors import LogError
 from tools.logs.processes import in_processes
 from tools.logs.run import Run
+from tools.logs.sources import RunFigures
 
 FILE_NAME = ".figures.json"
 _RUNS_AT_ONCE = 256
 _REFERENCE = Path(__file__).resolve().parents[2] / "logs" / "reference"  # stays as it was committed
-Files = dict[str, list[int]]  # name: size, modification time (ns)
+Entry = list[dict]  # a run's files (see Run.files), what is known of its figures: a name to an Outcome
 
 
 class Store:
-    """The figures of the runs below one logs folder.
+    """What is known of the figures of the runs below one logs folder.
 
     Args:
         logs: where the file is read, and written by `save`; None: figures are kept in memory only.
@@ -40,58 +41,55 @@ class Store:
 
     def __init__(self, logs: Path | None = None, folders: Sequence[Path] = ()):
         self._logs, self._folders = logs, folders
-        self._seen: dict[str, tuple[Files, RunFigures]] = {}
-        self._new = False
+        self._saved = 0  # how many figures the file has; -1: others than these
 
     @cached_property
-    def _remembered(self) -> dict[str, list]:
+    def _entries(self) -> dict[str, Entry]:
         """Run folder, relative to the logs folder -> its files, what is known of its figures."""
         if not self._logs:
             return {}
         try:
-            head, _, content = (self._logs / FILE_NAME).read_bytes().partition(b"\n")
-        except OSError:
+            head, _, content = read_plain(self._logs / FILE_NAME).partition(b"\n")
+            found = json.loads(content) if head == _head(content) else {}
+        except (LogError, ValueError, RecursionError):
             return {}
-        return json.loads(content) if head == _head(content) else {}
+        entries = {name: entry for name, entry in found.items() if _sound(entry)} if isinstance(found, dict) else {}
+        self._saved = _count(entries)
+        return entries
 
     def figures(self, run: Run) -> RunFigures:
-        """A run's figures, remembered or measured now."""
+        """A run's figures; those that are not known are measured when somebody asks for them."""
         # The files before their content: what is written in between is seen the next time.
-        files = _files(run)
-        found = self._known(run, files) or measure(run)
-        self._remember(run, files, found)
-        return found
+        name = self._name(run.folder)
+        entry = self._entries.get(name)
+        if entry is None or entry[0] != run.files:
+            entry = self._entries[name] = [run.files, {}]
+            self._saved = -1
+        return RunFigures(run, entry[1])
 
-    def measure_all(self, runs: Sequence[Run]) -> Iterator[Run]:
-        """The runs in order, each when its figures are known; what has to be measured is so in several processes."""
-        files = [_files(run) for run in runs]
-        unknown = [number for number, run in enumerate(runs) if not self._known(run, files[number])]
-        chunks = [unknown[start : start + _RUNS_AT_ONCE] for start in range(0, len(unknown), _RUNS_AT_ONCE)]
-        measured = in_processes(lambda chunk: [measure(runs[number]) for number in chunk], chunks)
-        new = (pair for chunk, found in zip(chunks, measured, strict=True) for pair in zip(chunk, found, strict=True))
-        waiting = next(new, None)
-        for number, run in enumerate(runs):
-            found = self._known(run, files[number])
-            if waiting and waiting[0] == number:
-                found, waiting = waiting[1], next(new, None)
-            self._remember(run, files[number], found)
-            run.__dict__["figures"] = found
+    def measure_all(self, runs: Sequence[Run], names: Collection[str]) -> Iterator[Run]:
+        """The runs in order, each when these figures are known; what has to be measured is so in several processes."""
+        chunks = [runs[start : start + _RUNS_AT_ONCE] for start in range(0, len(runs), _RUNS_AT_ONCE)]
+        found = in_processes(lambda chunk: [self._entry(run, names) for run in chunk], chunks)
+        for run, entry in zip(runs, chain.from_iterable(found), strict=True):
+            name = self._name(run.folder)
+            if entry:
+                self._entries[name], self._saved = entry, -1
+            run.__dict__["figures"] = RunFigures(run, self._entries[name][1])
             yield run
 
-    def _known(self, run: Run, files: Files) -> RunFigures | None:
-        name = self._name(run)
-        if name in self._seen and self._seen[name][0] == files:
-            return self._seen[name][1]
-        remembered = self._remembered.get(name)
-        return RunFigures(**remembered[1]) if remembered and remembered[0] == files else None
+    def _entry(self, run: Run, names: Collection[str]) -> Entry | None:
+        """What is then known of a run, None if nothing of it is new."""
+        before = self._entries.get(self._name(run.folder))
+        known = len(before[1]) if before else 0
+        figures = self.figures(run)
+        for name in (*names, "cause") if run.needs_cause else names:
+            figures.outcome(name)
+        entry = self._entries[self._name(run.folder)]
+        return None if entry is before and len(entry[1]) == known else entry
 
-    def _remember(self, run: Run, files: Files, found: RunFigures) -> None:
-        name = self._name(run)
-        self._new = self._new or self._remembered.get(name, [None])[0] != files
-        self._seen[name] = files, found
-
-    def _name(self, run: Run) -> str:
-        return os.path.relpath(run.folder, self._logs) if self._logs else str(run.folder)
+    def _name(self, folder: Path) -> str:
+        return str(folder).removeprefix(f"{self._logs}/")
 
     def save(self) -> None:
         """Write down what is known, if any of it is new.
@@ -99,34 +97,41 @@ class Store:
         The file is replaced as a whole: of two commands at once the later one's counts, and none reads half a file. A
         folder that cannot be written to stays as it is.
         """
-        if not (self._new and self._logs) or self._logs.resolve().is_relative_to(_REFERENCE):
+        count = _count(self._entries)
+        if not self._logs or count == self._saved or self._logs.resolve().is_relative_to(_REFERENCE):
             return
-        names = [os.path.relpath(folder, self._logs) for folder in self._folders]
-        if "." in names:  # the logs folder is itself a run's
+        if self._logs in self._folders:  # the logs folder is itself a run's
             return
-        new = {name: [files, _without_defaults(found)] for name, (files, found) in self._seen.items()}
-        known = {name: entry for name in names if (entry := new.get(name) or self._remembered.get(name))}
-        content = json.dumps(known).encode()
+        names = map(self._name, self._folders)
+        content = json.dumps({name: self._entries[name] for name in names if name in self._entries}).encode()
         temporary = self._logs / f"{FILE_NAME}.{secrets.token_hex(4)}"
         with contextlib.suppress(OSError):
             temporary.write_bytes(_head(content) + b"\n" + content)
             temporary.replace(self._logs / FILE_NAME)
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        self._new = False
+        self._saved = count
 
 
-def _files(run: Run) -> Files:
-    found = {}
-    for entry in os.scandir(run.folder):
-        if not entry.is_dir():
-            now = entry.stat()
-            found[entry.name] = [now.st_size, now.st_mtime_ns]
-    return found
+def _count(entries: dict[str, Entry]) -> int:
+    return sum(len(known) for _, known in entries.values())
 
 
-def _without_defaults(found: RunFigures) -> dict[str, Any]:
-    return {name: value for name, value in vars(found).items() if value not in (None, "", {})}
+def _sound(entry: Any) -> bool:
+    """Whether an entry can be what `save` writes: anybody may have written the file into a folder of theirs."""
+    match entry:
+        case [dict(), dict(outcomes)]:
+            return isinstance(outcomes.get("cause", ""), str) and all(map(_is_outcome, outcomes.values()))
+    return False
+
+
+def _is_outcome(value: Any) -> bool:
+    match value:
+        case bool() | float() | str() | [str()]:
+            return True
+        case int():
+            return abs(value) < 2**63
+    return False
 
 
 def _head(content: bytes) -> bytes:
@@ -137,7 +142,7 @@ def _head(content: bytes) -> bytes:
 def code_version() -> bytes:
     """A digest of the code: whoever changes a parser need not remember that figures are remembered."""
     code = hashlib.blake2b(digest_size=8)
-    for folder in (Path(evidence.__file__).parent, Path(__file__).parent):
-        for path in sorted(folder.glob("*.py")):
-            code.update(path.read_bytes())
+    folders = Path(evidence.__file__).parent, Path(__file__).parent
+    for path in sorted(path for folder in folders for path in (*folder.glob("*.py"), *folder.glob("*.csv"))):
+        code.update(path.read_bytes())
     return code.hexdigest().encode()

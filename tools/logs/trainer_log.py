@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evidence.plain_files import read_plain
 from tools.errors import LogError
 
 _DICT = re.compile(r"\{'(?:loss|eval_\w+|train_\w+)': [^{}\n]*\}")
@@ -44,7 +45,7 @@ def read(path: Path) -> list[Training]:
         LogError: an event holds something other than numbers.
     """
     # Decoded by hand: text mode would turn the progress bar's carriage returns into lines.
-    text = path.read_bytes().decode("utf-8", "replace")
+    text = read_plain(path).decode("utf-8", "replace")
     trainings: list[Training] = []
     seen: set[tuple] = set()
     for event in _events(path, text):
@@ -75,6 +76,8 @@ def _starts_anew(training: Training, event: Event, epoch: float) -> bool:
 def _identity(event: Event) -> tuple:
     if "train_runtime" in event:
         return "train", event.get("epoch"), event.get("train_loss")
+    if "loss" in event:  # nearly all are; none has a runtime
+        return tuple(event.items())
     return tuple(sorted(item for item in event.items() if not item[0].endswith(("_runtime", "_per_second"))))
 
 

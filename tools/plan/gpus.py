@@ -1,19 +1,96 @@
-"""How much memory the GPUs have that a plan can be made for, MiB: nvidia-smi's memory.total.
+"""GPUs that a plan can be made for, by their data sheets."""
 
-Sources: of the H200, gpu_memory.csv of every run in logs/reference; of the others NVIDIA's data sheets (80, 40, 32 GB,
-each of 1,024 MiB), of which a driver may keep a few hundred MiB: a run that needs all of it counts as close.
-"""
+from __future__ import annotations
 
-MEMORY_MIB = {"h200": 143_771, "h100-80gb": 81_920, "a100-80gb": 81_920, "a100-40gb": 40_960, "v100-32gb": 32_768}
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from tools.errors import InputError
+from tools.logs.gpu_peaks import PEAK_TFLOPS
+
 CLOSE_MIB = 1_024
 
 
-def verdict(gpu: str, allocated_mib: float, beside_mib: float, highest_mib: float) -> str:
+@dataclass(frozen=True)
+class Gpu:
+    """One type.
+
+    Attributes:
+        driver_name: as nvidia-smi and run.json name it, the key of its operations per second (tools/logs/gpu_peaks.py).
+        memory_mib: nvidia-smi's memory.total.
+        memory_gb_per_s, link_gb_per_s, host_gb_per_s: of its own memory; NVLink to the node's others, per direction;
+            PCIe to the CPU's memory, per direction. 10^9 bytes.
+        per_node: GPUs on the board that it comes on.
+        source: NVIDIA's data sheet of these figures.
+    """
+
+    driver_name: str
+    memory_mib: int
+    memory_gb_per_s: float
+    link_gb_per_s: float
+    host_gb_per_s: float
+    per_node: int
+    source: str
+
+    def flops_per_s(self, precision: str) -> float:
+        """Raises InputError for a precision that it does not have."""
+        peaks = PEAK_TFLOPS[self.driver_name]
+        if precision not in peaks:
+            raise InputError(f"{self.driver_name} has no {precision}; expected {', '.join(peaks)}")
+        return peaks[precision] * 1e12
+
+
+# memory.total: of the H200 from gpu_memory.csv of logs/reference; of the others as nvidia-smi prints it in issues and
+# manuals of public repositories, the least where drivers differ (an A100 with 80 GB: 81,251 or 81,920 MiB). The rates
+# are the data sheets', SXM boards; they were compared on 2026-11-22 with pages that quote the sheets, not with NVIDIA's
+# PDF files. A sheet prints NVLink (900, 900, 600, 600, 300 GB/s) and PCIe as the sum of both directions.
+GPUS = {
+    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, "NVIDIA H200 Tensor Core GPU, datasheet, 2024: 4.8 TB/s"),
+    "h100-80gb": Gpu(
+        *("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8),
+        "NVIDIA H100 Tensor Core GPU, datasheet, 2023, H100 SXM: 3.35 TB/s",
+    ),
+    "a100-80gb": Gpu(
+        *("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8),
+        "NVIDIA A100 Tensor Core GPU, datasheet 1758950-r4, 2021, A100 80GB SXM: 2,039 GB/s",
+    ),
+    "a100-40gb": Gpu(
+        *("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8),
+        "NVIDIA A100 Tensor Core GPU, datasheet, 2020, A100 40GB SXM: 1,555 GB/s",
+    ),
+    "v100-32gb": Gpu(
+        *("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8),
+        "NVIDIA V100 Tensor Core GPU, datasheet, 2020, V100 SXM2: 900 GB/s",
+    ),
+}
+
+
+def named(name: str) -> Gpu:
+    """Raises InputError for one that is not in the table."""
+    if name not in GPUS:
+        raise InputError(f"--gpu {name}: unknown; expected one of {', '.join(GPUS)}")
+    return GPUS[name]
+
+
+def at_hand() -> str | None:
+    """The table's name of this machine's GPU, by nvidia-smi; None without one, or of another type."""
+    if not shutil.which("nvidia-smi"):
+        return None
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except subprocess.TimeoutExpired:  # a driver in trouble: no reason to stop a plan
+        return None
+    names = {line.strip() for line in answer.stdout.splitlines()}
+    return next((name for name, gpu in GPUS.items() if names == {gpu.driver_name}), None)
+
+
+def verdict(gpu: Gpu, allocated_mib: float, beside_mib: float, highest_mib: float) -> str:
     """Whether a run fits: what it must have (tensors, and CUDA's context beside them) against what it may come to use.
 
     PyTorch returns what it only holds in reserve before it fails, so that alone makes a run close, not impossible.
     """
-    total = MEMORY_MIB[gpu]
-    if allocated_mib + beside_mib > total:
+    if allocated_mib + beside_mib > gpu.memory_mib:
         return "does not fit"
-    return "fits" if highest_mib <= total - CLOSE_MIB else "close"
+    return "fits" if highest_mib <= gpu.memory_mib - CLOSE_MIB else "close"

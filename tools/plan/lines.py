@@ -9,6 +9,7 @@ from typing import Any
 from evidence.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.run import read_object
+from tools.plan.gpus import Gpu
 from tools.plan.workload import Workload, of_settings
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
@@ -27,12 +28,28 @@ def workload_of(submission: Submission) -> Workload | None:
     if "train.py" not in (submission.exercise / submission.launcher).read_text():
         return None
     settings = {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
-    world_size = submission.count("nodes") * submission.count("gpus-per-node")
+    nodes = submission.count("nodes")
+    world_size = nodes * submission.count("gpus-per-node")
     config = _config(submission)
     if config and "gpus" in config:  # weak scaling: the model and the batch follow from the number of GPUs
         settings |= {"grad_acc": 1} | config["gpus"].get(str(world_size), {})
         config = None
-    return of_settings(settings, config, world_size)
+    try:
+        return of_settings(settings, config, world_size, nodes)
+    except InputError as error:
+        raise InputError(f"{submission.place}: {error}") from None
+
+
+def check_node(submission: Submission, gpu: Gpu) -> None:
+    """Raises InputError for no node, no GPU, or more GPUs than a node holds."""
+    for option in ("nodes", "gpus-per-node"):
+        if submission.count(option) < 1:
+            raise InputError(f"{submission.place}: --{option}=0: expected at least 1")
+    if (count := submission.count("gpus-per-node")) > gpu.per_node:
+        raise InputError(
+            f"{submission.place}: --gpus-per-node={count}: a node of {gpu.driver_name} holds {gpu.per_node}; "
+            f"expected at most {gpu.per_node}, and more --nodes"
+        )
 
 
 def _value(submission: Submission, name: str, text: Any) -> Any:
@@ -52,4 +69,4 @@ def _config(submission: Submission) -> dict[str, Any] | None:
     default = _CONFIG.search((submission.exercise / submission.launcher).read_text())
     if default and not named:
         named = submission.settings.get(default[1]) or default[2]
-    return read_object(submission.exercise / named) if named else None
+    return read_object((submission.exercise / named).resolve()) if named else None

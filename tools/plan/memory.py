@@ -13,6 +13,7 @@ from typing import Any
 
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
 WORKSPACE_BYTES = 65 << 20
+MIB = 2**20
 # DeepSpeed's defaults where the configuration does not say. Source: deepspeed/runtime/zero/config.py,
 # DeepSpeedZeroConfig: reduce_bucket_size, max_live_parameters.
 REDUCE_BUCKET = 500_000_000
@@ -38,6 +39,39 @@ class Strategy:
     accumulation: int
     half: bool
     config: dict[str, Any]
+
+    @property
+    def zero(self) -> dict[str, Any]:
+        """DeepSpeed's own part of the configuration; {} without it."""
+        return self.config.get("zero_optimization", {})
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the optimizer's states."""
+        if self.method.startswith("fsdp"):
+            return self.world_size // self.config.get("dp_replicate_size", 1)
+        return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
+
+    @property
+    def reshards(self) -> bool:
+        """Whether FSDP frees a block's gathered weights between its forward and its backward pass."""
+        return self.config.get("reshard_after_forward", True) in (True, "full_shard")
+
+    @property
+    def share_on_cpu(self) -> float:
+        """Of the optimizer's states, 0 to 1."""
+        if on_cpu(self.zero, "offload_optimizer"):
+            return self.zero["offload_optimizer"].get("ratio", 1.0)
+        return float(bool(self.config.get("cpu_offload")))
+
+    @property
+    def parameters_on_cpu(self) -> bool:
+        return on_cpu(self.zero, "offload_param") or bool(self.config.get("cpu_offload"))
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
+        return bool(self.config.get("cpu_offload")) or self.zero.get("offload_optimizer", {}).get("pin_memory", False)
 
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
@@ -81,7 +115,7 @@ def _activations(step: dict[str, Any]) -> float:
 
 
 def _zero(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
-    zero = strategy.config.get("zero_optimization", {})
+    zero = strategy.zero
     return {0: _zero0, 1: _zero12, 2: _zero12, 3: _zero3}[zero.get("stage", 0)](step, strategy, zero)
 
 
@@ -102,7 +136,7 @@ def _zero0(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> li
 def _zero12(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
     parameters, width, shards = step["parameters"], _width(strategy), strategy.world_size
-    stage, offload = zero["stage"], _on_cpu(zero, "offload_optimizer")
+    stage, offload = zero["stage"], on_cpu(zero, "offload_optimizer")
     fixed: Terms = {"weights": width * parameters}
     if offload:
         fixed["offload buffer"] = width * step["largest_parameter"]  # __init__: temp_grad_buffer_for_gpu_offload
@@ -139,11 +173,11 @@ def _zero3(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> li
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
-    if shards > 1 and not _on_cpu(zero, "offload_param"):
+    if shards > 1 and not on_cpu(zero, "offload_param"):
         fixed["weights"] = width * parameters / shards
-    elif shards == 1 and not _on_cpu(zero, "offload_param"):
+    elif shards == 1 and not on_cpu(zero, "offload_param"):
         fixed["gathered weights"] = width * parameters
-    on_gpu = 1 - zero["offload_optimizer"].get("ratio", 1.0) if _on_cpu(zero, "offload_optimizer") else 1.0
+    on_gpu = 1 - strategy.share_on_cpu
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
     # grad_partitions_flat_buffer: lies where the optimizer does. With a ratio (part of the optimizer on each) the fp32
@@ -158,7 +192,7 @@ def _width(strategy: Strategy) -> int:
     return 2 if strategy.half else 4
 
 
-def _on_cpu(zero: dict[str, Any], part: str) -> bool:
+def on_cpu(zero: dict[str, Any], part: str) -> bool:
     return zero.get(part, {}).get("device", "none") == "cpu"
 
 
@@ -169,11 +203,9 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     (the root unit stays gathered; the block needed next is gathered early), _fsdp_param_group.py, post_backward
     (without gradient synchronisation, as between the Trainer's micro-batches, whole gradients accumulate).
     """
-    parameters, width = step["parameters"], _width(strategy)
-    shards = strategy.world_size // strategy.config.get("dp_replicate_size", 1)
+    parameters, width, shards = step["parameters"], _width(strategy), strategy.shards
     block = step["block_parameters"]
-    reshards = strategy.config.get("reshard_after_forward", True) in (True, "full_shard")
-    gathered = parameters - block * (step["blocks"] - 1) if reshards else parameters
+    gathered = parameters - block * (step["blocks"] - 1) if strategy.reshards else parameters
     fixed: Terms = {"gathered weights": width * gathered}
     if not strategy.config.get("cpu_offload"):
         fixed["weights"] = 4 * parameters / shards

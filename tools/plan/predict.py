@@ -1,33 +1,37 @@
-"""The memory of runs, predicted: allocated by simulation, reserved and nvidia-smi's by what was measured beside it."""
+"""Runs, predicted: memory by simulation and what was measured beside it, time by counted work and fitted constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.plan import gpus, overhead
-from tools.plan.memory import Terms, peak_allocated
-from tools.plan.simulate import simulate
+from tools.plan import beside, constants, gpus, reserved, timing, whole_run
+from tools.plan.constants import Fitted, Ratios
+from tools.plan.gpus import Gpu
+from tools.plan.memory import MIB, Terms, peak_allocated
+from tools.plan.simulate import Step, steps
+from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
-MIB = 2**20
-METRICS = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
-# The largest error of allocated memory of any reference configuration is 3.1 %, but for two whose older runs had other
-# code: DDP 1x4 (7.0 % from the median of both, 0.1 % from the newer run) and Liger's loss (5.9 %, 1.4 %).
+MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
+# The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code.
 ALLOCATED_ERROR_PERCENT = 3.5
-
-# How far a configuration that was not among the measured ones may lie outside their range of reserved memory, percent:
-# predicted without itself, 9 of 10 reference configurations are then inside the interval.
-OUTSIDE_PERCENT = 10
 
 
 @dataclass(frozen=True)
 class Range:
-    """MiB: expected, and an interval that would have held the reference runs of the kind."""
+    """What is expected, and an interval that would have held the reference runs of the kind."""
 
     least: float
     expected: float
     largest: float
+
+    def times(self, factor: float) -> Range:
+        return Range(self.least * factor, self.expected * factor, self.largest * factor)
+
+    def per(self, amount: float) -> Range:
+        """Of an amount per this: a longer time is a lower speed."""
+        return Range(amount / self.largest, amount / self.expected, amount / self.least)
 
 
 @dataclass(frozen=True)
@@ -43,41 +47,109 @@ class Memory:
     @property
     def ranges(self) -> dict[str, Range]:
         """By the names that `plan --format json` has for them."""
-        return dict(zip(METRICS, (self.allocated, self.reserved, self.nvidia_smi), strict=True))
+        return dict(zip(MEMORY, (self.allocated, self.reserved, self.nvidia_smi), strict=True))
 
-    def verdict(self, gpu: str) -> str:
+    def verdict(self, gpu: Gpu) -> str:
         """Whether it fits that GPU."""
         return gpus.verdict(gpu, self.allocated.expected, self.beside_mib, self.nvidia_smi.largest)
 
 
-def predict(workloads: Sequence[Workload], fitted: overhead.Fitted | None = None) -> list[Memory]:
-    """Args: fitted: what is beside allocated memory; None: overhead.json."""
-    fitted = overhead.load() if fitted is None else fitted
+@dataclass(frozen=True)
+class Time:
+    """Of a run.
+
+    Attributes:
+        parts, step_s: of an optimizer step; tokens, samples: in one, of all ranks.
+        run_s: of the whole job; steps: of the optimizer in it.
+    """
+
+    parts: StepTime
+    step_s: Range
+    run_s: Range
+    steps: int
+    tokens: float
+    samples: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one run."""
+
+    workload: Workload
+    gpu: Gpu
+    memory: Memory
+    time: Time
+    cpu: Range
+
+    @property
+    def verdict(self) -> str:
+        return self.memory.verdict(self.gpu)
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """All figures, by the names that `plan --format json` has for them."""
+        time, gpu_count = self.time, self.workload.strategy.world_size
+        return self.memory.ranges | {
+            "cpu_mib": self.cpu,
+            "step_time_s": time.step_s,
+            "tokens_per_second": time.step_s.per(time.tokens),
+            "samples_per_second": time.step_s.per(time.samples),
+            "total_runtime_s": time.run_s,
+            "gpu_hours": time.run_s.times(gpu_count / 3600),
+        }
+
+
+def predict(workloads: Sequence[Workload], gpu: Gpu, fitted: Fitted | None = None) -> list[Prediction]:
+    """Args: fitted: None: constants.json.
+
+    Raises:
+        InputError: a run that cannot be simulated, or a precision that the GPU does not have.
+    """
+    fitted = fitted or constants.load()
     return [
-        beside(terms, workload, fitted) for terms, workload in zip(allocated_terms(workloads), workloads, strict=True)
+        predict_from(step, workload, gpu, fitted)
+        for workload, step in zip(workloads, simulated(workloads), strict=True)
     ]
 
 
-def allocated_terms(workloads: Sequence[Workload]) -> list[Terms]:
-    """The terms of each peak, MiB; equal steps are simulated once."""
-    keys = [workload.step_key for workload in workloads]
-    shapes = dict(zip(keys, (workload.shape for workload in workloads), strict=True))
-    steps = dict(zip(shapes, simulate(list(shapes.values())), strict=True))
-    return [
-        {name: size / MIB for name, size in peak_allocated(steps[key], workload.strategy).items()}
-        for key, workload in zip(keys, workloads, strict=True)
-    ]
+def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
+    """Args: step: simulated, one of `simulated`."""
+    found, ratios = fitted.constants, fitted.ratios
+    parts = timing.step_time(timing.work_of(workload, step, gpu), found["step_time_s"])
+    step_s = _within(parts.total, ratios["step_time_s"], parts.decided_by)
+    parameters, steps = step["parameters"], whole_run.steps_of(workload)
+    other_s = whole_run.total(whole_run.other_work(workload, parameters, parts.total), found["other_s"])
+    others = _within(other_s, ratios["other_s"], "all")
+    cpu_mib = whole_run.total(whole_run.cpu_work(workload, parameters), found["cpu_mib"])
+    samples = whole_run.rows_per_step(workload) * whole_run.examples_per_row(workload)
+    run_s = Range(*(getattr(others, end) + steps * getattr(step_s, end) for end in ("least", "expected", "largest")))
+    time = Time(parts, step_s, run_s, steps, timing.tokens_of(workload), samples)
+    return Prediction(
+        workload,
+        gpu,
+        _memory(step, workload, fitted),
+        time,
+        _within(cpu_mib, ratios["cpu_mib"], "all"),
+    )
 
 
-def beside(terms: Terms, workload: Workload, fitted: overhead.Fitted) -> Memory:
-    """The prediction with what is beside the allocated tensors."""
-    measured = overhead.of(fitted, workload.strategy.method, workload.strategy.world_size > 1)
+def _within(expected: float, ratios: Ratios, kind: str) -> Range:
+    least, largest = ratios[kind if kind in ratios else "all"]
+    return Range(expected * min(1, least), expected, expected * max(1, largest))
+
+
+def simulated(workloads: Sequence[Workload]) -> list[Step]:
+    """Each one's simulated micro-batch."""
+    return steps([workload.shape for workload in workloads])
+
+
+def _memory(step: Step, workload: Workload, fitted: Fitted) -> Memory:
+    terms = {name: size / MIB for name, size in peak_allocated(step, workload.strategy).items()}
     expected, error = sum(terms.values()), ALLOCATED_ERROR_PERCENT / 100
     allocated = Range(expected * (1 - error), expected, expected * (1 + error))
-    least, median, largest = (max(1.0, factor) * expected for factor in measured.reserved)
-    margin = OUTSIDE_PERCENT / 100
-    least, largest = max(expected, least * (1 - margin)), largest * (1 + margin)
-    reserved = Range(least, median, largest)
-    smallest, middle, most = measured.beside
-    nvidia_smi = Range(least + smallest, median + middle, largest + most)
-    return Memory(terms, allocated, reserved, nvidia_smi, smallest)
+    held_mib = reserved.reserved_mib(reserved.work_of(workload, step), fitted.constants["reserved_mib"])
+    held = _within(held_mib, fitted.ratios["reserved_mib"], "all")
+    held = Range(max(expected, held.least), held.expected, held.largest)
+    least, median, largest = beside.of(fitted.beside, workload)
+    nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)
+    return Memory(terms, allocated, held, nvidia_smi, least)

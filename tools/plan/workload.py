@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tools.logs.run import Run, read_object
 from tools.plan.memory import Strategy
 from tools.tables.repository import ROOT
 
+_METHODS = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp1", "fsdp2")
 # custom_model's; its name is a default of its settings there.
 _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
@@ -25,6 +27,51 @@ _LOSS_CHUNK = 4096
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
 # (logit_positions / tokens of steps.csv, rungs 11 of logs/reference: 0.0305 to 0.0347).
 LABELLED_SHARE = 0.0335
+# Examples in a packed row of 512 positions: samples / rows in steps.csv of all rungs from 4 on in logs/reference, 2.88
+# to 2.96. Examples of SQuAD are as long as their text, so other lengths hold proportionally many.
+PACKED_EXAMPLES_PER_POSITION = 2.9 / 512
+# The network between nodes where nothing else is said: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
+# has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
+SOCKETS_GB_PER_S = 4.8
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What changes the time of a step, but not its memory.
+
+    Attributes:
+        nodes: computers; several are joined by a network of `fabric_gb_per_s` (all-reduce bandwidth, as in nccl.log).
+        dynamic_padding: rows are padded to the longest of their micro-batch only.
+        data_workers: other processes make the rows.
+    """
+
+    nodes: int = 1
+    dynamic_padding: bool = False
+    data_workers: bool = False
+    fabric_gb_per_s: float = SOCKETS_GB_PER_S
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run goes on.
+
+    Attributes:
+        max_steps: optimizer steps; 0: `epochs` times all examples.
+        eval_examples: evaluated after each epoch.
+        generated: micro-batches of answers that a rank generates before and after the training.
+        packing: a row holds several examples.
+        save: no, steps, epoch, or end.
+        save_steps: of `steps`; 0: so seldom that it takes 1 % of the time.
+    """
+
+    examples: int
+    epochs: int
+    max_steps: int
+    eval_examples: int
+    generated: int
+    packing: bool
+    save: str
+    save_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,15 +80,13 @@ class Workload:
 
     shape: dict[str, Any]
     strategy: Strategy
-
-    @property
-    def step_key(self) -> str:
-        return json.dumps(self.shape, sort_keys=True)
+    setup: Setup
+    length: Length
 
     @property
     def key(self) -> str:
         """Equal for runs that do the same."""
-        return json.dumps([self.shape, vars(self.strategy)], sort_keys=True)
+        return json.dumps([self.shape, vars(self.strategy), vars(self.setup)], sort_keys=True)
 
 
 def of_run(run: Run) -> Workload:
@@ -53,7 +98,36 @@ def of_run(run: Run) -> Workload:
     if "train.py" not in record.get("command", []):
         raise InputError(f"{run.folder}/run.json: its command starts no train.py, the one training that is simulated")
     config = _config(ROOT / record["exercise"], name) if name else None
-    return of_settings(record["settings"], config, run.facts["world_size"])
+    found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1)
+    return replace(found, shape=_with_short_rows(found, _measured_short_rows(run, found.shape)))
+
+
+def _measured_short_rows(run: Run, shape: Mapping[str, Any]) -> int:
+    """Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left."""
+    if not shape.get("short_rows") or run.steps is None or not run.steps.tokens.size:
+        return 0
+    least = int(run.steps.tokens.min()) // shape["max_length"]
+    return least if least < shape["batch_size"] else 0
+
+
+def _with_short_rows(workload: Workload, rows: int) -> dict[str, Any]:
+    shape = {name: value for name, value in workload.shape.items() if name != "short_rows"}
+    return shape | ({"short_rows": rows} if rows else {})
+
+
+def _short_rows(workload: Workload) -> int:
+    """At most, of an epoch's last micro-batch, where that matters: compiled blocks run one of another size uncompiled.
+
+    Several processes fill theirs up with rows of the epoch's begin: accelerate, BatchSamplerShard, even_batches.
+    """
+    length, size = workload.length, workload.shape["batch_size"]
+    if not workload.shape.get("compile") or workload.strategy.world_size > 1:
+        return 0
+    rows = length.examples / (PACKED_EXAMPLES_PER_POSITION * workload.shape["max_length"] if length.packing else 1)
+    micro_batches = length.max_steps * workload.strategy.accumulation or float("inf")
+    if micro_batches <= rows // size:
+        return 0
+    return size - 1 if length.packing else int(rows) % size
 
 
 def _config(exercise: Path, name: str) -> dict[str, Any] | None:
@@ -61,14 +135,19 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
     # Not **, which follows no links: an exercise may link to another's configurations.
     places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (exercise, "ds_"), (ROOT, "*/ds_configs/")]
     found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
-    return read_object(found[0]) if found else None
+    return read_object(found[0].resolve()) if found else None
 
 
-def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int) -> Workload:
+def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int) -> Workload:
     """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one."""
+    if settings.get("float8", "none") != "none":
+        raise InputError(
+            f"FLOAT8={settings['float8']}: not planned, two measured runs say too little about its speed; expected none"
+        )
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
+    _check(strategy)
     name = _GPT if "ff_dim" in settings else settings["model_name"].rstrip("/").rsplit("/", 1)[-1]
     shape: dict[str, Any] = {
         "model_name": name,
@@ -89,7 +168,37 @@ def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, worl
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or _LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
-    return Workload(shape, strategy)
+    setup = Setup(nodes, settings.get("padding") == "dynamic", bool(settings.get("data_workers")))
+    names = ("train_size", "num_epochs", "max_steps", "eval_size")
+    numbers = (settings.get(name) or 0 for name in names)
+    length = Length(
+        *numbers,
+        _generated(settings, world_size),
+        packing=bool(settings.get("packing")),
+        save=settings.get("save") or "no",
+        save_steps=settings.get("save_steps") or 0,
+    )
+    found = Workload(shape, strategy, setup, length)
+    return replace(found, shape=_with_short_rows(found, _short_rows(found)))
+
+
+def _generated(settings: Mapping[str, Any], world_size: int) -> int:
+    rows = world_size * (settings.get("eval_batch_size") or settings["batch_size"])
+    held_out, trained_on = (settings.get(name) or 0 for name in ("generate_size", "generate_train_size"))
+    return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
+
+
+def _check(strategy: Strategy) -> None:
+    """Raises InputError for a strategy that there are no formulas for."""
+    if strategy.method not in _METHODS:
+        raise InputError(f"strategy {strategy.method}: unknown; expected one of {', '.join(_METHODS)}")
+    for part in ("offload_optimizer", "offload_param"):
+        device = strategy.zero.get(part, {}).get("device", "none")
+        if device not in ("none", "cpu"):
+            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
+    replicas = strategy.config.get("dp_replicate_size", 1)
+    if strategy.world_size % replicas:
+        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {strategy.world_size} GPUs")
 
 
 def _method(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int) -> str:

@@ -112,13 +112,19 @@ class LocalRuns:
         return state
 
 
+def announced_folder(output: Path) -> Path | None:
+    """The run folder that a launcher printed; None if it stopped before it made one."""
+    found = _RUN_FOLDER.search(output.read_text(errors="replace"))
+    return Path(found[1]) if found else None
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
 def _state(output: Path, exit_code: int) -> str:
     """What run.json says; a launcher that stopped before it made a run folder has only its exit code."""
-    if exit_code and (folder := _RUN_FOLDER.search(output.read_text(errors="replace"))):
-        state = read_run(Path(folder[1])).state
+    if exit_code and (folder := announced_folder(output)):
+        state = read_run(folder).state
         return state if state not in ("completed", "running", "unreadable") else "failed"
     return "failed" if exit_code else "completed"

@@ -101,7 +101,10 @@ def _read(root: Path, name: str) -> _File:
 
 
 def _diff(root: Path, untracked: Iterable[str], logs: Path) -> bytes:
-    """`git diff HEAD` with new files in it, which git leaves out as long as nobody has added them."""
+    """`git diff HEAD` with new files in it, which git leaves out as long as nobody has added them.
+
+    Binary files, such as plots, are only named: first, where `git apply` passes over them.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         index = Path(scratch) / "index"  # the user's own index stays as it is
         original = root / os.fsdecode(_git(root, "rev-parse", "--git-path", "index").strip())
@@ -114,8 +117,13 @@ def _diff(root: Path, untracked: Iterable[str], logs: Path) -> bytes:
         exclude = [":(exclude,top)logs"]
         if logs.is_relative_to(root) and logs != root:
             exclude.append(f":(exclude){logs.relative_to(root)}")
-        show = ("diff", "--no-color", "--no-ext-diff", "--binary", "--relative", "HEAD", "--", ".")
-        return _git(root, *show, *exclude, index=index)
+        show = ("diff", "--no-color", "--no-ext-diff", "--no-renames", "--relative")
+        counted = _git(root, *show, "--numstat", "-z", "HEAD", "--", ".", *exclude, index=index).split(b"\0")
+        binary = [os.fsdecode(line.removeprefix(b"-\t-\t")) for line in counted if line.startswith(b"-\t-\t")]
+        text = _git(
+            root, *show, "HEAD", "--", ".", *exclude, *(f":(exclude,literal){path}" for path in binary), index=index
+        )
+        return "".join(f"binary file, not shown: {path}\n" for path in binary).encode() + text
 
 
 def _hash(root: Path, facts: dict[str, object], files: Iterable[_File]) -> str:

@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
 
-from evidence.settings import LIBRARY_PREFIXES, defaults
+from evidence.settings import LIBRARY_PREFIXES, defaults, is_tiny
 from tools.errors import InputError, LogError
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, borrowed_runs
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two tries of one run.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
@@ -39,7 +39,7 @@ class Submission:
     Attributes:
         exercise: the exercise's folder.
         file: the submit.txt, or another list of runs.
-        line: line number in it, counted from 1.
+        line: line number in it, counted from 1; written: as it stands there.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
         options: sbatch options, those of the line before those of the command line.
@@ -50,6 +50,7 @@ class Submission:
     exercise: Path
     file: Path
     line: int
+    written: str
     settings: dict[str, str]
     overrides: tuple[str, ...]
     options: tuple[str, ...]
@@ -78,6 +79,16 @@ class Submission:
         ]
         shape = [f"--{name}={value}" for name, value in sorted(self.shape.items())]
         return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
+
+    def contains(self, text: str) -> bool:
+        """Whether the line has this text as it stands in the file, as `submit` prints it, or in its normal form."""
+        forms = (self.written, f"{self.place}  {self.short}", f"{self.exercise.name} {self.text}")
+        return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
+
+    @property
+    def tiny(self) -> bool:
+        """Whether its run will be one of those that `fill --tiny` is about."""
+        return is_tiny(self.settings.get("MODEL_NAME", ""))
 
     @cached_property
     def shape(self) -> dict[str, str]:
@@ -113,7 +124,8 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
         folder = next((path for path in (Path(name), ROOT / name) if (path / "submit.txt").is_file()), None)
         if folder is None:
             have = ", ".join(path.name for path in every) or "none yet"
-            raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
+            borrowed = borrowed_runs(name)
+            raise InputError(borrowed or f"{name}: no folder with a submit.txt; those that have one: {have}")
         found.append(folder.resolve())
     return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
 
@@ -139,13 +151,14 @@ def read_lines(
         except ValueError as error:
             raise LogError(path, number, line, f"a shell line ({error})") from error
         if words:
-            found.append(_submission(path, number, words, known_of, shell, extra_options))
+            found.append(_submission(path, number, line, words, known_of, shell, extra_options))
     return found
 
 
 def _submission(
     path: Path,
-    line: int,
+    number: int,
+    line: str,
     words: list[str],
     known_of: Callable[[Path], set[str]],
     shell: Mapping[str, str],
@@ -160,27 +173,28 @@ def _submission(
         if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
             close = get_close_matches(match[1], known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise LogError(path, line, match[1], f"one of {', '.join(sorted(known))}{hint}")
+            raise LogError(path, number, match[1], f"one of {', '.join(sorted(known))}{hint}")
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):
         if not _OPTION.fullmatch(rest[0]):
-            raise LogError(path, line, rest[0], "an sbatch option as --name=value")
+            raise LogError(path, number, rest[0], "an sbatch option as --name=value")
         options.append(rest.pop(0))
     if not rest or not (folder / Path(rest[0]).name).is_file():
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
         expected = f"a launcher of {folder.name}: {launchers}"
-        raise LogError(path, line, rest[0] if rest else "no launcher", expected)
+        raise LogError(path, number, rest[0] if rest else "no launcher", expected)
     launcher, arguments = Path(rest[0]).name, rest[1:]
     for argument in arguments:
         if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
-            raise LogError(path, line, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
+            raise LogError(path, number, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,
         file=path,
-        line=line,
+        line=number,
+        written=line,
         settings=settings | from_shell,
         overrides=tuple(sorted(from_shell)),
         options=(*options, *extra_options),

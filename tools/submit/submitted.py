@@ -86,15 +86,15 @@ def sourced_environment(script: Path, variables: Mapping[str, str]) -> dict[str,
         command, cwd=script.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
-        raise InputError(f"{script}: bash cannot read it: {answer.stderr.strip()[-300:]}")
+        raise InputError(f"{script}: bash cannot read it: {answer.stderr.strip()[-1000:]}")
     return dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
 
 
 def _same_settings(recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    return all(_same(value, expected[name]) for name, value in recorded.items() if expected.get(name) is not None)
+    return all(same(value, expected[name]) for name, value in recorded.items() if expected.get(name) is not None)
 
 
-def _same(recorded: Any, expected: Any) -> bool:
+def same(recorded: Any, expected: Any) -> bool:
     """Whether a value of run.json is what the text `expected` means; of a path run.json keeps the last part only."""
     if isinstance(recorded, bool):
         return recorded == (str(expected).lower() in ("true", "1"))

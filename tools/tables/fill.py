@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from os.path import commonpath
 from pathlib import Path
@@ -11,16 +11,16 @@ from statistics import stdev
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
 from tools.tables import markdown
-from tools.tables.comparisons import DamagedLogError, Select, Where
+from tools.tables.choice import NOT_MEASURED, Choice, choose, note_on_owners
 from tools.tables.markdown import Table
-from tools.tables.metrics import METRICS, Metric
-from tools.tables.registry import TABLES, Meaning, TableDefaults, meaning, run_conditions
+from tools.tables.metrics import METRICS, Metric, Select, Where
+from tools.tables.registry import SIZES, TABLES, Meaning, TableDefaults, meaning, run_conditions
 
-NOT_MEASURED = "not measured"
+_SAID = (NOT_MEASURED, "no GPU", "one run only")  # by the cell itself, which needs no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 # How labels write a metric's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {
-    "s": ("(sec)", "(s)"),
+    "s": ("(sec)", "(s)", "Seconds "),
     "samples/s": ("amples/s",),
     "steps/s": ("teps/s",),
     "tokens/s": ("okens/s",),
@@ -29,11 +29,14 @@ _UNITS_IN_LABELS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Attributes: text: as printed; value: the figure, or None where the text is a word; metric: what it measures."""
+    """Attributes: text: as printed; value: the figure, or None where the text is a word; metric: what it measures;
+    runs: those it is from, or that would have given it.
+    """
 
     text: str
     value: float | None
     metric: Metric
+    runs: tuple[Run, ...] = ()
 
 
 @dataclass
@@ -46,21 +49,32 @@ class FilledTable:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
+        """As in the README; of a table about tiny runs only the rows that have any."""
         rows = [
-            [text if cell is None else cell.text for text, cell in zip(row, cells, strict=True)]
+            [text if cell is None else cell.text.replace("|", "\\|") for text, cell in zip(row, cells, strict=True)]
             for row, cells in zip(self.table.rows, self.cells, strict=True)
+            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells)
         ]
         return markdown.render(self.table, rows)
 
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
-            return f"From {len(self.runs)} runs in `{commonpath(_comparable([run.folder for run in self.runs]))}`"
-        folders = [
-            f"`{run.folder}`" + (" (nodes emulated on one host)" if run.record.get("emulated_nodes") else "")
-            for run in self.runs
-        ]
+            replays = sum(bool(run.replay_of) for run in self.runs)
+            remark = f" ({replays} of them replays)" if replays else ""
+            return (
+                f"From {len(self.runs)} runs in `{commonpath(_comparable([run.folder for run in self.runs]))}`{remark}"
+            )
+        folders = [f"`{run.folder}`{self._remark(run)}" for run in self.runs]
         return f"From {', '.join(folders)}" if folders else "From no run"
+
+    def _remark(self, run: Run) -> str:
+        count = run.facts["world_size"] or 1
+        remarks = [f"a replay of {run.replay_of}"] if run.replay_of else []
+        remarks += ["nodes emulated on one host"] if run.record.get("emulated_nodes") else []
+        if self.table.tiny and count > 1:  # the table's title may say another number
+            remarks.append(f"{count} processes")
+        return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def _comparable(folders: list[Path]) -> list[Path]:
@@ -111,6 +125,10 @@ def plan(table: Table) -> list[list[Plan | None]]:
     # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
     # A profiler and DeepSpeed's timers make steps slower: such runs are in no table that does not ask for them.
     where = {"rung": None, "profiled": False, "timed": False} | defaults_of(table).where
+    if table.tiny:  # of several processes as many as a laptop has
+        several = {"world_size"} if where.get("world_size") != 1 else set()
+        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
+    where["tiny"] = table.tiny
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []
@@ -151,32 +169,52 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     exercises = defaults_of(table).exercises
     candidates = [run for run in runs if run.record.get("exercise") in exercises]
+    choices: dict[str, Choice] = {}  # many cells are about the same runs
+
+    def chosen(conditions: Where) -> Choice:
+        key = str(conditions)
+        if key not in choices:
+            choices[key] = choose(candidates, run_conditions(conditions))
+        return choices[key]
+
     filled = FilledTable(table, [])
     for row in plan(table):
-        filled.cells.append([None if cell is None else _fill_cell(filled, candidates, cell) for cell in row])
+        filled.cells.append([None if cell is None else _fill_cell(filled, chosen, cell) for cell in row])
     filled.runs.sort(key=lambda run: run.start)
+    if replays := [run for run in filled.runs if run.replay_of]:
+        _note(filled, f"{len(replays)} of {len(filled.runs)} runs are replays: their figures were not measured here")
+    if note := note_on_owners([run for choice in choices.values() for run in choice.equal]):
+        _note(filled, note)
     return filled
 
 
-def _fill_cell(filled: FilledTable, candidates: list[Run], cell: Plan) -> Cell:
+def _fill_cell(filled: FilledTable, chosen: Callable[[Where], Choice], cell: Plan) -> Cell:
     """The figure of the runs that a cell is about, or the words for why there is none."""
     used: list[Run] = []
+
+    def select(conditions: Where) -> list[Run]:
+        choice = chosen(conditions)
+        used.extend(choice.runs)
+        for note in choice.notes:
+            _note(filled, note)
+        return _completed(choice.runs, conditions)
+
     value, text = None, ""
     try:
-        value = _figure(cell, _selector(candidates, used))
+        value = _figure(cell, select)
         text = written(cell.metric, value, cell.unit_named)
     except UnavailableError as missing:
         text = str(missing)
-        if used and used[-1].state == "completed":
+        if used and used[-1].state == "completed" and text not in _SAID and cell.metric.kind is not str:
             _note(filled, f"{used[-1].folder}: {text}")
-    except DamagedLogError as error:
+    except InputError as error:
         text = "unreadable log"
         _note(filled, str(error))
     for run in used:
         if run.state != "completed":
             _note(filled, f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
     filled.runs += [run for run in used if run not in filled.runs]
-    return Cell(text, value, cell.metric)
+    return Cell(text, value, cell.metric, tuple({run.folder: run for run in used}.values()))
 
 
 def _figure(cell: Plan, select: Select) -> float | bool:
@@ -189,22 +227,16 @@ def _figure(cell: Plan, select: Select) -> float | bool:
     return stdev(values)
 
 
-def _selector(candidates: list[Run], used: list[Run]) -> Select:
-    """What a metric asks for runs; every run it is given, or would be if it had completed, is added to `used`."""
-
-    def select(conditions: Where) -> list[Run]:
-        found = newest_of_each_repeat(candidates, run_conditions(conditions))
-        used.extend(found)
-        completed = [run for run in found if run.state == "completed"]
-        if not completed:
-            raise UnavailableError(found[-1].state.upper())
-        for run in completed:
-            ran = run.record.get("precision")
-            if "precision" in conditions and ran != conditions["precision"]:
-                raise UnavailableError(f"ran in {ran}")
-        return completed
-
-    return select
+def _completed(runs: list[Run], conditions: Where) -> list[Run]:
+    """Those that completed in the precision asked for; raises UnavailableError if there is none."""
+    completed = [run for run in runs if run.state == "completed"]
+    if not completed:
+        raise UnavailableError(runs[-1].outcome)
+    for run in completed:
+        ran = run.record.get("precision")
+        if "precision" in conditions and ran != conditions["precision"]:
+            raise UnavailableError(f"ran in {ran}")
+    return completed
 
 
 def figure_of(run: Run, metric: Metric) -> str:
@@ -214,14 +246,14 @@ def figure_of(run: Run, metric: Metric) -> str:
         if conditions:
             raise UnavailableError("compares runs")
         if run.state != "completed":
-            raise UnavailableError(run.state.upper())
+            raise UnavailableError(run.outcome)
         return [run]
 
     try:
         return written(metric, metric.value(select, {}), unit_named=True)
     except UnavailableError as missing:
         return str(missing)
-    except DamagedLogError:
+    except InputError:
         return "unreadable log"
 
 
@@ -235,20 +267,3 @@ def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,.{metric.decimals}f}{'' if unit_named or not metric.unit else ' ' + metric.unit}"
-
-
-def newest_of_each_repeat(runs: list[Run], where: Where) -> list[Run]:
-    """For each REPEAT the newest completed of the matching runs, else the newest of them.
-
-    Raises:
-        UnavailableError: no run matches.
-    """
-    found: dict[int, Run] = {}
-    for run in runs:  # oldest first
-        if run.matches(where):
-            before = found.get(repeat := run.facts["repeat"])
-            if before is None or run.state == "completed" or before.state != "completed":
-                found[repeat] = run
-    if not found:
-        raise UnavailableError(NOT_MEASURED)
-    return [found[repeat] for repeat in sorted(found)]

@@ -10,12 +10,12 @@ pandas takes half a second to import, so only what needs a frame imports this mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
 
-from tools.logs.figures import DEFINITIONS, RunFigures
+from evidence.printable import one_line
+from tools.logs.figures import FIGURES
 from tools.logs.run import SHOWN_STATES, Run
 from tools.logs.runs import find_runs, measure_all
 
@@ -40,8 +40,8 @@ FACTS: dict[str, tuple[str, str]] = {
     "repeat": ("Int64", "number of the repeat"),
     "reason": ("string", "why a run did not complete, or why its run.json cannot be read"),
 }
-_TYPES = {"float | None": "float64", "bool | None": "boolean"}
-_FIGURE_TYPES = {one.name: _TYPES[str(one.type)] for one in fields(RunFigures) if one.name in DEFINITIONS}
+_TYPES = {float: "float64", bool: "boolean", str: "string"}
+_FIGURE_TYPES = {name: _TYPES[one.kind] for name, one in FIGURES.items()}
 
 
 def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
@@ -56,15 +56,15 @@ def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """The same of runs that have been found."""
     measure_all(runs)
-    rows = [_facts(run) | {name: getattr(run.figures, name) for name in DEFINITIONS} for run in runs]
-    found = pd.DataFrame(rows, columns=[*FACTS, *DEFINITIONS])
+    rows = [_facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES} for run in runs]
+    found = pd.DataFrame(rows, columns=[*FACTS, *_FIGURE_TYPES])
     types = {name: kind for name, (kind, _) in FACTS.items()} | _FIGURE_TYPES
     return found.astype(types | {"state": pd.CategoricalDtype(SHOWN_STATES)})
 
 
 def _facts(run: Run) -> dict[str, object]:
     names = run.record.get("gpu_names") or [None]
-    own = {"folder": str(run.folder), "state": run.state, "start": run.start, "reason": run.reason or None}
+    own = {"folder": one_line(str(run.folder)), "state": run.state, "start": run.start, "reason": run.reason or None}
     return run.facts | own | {"ran_in": run.record.get("precision"), "gpu": names[0]}
 
 
@@ -79,4 +79,6 @@ def repeats(runs: pd.DataFrame, by: Sequence[str], figures: Sequence[str]) -> pd
 def columns() -> str:
     """Every column with its type and meaning, as a Markdown list."""
     facts = [f"- `{name}` ({kind}): {meaning}" for name, (kind, meaning) in FACTS.items()]
-    return "\n".join(facts + [f"- `{name}` ({kind}): {DEFINITIONS[name].text}" for name, kind in _FIGURE_TYPES.items()])
+    return "\n".join(
+        facts + [f"- `{name}` ({kind}): {FIGURES[name].definition}" for name, kind in _FIGURE_TYPES.items()]
+    )

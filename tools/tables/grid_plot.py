@@ -12,6 +12,7 @@ from tools.tables import drawing
 if TYPE_CHECKING:
     import pandas as pd
 
+_TITLE = {"fontsize": "medium", "pad": 26}  # above the legend
 _PRECISIONS = ("fp32", "fp16", "bf16")
 _SIZE = ["world_size", "batch_size", "max_length", "model"]
 _CELL = ["config", "precision", *_SIZE, "repeat"]
@@ -32,7 +33,7 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     along_batch, along_length = _lines(done, "batch_size", "max_length"), _lines(done, "max_length", "batch_size")
     rows = 2 if along_batch or along_length else 1
     with drawing.figure(output, rows, 2, (11, 4 * rows)) as (figure, _):
-        figure.suptitle(title)
+        figure.suptitle(f"{title}: throughput and memory")
         _bars(figure.axes[0], done, "median_tokens_per_second", "tokens/s")
         _bars(figure.axes[1], done, memory, label)
         if rows == 2:
@@ -68,17 +69,21 @@ def _bars(axes: Any, table: pd.DataFrame, figure: str, label: str) -> None:
     size = max(sorted(set(sizes), key=str), key=sizes.count)
     groups = _spread(table[[own == size for own in sizes]], ["precision", "config"], figure)
     configs = sorted(groups.index.unique("config"))
-    for shift, precision in enumerate(_PRECISIONS):
+    present = [precision for precision in _PRECISIONS if precision in groups.index.unique("precision")]
+    for number, precision in enumerate(present):
         for place, config in enumerate(configs):
             if (precision, config) in groups.index:
                 bar = groups.loc[(precision, config)]
-                error, x = [[bar["down"]], [bar["up"]]], place + (shift - 1) * 0.27
+                error, x = [[bar["down"]], [bar["up"]]], place + (number - (len(present) - 1) / 2) * 0.27
                 name = "_" if place else precision
-                axes.bar(x, bar["median"], 0.25, color=f"C{shift}", label=name, yerr=error, capsize=3)
+                axes.bar(
+                    x, bar["median"], 0.25, color=f"C{_PRECISIONS.index(precision)}", label=name, yerr=error, capsize=3
+                )
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
-    axes.set_title(f"{size[3]}, {size[0]} GPU(s), batch {size[1]}, length {size[2]}", fontsize="medium")
+    processes = "1 process" if size[0] == 1 else f"{size[0]} processes"
+    axes.set_title(f"{size[3]}, {processes}, batch {size[1]}, length {size[2]}", **_TITLE)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.legend(fontsize="small")
+    drawing.legend_above(axes)
 
 
 def _lines(table: pd.DataFrame, along: str, other: str) -> dict[str, pd.DataFrame]:
@@ -86,7 +91,7 @@ def _lines(table: pd.DataFrame, along: str, other: str) -> dict[str, pd.DataFram
     by = ["model", "config", "precision", "world_size", other]
     groups = _spread(table, [*by, along], "step_time_ms")
     return {
-        f"{model} {config} {precision}, {gpus} GPU(s), {other.split('_')[-1]} {fixed}": line.droplevel(by)
+        f"{model} {config} {precision}, {gpus} process(es), {other.split('_')[-1]} {fixed}": line.droplevel(by)
         for (model, config, precision, gpus, fixed), line in groups.groupby(by, observed=True, dropna=False)
         if len(line) > 1
     }
@@ -97,3 +102,5 @@ def _curves(axes: Any, lines: dict[str, pd.DataFrame], label: str) -> None:
     for name, line in lines.items():
         axes.errorbar(line.index, line["median"], yerr=[line["down"], line["up"]], marker="o", capsize=3, label=name)
     drawing.label(axes, label, "step time (ms)", "runs of one size only")
+    axes.set_title(f"Step time by {label}", **_TITLE)
+    drawing.legend_above(axes)

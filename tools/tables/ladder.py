@@ -16,7 +16,9 @@ LADDER = (
 )
 TEXTBOOK, STREAM, TOP = LADDER[0], LADDER[-2], LADDER[-1]  # STREAM: the last rung that computes all logits
 VARIED = "9_rows"  # what the variants change one setting of
-VARIANTS = ("variant_sdpa", "variant_liger", "variant_unfused")
+FLOAT8 = "variant_float8"  # the top in 8 bits
+ALL_LOGITS = "variant_all_logits"  # rung 10 at its limit
+VARIANTS = ("variant_sdpa", "variant_liger", "variant_unfused", ALL_LOGITS, FLOAT8)
 PEERS = ("peer_trainer_grouped", "peer_trainer_compiled", "peer_trl_padded", "peer_trl_packed")  # speed-ladder/peers.py
 
 
@@ -27,4 +29,6 @@ def label(rung: str) -> str:
 
 def below(rung: str) -> str:
     """The rung this one is compared with; the textbook with itself."""
+    if rung in (ALL_LOGITS, FLOAT8):
+        return STREAM if rung == ALL_LOGITS else TOP
     return VARIED if rung in VARIANTS else LADDER[max(0, LADDER.index(rung) - 1)]

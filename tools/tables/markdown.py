@@ -26,6 +26,7 @@ class Table:
         header, separator: the two lines above the rows; header as cells, separator as written.
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
+        tiny: whether it is about tiny runs (tools/tables/tiny.py).
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Table:
     rows: list[list[str]]
     lines: list[int]
     header_line: int
+    tiny: bool = False
 
     @property
     def blank(self) -> bool:
@@ -64,7 +66,8 @@ def read_tables(path: Path) -> list[Table]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
+        raise InputError(f"{path}: cannot be read as text: {why}") from error
     tables, fenced, generated = [], False, False
     for number, line in enumerate(lines, 1):
         if line.lstrip().startswith(("```", "~~~")):

@@ -1,51 +1,187 @@
-"""Every figure a table can show, by the name that labels and `runs --figures` use for it."""
+"""Every figure that a table can show, by the name that labels and `runs --figures` use for it: METRICS.
+
+tools/logs/figures.csv defines them. Here is how a cell gets one from the runs it selects; figures that compare runs are
+a function each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
 
-from tools.logs.figures import DEFINITIONS
-from tools.tables.comparisons import COMPARISONS, Value, of_run
+from tools.errors import InputError, UnavailableError
+from tools.logs.figures import DEFINITIONS, FIGURES, Metric
+from tools.logs.run import Not, Run
+from tools.tables.ladder import STREAM, TEXTBOOK, TOP, below
+
+Where = dict[str, Any]
+# The runs that meet the conditions: one, or several that differ in REPEAT only.
+Select = Callable[[Where], list[Run]]
+Value = Callable[[Select, Where], float | bool]
+
+EQUAL_LOSS = 1e-5
+_ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One figure.
+def of_run(name: str, missing: str = "", convert: Callable[[float], float] = lambda figure: figure) -> Value:
+    """A figure of one run, converted, of repeats the median; `missing`: in place of the figure's own word.
 
-    Attributes:
-        unit: printed after the figure where the label does not name it; "" for none.
-        decimals: digits printed after the point.
-        definition: one line: what it is and which file it is from.
-        value: from the cell's selection to the figure: of repeats the median, for a ratio of each side.
+    Its value raises InputError for a damaged file, with the place in it.
     """
 
-    unit: str
-    decimals: int
-    definition: str
-    value: Value
+    def value(select: Select, where: Where) -> float | bool:
+        outcomes = [run.figures.outcome(name) for run in select(where)]
+        for outcome in outcomes:
+            if isinstance(outcome, list):
+                raise InputError(*outcome)
+        found = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+        if not found:
+            raise UnavailableError(missing if missing and outcomes[-1] == FIGURES[name].missing else outcomes[-1])
+        return found[-1] if isinstance(found[-1], bool) else median(map(convert, found))
+
+    return value
+
+
+_REAL_TOKENS = of_run("real_tokens_per_second")
+_SAMPLES = of_run("samples_per_second")
+_RUNTIME = of_run("train_runtime_s")
+
+
+def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1) -> Value:
+    """scale x the figure here over that of another run.
+
+    Args:
+        reference: in which conditions the other one differs; or a function from the conditions here to those there.
+        sign: -1: the other way round, where less is better.
+    """
+
+    def value(select: Select, where: Where) -> float:
+        here = of(select, where)
+        there = of(select, reference(where) if callable(reference) else where | reference)
+        if not (here and there):
+            raise UnavailableError("no factor defined from 0")
+        return (here / there) ** sign * scale
+
+    return value
+
+
+def change_percent(of: Value, sign: int) -> Value:
+    """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
+
+    def value(select: Select, where: Where) -> float:
+        without = of(select, where | {"offload": False})
+        if not without:
+            raise UnavailableError("no change defined from 0")
+        return sign * (of(select, where | {"offload": True}) - without) / without * 100
+
+    return value
+
+
+def _require_equal_work(select: Select, *sides: Where) -> None:
+    """Raises: UnavailableError: the two sides trained on other amounts of data; their runtimes say nothing together:
+    MAX_STEPS=25 on four GPUs is four times the work of MAX_STEPS=25 on one.
+    """
+    positions = [select(where)[-1].figures.positions_trained for where in sides]
+    # The last step of an epoch is filled up.
+    if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
+        raise UnavailableError("unequal work")
+
+
+def runtime_scale_factor(select: Select, where: Where) -> float:
+    """The runtime alone over the one here, of equal work."""
+    _require_equal_work(select, where, where | _ALONE)
+    return ratio(_RUNTIME, _ALONE, sign=-1)(select, where)
+
+
+def runtime_change(select: Select, where: Where) -> float:
+    """What offload does to the runtime, in percent, of equal work."""
+    _require_equal_work(select, where | {"offload": False}, where | {"offload": True})
+    return change_percent(_RUNTIME, 1)(select, where)
+
+
+def _condition(where: Where, key: str) -> Any:
+    """What a cell asks for. One run's figures have no cell, and none that compares runs."""
+    if key not in where:
+        raise UnavailableError("compares runs")
+    return where[key]
+
+
+def _at_rung(rung: str) -> Callable[[Where], Where]:
+    """A rung at its own batch size and loss, on the same machine."""
+    own = ("batch_size", "loss", "loss_chunk")
+    return lambda where: {key: where[key] for key in where if key not in own} | {"rung": rung, "loss": Not("liger")}
+
+
+def _alone_on_the_ladder(where: Where) -> Where:
+    """This rung and model on one GPU, without any method."""
+    same = {key: where[key] for key in ("model", "tiny") if key in where}
+    return {"rung": _condition(where, "rung"), "exercise": "speed-ladder", "world_size": 1} | same
+
+
+def per_gpu(of: Value) -> Value:
+    """The figure over the number of GPUs."""
+
+    def value(select: Select, where: Where) -> float:
+        figure, gpus = of(select, where), select(where)[-1].facts["world_size"]
+        if not gpus:
+            raise UnavailableError("no world_size")
+        return figure / gpus
+
+    return value
+
+
+def shards(key: str) -> Value:
+    """What a method can do: seen in any of its runs, or in none of those on several GPUs."""
+    observed = of_run(f"shards_{key}")
+
+    def value(select: Select, where: Where) -> float | bool:
+        try:
+            return observed(select, where | {f"shards_{key}": True})
+        except UnavailableError:
+            return observed(select, where | {"several_gpus": True})
+
+    return value
+
+
+def loss_difference(select: Select, where: Where) -> float:
+    """The largest difference of a step's loss from that of the run to which nothing happened."""
+    here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
+    if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
+        raise UnavailableError("other steps")
+    return float(abs(here.loss - undisturbed.loss).max())
 
 
 def _gb(mib: float) -> float:
+    """10^9 bytes, which a published table has."""
     return mib * 2**20 / 1e9
 
 
+# The metrics that are not simply a figure of one run.
+_VALUES: dict[str, Value] = {
+    "memory_allocated": of_run("peak_allocated_mib", "no summary"),
+    "memory_allocated_gb": of_run("peak_allocated_mib", "no summary", _gb),
+    "gpu_memory_smi_gb": of_run("mean_gpu_mib", convert=_gb),
+    "memory_savings": change_percent(of_run("peak_gpu_mib"), -1),
+    "runtime_change": runtime_change,
+    # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
+    "efficiency": ratio(of_run("step_time_ms"), {"world_size": 2}, sign=-1, scale=100),
+    "samples_scale_factor": ratio(_SAMPLES, _ALONE),
+    "runtime_scale_factor": runtime_scale_factor,
+    "share_of_ddp": ratio(_SAMPLES, {"config": "ddp"}, scale=100),
+    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: where | {"rung": below(_condition(where, "rung"))}),
+    "gain_over_textbook": ratio(_REAL_TOKENS, {"rung": TEXTBOOK}),
+    "gain_over_bf16": ratio(_REAL_TOKENS, {"rung": TOP}),
+    "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),
+    "share_of_stream": ratio(_REAL_TOKENS, _at_rung(STREAM), scale=100),
+    "share_of_top": ratio(_REAL_TOKENS, _at_rung(TOP), scale=100),
+    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _alone_on_the_ladder, scale=100)),
+    "loss_difference": loss_difference,
+    "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
+    **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},
+}
 METRICS: dict[str, Metric] = {
-    **{one.metric: Metric(one.unit, one.decimals, one.text, of_run(name)) for name, one in DEFINITIONS.items()},
-    # The same figures under other names, or in GB (10^9 bytes) where a published table has them so.
-    "memory_allocated": Metric(
-        *("MiB", 0),
-        "peak of PyTorch's allocator, allocated (not reserved), largest rank (summary.json, peak_mem_alloc_mib)",
-        of_run("peak_allocated_mib", "no summary"),
-    ),
-    "memory_allocated_gb": Metric(
-        *("GB", 2),
-        "peak of PyTorch's allocator, allocated, largest rank, in 10^9 bytes (summary.json, peak_mem_alloc_mib)",
-        of_run("peak_allocated_mib", "no summary", _gb),
-    ),
-    "gpu_memory_smi_gb": Metric(
-        *("GB", 2),
-        "mean memory.used over all samples of all GPUs, once a second from start to end of the job (gpu_memory*.csv)",
-        of_run("mean_gpu_mib", convert=_gb),
-    ),
-    **{name: Metric(*comparison) for name, comparison in COMPARISONS.items()},
+    one.name: replace(one, value=_VALUES[one.name] if one.name in _VALUES else of_run(one.figure))
+    for one in DEFINITIONS
 }

@@ -13,8 +13,6 @@ decides the number of decimals; `python -m tools report` puts the figure in, `re
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,10 +23,8 @@ from tools.tables.markdown import Grid, grids, section
 
 _DEFINITION = re.compile(r'\[([^\]]+)\]: (\S+) "(= .+|.+ \| .+)"')
 _QUOTE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]+)\]")
+_NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
-_OPERATORS: dict[type, Callable[[float, float], float]] = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-}
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         if (match := _DEFINITION.fullmatch(line))
     }
     cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
-    used = {name for one in found.values() if one.title.startswith("= ") for name in re.findall(r"\w+", one.title)}
+    used = {name for one in found.values() if one.title.startswith("= ") for name in _NAME.findall(one.title)}
     differed = []
     for number, line in enumerate(lines, 1):
 
@@ -77,28 +73,43 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     return "\n".join(lines), differed
 
 
+def beside_answers(readme: Path, tables: str) -> list[str]:
+    """A line for each figure that the answers of the README's quiz quote and `tables` has: ours, and the one there."""
+    answers = readme.read_text().partition("<summary>Answers")[2]
+    own = grids(tables)
+    found = []
+    for ours, name in dict.fromkeys(_QUOTE.findall(answers)):
+        for title in re.findall(rf'^\[{re.escape(name)}\]: \S+ "(Table .+)"$', answers, re.MULTILINE):
+            yours = _cells(own, title)
+            cell = title.removesuffix(" | Value").replace(" | ", ", ")
+            found += [f"- {cell}: ours {ours}, yours {text}" for text in yours if _NUMBER.search(text)]
+    return found
+
+
 def _cell(path: Path, definition: Definition, read: Callable[[Path], str]) -> str:
     """The text of the cell that a definition names."""
     file, _, anchor = definition.target.partition("#")
     text = read((path.parent / file).resolve() if file else path)
     if anchor and (part := section(text, anchor)) is None:
         raise InputError(f"{definition.place}: {file or path.name} has no heading #{anchor}")
-    table, *labels, column = definition.title.split(" | ")
-    rows = [
-        (grid, row)
-        for grid in grids(part if anchor else text)
-        if grid.name == table and column in grid.header
-        for row in grid.rows
+    cells = _cells(grids(part if anchor else text), definition.title)
+    if len(cells) != 1:
+        raise InputError(
+            f"{definition.place}: {definition.title!r} is {len(cells)} cells of {definition.target}, not 1"
+        )
+    return cells[0]
+
+
+def _cells(tables: list[Grid], title: str) -> list[str]:
+    """The texts of the cells that a title names: "Table 10 | FULL_SHARD | Samples/s"."""
+    name, *labels, column = title.split(" | ")
+    return [
+        row[table.header.index(column)]
+        for table in tables
+        if table.name == name and column in table.header
+        for row in table.rows
         if row[: len(labels)] == labels
     ]
-    if len(rows) != 1:
-        raise InputError(f"{definition.place}: {definition.title!r} is {len(rows)} cells of {definition.target}, not 1")
-    (grid, row) = rows[0]
-    return _column(grid, row, column)
-
-
-def _column(grid: Grid, row: list[str], column: str) -> str:
-    return row[grid.header.index(column)]
 
 
 def _value(name: str, found: Mapping[str, Definition], cells: Mapping[str, str]) -> float | str:
@@ -106,25 +117,15 @@ def _value(name: str, found: Mapping[str, Definition], cells: Mapping[str, str])
     if name in cells:
         match = _NUMBER.match(cells[name])
         return float(match[0].replace(",", "")) if match else cells[name]
-    definition = found[name]
+    from jinja2 import TemplateError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    one = found[name]
     try:
-        return _computed(ast.parse(definition.title[2:], mode="eval").body, found, cells)
-    except (SyntaxError, KeyError, TypeError, ZeroDivisionError, RecursionError) as error:
-        raise InputError(
-            f"{definition.place}: {definition.title!r}: expected arithmetic with names of figures"
-        ) from error
-
-
-def _computed(node: ast.expr, found: Mapping[str, Definition], cells: Mapping[str, str]) -> float:
-    match node:
-        case ast.BinOp():
-            left, right = (_computed(side, found, cells) for side in (node.left, node.right))
-            return _OPERATORS[type(node.op)](left, right)
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name() if isinstance(value := _value(node.id, found, cells), float):
-            return value
-    raise TypeError(ast.dump(node))
+        numbers = {used: float(_value(used, found, cells)) for used in _NAME.findall(one.title)}
+        return float(SandboxedEnvironment().compile_expression(one.title[2:])(**numbers))
+    except (TemplateError, KeyError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
+        raise InputError(f"{one.place}: {one.title!r}: expected arithmetic with names of figures") from error
 
 
 def _written(before: str, value: float | str, place: str) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tools.logs.run import Not
-from tools.tables.comparisons import Where
-from tools.tables.ladder import LADDER, PEERS, TOP, VARIANTS, label
+from tools.tables.ladder import FLOAT8, LADDER, PEERS, STREAM, TEXTBOOK, TOP, VARIANTS, label
+from tools.tables.metrics import METRICS, Where
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,23 @@ class TableDefaults:
 _560M = {"model": "bloom-560m", "train_examples": 500}
 _1B7 = {"model": "bloom-1b7"}
 _LADDER = {"model": "bloom-560m", "world_size": 1}
+_SPEED = {"nodes": 1, "learning": False, "max_steps": Not(300)}
+_SHARDED = {"world_size": 4, "method": "fsdp2"}
+# Variants of a method's communication, which are no runs of the method's own row.
+_TUNED = (
+    *("ddp_large_buckets", "ddp_bucket_view", "ddp_static_graph", "ddp_bf16_gradients", "ddp_fp16_gradients"),
+    *("ddp_tuned", "zero2_small_buckets", "zero2_no_overlap", "zero2_not_contiguous", "zero2_fp32_gradients"),
+)
+_SCALING = {"rung": TOP, "nodes": 1, "config": Not(*_TUNED)}
 _METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")
+# Of Table 22: the rows, and the FAULT of their runs.
+FAULTS = {
+    **{"none": "none", "rank killed": "rank_killed", "preemption": "preemption", "time limit": "time_limit"},
+    **{"node without power": "node_off", "scancel": "cancelled", "disk full, checkpoint": "disk_full"},
+    **{"disk full, log": "log_disk_full", "checkpoint truncated": "checkpoint_truncated"},
+    **{"shard missing": "shard_missing", "logger killed": "logger_killed", "port taken": "port_taken"},
+    **{"two jobs on a node": "two_jobs", "code edited while queued": "code_edited"},
+}
 TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
@@ -72,203 +89,111 @@ TABLES: dict[str, TableDefaults] = {
     "18b": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
     "18c": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
     "18d": TableDefaults("speed-ladder", _LADDER | {"learning": True}),
-    "19": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 4}),
-    "19b": TableDefaults(_METHODS, {"model": "bloom-1b7", "rung": TOP, "nodes": 1, "world_size": 2}),
-    "20": TableDefaults(_METHODS, {"model": "bloom-7b1", "rung": TOP, "nodes": 1, "world_size": 4}),
+    "18e": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
+    "19": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4}),
+    "19b": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 2}),
+    "19c": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4, "batch_size": 64}),
+    "20": TableDefaults(_METHODS, _SCALING | {"model": "bloom-7b1", "world_size": 4}),
     "21": TableDefaults("by-hand", {"world_size": 4, "grad_acc": 1}),
     "21b": TableDefaults("by-hand", {"world_size": 2, "grad_acc": 1}),
     "21c": TableDefaults("by-hand", {"world_size": 4, "grad_acc": 4}),
+    "22": TableDefaults("resilience", {"config": "ddp"}),
+    "22b": TableDefaults("resilience", {"nodes": 1, "world_size": 2}),
+    # Rows of 512 tokens, or of a published figure's length; the label says how long the others are.
+    "23": TableDefaults("speed-ladder", _SPEED | {"world_size": 1, "max_length": 512}),
+    "23b": TableDefaults("speed-ladder", _SPEED | _SHARDED | {"max_length": 512}),
+    "23c": TableDefaults("speed-ladder", _SPEED | _SHARDED),
+    "24": TableDefaults("speed-ladder", _SPEED | _SHARDED | {"max_length": 512}),
+    "24b": TableDefaults("speed-ladder", {"world_size": 1, "max_steps": 300}),
 }
 
-_SAMPLES = Meaning("samples_per_second")
-_PEAK_GPU = Meaning("peak_gpu")
-_PEAK_CPU = Meaning("peak_cpu")
+# What tiny.env changes: no table about tiny runs asks for it.
+SIZES = {
+    *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
+    *("precision", "epochs"),
+}
 
-# Labels as `normalised` gives them: lower case, without markup, single spaces.
+# Labels as `normalised` gives them: lower case, without markup, single spaces. Those that only name a metric are with
+# its definition, in tools/logs/figures.csv.
 _LABELS: dict[str, Meaning] = {
+    **{name: Meaning(metric) for metric, one in METRICS.items() for name in one.labels},
     "value": Meaning(),
-    "train loss (final)": Meaning("train_loss"),
-    "train loss": Meaning("train_loss"),
-    "eval loss (epoch 1)": Meaning("eval_loss_1"),
-    "eval loss (epoch 2)": Meaning("eval_loss_2"),
-    "eval loss (epoch 3)": Meaning("eval_loss_3"),
-    "eval loss (final)": Meaning("eval_loss_final"),
-    "training speed (samples/sec)": _SAMPLES,
-    "samples/sec": _SAMPLES,
-    "train samples/sec": _SAMPLES,
-    "steps/sec": Meaning("steps_per_second"),
-    "evaluation speed (samples/sec)": Meaning("eval_samples_per_second"),
-    "eval speed (samples/sec)": Meaning("eval_samples_per_second"),
-    "steps per epoch": Meaning("steps_per_epoch"),
-    "memory allocated (mib)": Meaning("memory_allocated"),
-    "gpu utilization (%)": Meaning("gpu_utilization"),
-    "exact match (%)": Meaning("exact_match"),
-    "f1 (%)": Meaning("f1"),
-    "peak gpu memory usage (mib)": _PEAK_GPU,
-    "peak gpu memory used (mib)": _PEAK_GPU,
-    "peak gpu memory (mib)": _PEAK_GPU,
-    "mean gpu memory usage (mib)": Meaning("mean_gpu"),
-    "average gpu memory (mib)": Meaning("mean_gpu"),
-    "minimum gpu memory usage (mib)": Meaning("min_gpu"),
-    "peak cpu memory used (mib)": _PEAK_CPU,
-    "peak cpu memory (mib)": _PEAK_CPU,
-    "peak cpu memory, rss (mib)": _PEAK_CPU,
-    "peak cpu memory, pss (mib)": Meaning("peak_cpu_pss"),
-    "average cpu memory (mib)": Meaning("mean_cpu"),
-    "total runtime": Meaning("total_runtime"),
-    "train runtime (sec)": Meaning("train_runtime"),
+    **{label: Meaning(where={"fault": fault}) for label, fault in FAULTS.items()},
+    "tiny": Meaning(),
     "gpu mem (no offload)": Meaning("peak_gpu", {"offload": False}),
     "gpu mem (offload)": Meaning("peak_gpu", {"offload": True}),
-    "mem savings (%)": Meaning("memory_savings"),
     "train runtime (no offload)": Meaning("train_runtime", {"offload": False}),
     "train runtime (offload)": Meaning("train_runtime", {"offload": True}),
-    "runtime change (%)": Meaning("runtime_change"),
     "pin_memory true": Meaning(where={"config": "zero2_offload"}),
     "pin_memory false": Meaning(where={"config": "zero2_offload_unpinned"}),
-    "ddp": Meaning(where={"method": "ddp"}),
-    "fsdp1": Meaning(where={"method": "fsdp1"}),
-    "fsdp2": Meaning(where={"method": "fsdp2"}),
+    **{method: Meaning(where={"method": method}) for method in ("ddp", "fsdp1", "fsdp2")},
     "deepspeed zero-3": Meaning(where={"method": "zero3"}),
-    "parameter sharding": Meaning("shards_parameters"),
-    "gradient sharding": Meaning("shards_gradients"),
-    "optimizer sharding": Meaning("shards_optimizer"),
     "cpu offload": Meaning("cpu_offload", {"cpu_offload": True}),
     "no model-code change": Meaning("unchanged_model", {"unchanged_model": True}),
     "works with hf trainer": Meaning("hf_trainer", {"hf_trainer": True}),
-    "total gpus": Meaning("world_size"),
-    "samples/s (default)": Meaning("samples_per_second_trainer"),
-    "samples/s (callback)": _SAMPLES,
-    "gpu memory (gb, default)": Meaning("gpu_memory_smi_gb"),
-    "gpu memory (gb, callback)": Meaning("gpu_memory_callback_gb"),
-    "loss": Meaning("train_loss"),
-    "runtime (s)": Meaning("train_runtime"),
-    "allreduce bw (gb/s)": Meaning("allreduce_bandwidth"),
     "published rule": Meaning(where={"config": "published"}),
     "constant work": Meaning(where={"config": "constant"}),
-    "num layers": Meaning("num_layers"),
-    "per-gpu batch": Meaning("batch_size"),
-    "total params (m)": Meaning("parameters"),
-    "flops per gpu per step (tflop)": Meaning("flops_per_step"),
-    "efficiency (%)": Meaning("efficiency"),
-    "samples/s": _SAMPLES,
-    "samples/s scale factor": Meaning("samples_scale_factor"),
-    "runtime scale factor": Meaning("runtime_scale_factor"),
-    "gpu memory allocated (gb)": Meaning("memory_allocated_gb"),
-    "step time (ms)": Meaning("step_time"),
     "step time, std (ms)": Meaning("step_time", std=True),
-    "tokens/s": Meaning("median_tokens_per_second"),
     "tokens/s, std": Meaning("median_tokens_per_second", std=True),
-    "peak allocated (mib)": Meaning("peak_allocated"),
-    "peak reserved (mib)": Meaning("peak_reserved"),
-    "forward (ms)": Meaning("forward_part"),
-    "backward (ms)": Meaning("backward_part"),
-    "reduce gradients (ms)": Meaning("reduce_part"),
-    "update (ms)": Meaning("update_part"),
-    "optimizer (ms)": Meaning("optimizer_part"),
-    "mfu (%)": Meaning("mfu"),
-    "mean gpu memory (mib)": Meaning("mean_gpu"),
     "stage 3 + offload, tuned": Meaning(where={"config": "zero3_offload_tuned"}),
     **{
         f"tuning/{name}": Meaning(where={"config": name})
-        for name in ("params_on_gpu", "leaf", "gpu_leaf", "gpu_leaf_small")
+        for name in ("params_on_gpu", "leaf", "gpu_leaf", "gpu_leaf_small", *_TUNED)
     },
-    "full_shard": Meaning(where={"config": "full_shard"}),
-    "full_shard + offload": Meaning(where={"config": "full_shard_offload"}),
+    **{
+        name: Meaning(where={"config": name.replace(" + ", "_")})
+        for sharding in ("full_shard", "shard_grad_op", "hybrid_shard")
+        for name in (sharding, f"{sharding} + offload")
+    },
     "full_shard + checkpointing": Meaning(where={"config": "full_shard_checkpointing"}),
-    "shard_grad_op": Meaning(where={"config": "shard_grad_op"}),
-    "shard_grad_op + offload": Meaning(where={"config": "shard_grad_op_offload"}),
-    "hybrid_shard": Meaning(where={"config": "hybrid_shard"}),
-    "hybrid_shard + offload": Meaning(where={"config": "hybrid_shard_offload"}),
-    **{label(rung): Meaning(where={"rung": rung}) for rung in (*LADDER, *VARIANTS)},
-    "padded tokens/s": Meaning("tokens_per_second"),
-    "real tokens/s": Meaning("real_tokens_per_second"),
-    "mfu by the convention (%)": Meaning("mfu_by_convention"),
-    "examples": Meaning("examples_trained"),
-    "optimizer steps": Meaning("optimizer_steps"),
-    "time in steps (s)": Meaning("time_in_steps"),
-    "train loss (last tenth)": Meaning("last_loss"),
-    "held-out loss": Meaning("eval_loss_final"),
-    "training questions, exact match (%)": Meaning("train_exact_match"),
-    "training questions, f1 (%)": Meaning("train_f1"),
-    "held-out, exact match (%)": Meaning("exact_match"),
-    "held-out, f1 (%)": Meaning("f1"),
-    "examples per step": Meaning("examples_per_step"),
-    "gain over the rung below": Meaning("gain_over_rung_below"),
-    "gain over the textbook": Meaning("gain_over_textbook"),
-    "of rung 10 (%)": Meaning("share_of_stream"),
-    "of the top (%)": Meaning("share_of_top"),
+    # Liger's loss on a rung that has ours is a row of its own.
+    **{label(rung): Meaning(where={"rung": rung, "loss": Not("liger")}) for rung in LADDER},
+    **{label(rung): Meaning(where={"rung": rung}) for rung in (*VARIANTS, *PEERS)},
+    f"{label(STREAM)}, liger": Meaning(where={"rung": STREAM, "loss": "liger", "loss_chunk": 16384}),
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
-    "of n times one gpu (%)": Meaning("share_of_one_gpu"),
+    "published, per gpu": Meaning(),
     "zero-2, textbook": Meaning(where={"config": "zero2_textbook"}),
     "zero-3, textbook": Meaning(where={"config": "zero3_textbook"}),
-    "all-reduce": Meaning("all_reduces"),
-    "all-gather": Meaning("all_gathers"),
-    "reduce-scatter": Meaning("reduce_scatters"),
-    "other collectives": Meaning("other_collectives"),
-    "sent per rank (mib)": Meaning("sent_bytes"),
-    "predicted (mib)": Meaning("predicted_bytes"),
-    "between two nodes (mib)": Meaning("sent_between_nodes"),
 }
 
 
-def _grid_cell(match: re.Match) -> Meaning:
-    """A name of the benchmark's, zs2_bf16_gpus1_bs32_sl128: ZeRO stage, precision, GPUs, batch, sequence length."""
-    stage, precision, gpus, batch, length = match.groups()
-    sizes = {"world_size": int(gpus), "batch_size": int(batch), "max_length": int(length)}
-    return Meaning(where={"config": f"zero{stage}", "precision": precision} | sizes)
+_PRECISION = "(?P<precision>fp32|fp16|bf16)"
+_BATCH = r"(?P<batch_size>\d+) x (?P<grad_acc>\d+)"
+
+_ROW = r"(?:_bs(?P<batch_size>\d+)_sl(?P<max_length>\d+))?"
+_LENGTH = r"(?:, (?P<max_length>[\d,]+) tokens)?"
 
 
-def _stage(match: re.Match) -> Meaning:
-    return Meaning(where={"stage": int(match[1])} | ({"offload": True} if match[2] else {}))
+def _rungs(*names: str) -> str:
+    return f"(?P<rung>{'|'.join(map(label, names))})"
 
 
-def _batch(match: re.Match) -> Where:
-    """Micro-batch x accumulation: "4 x 4"."""
-    return {"batch_size": int(match[1]), "grad_acc": int(match[2])}
+# Labels with sizes in them: what the groups of the pattern match are conditions, beside the meaning given here.
+_PATTERNS: dict[str, Meaning] = {
+    # The benchmark's names: ZeRO stage, precision, GPUs, micro-batch, length of a row.
+    rf"zs(?P<config>[0-3])_{_PRECISION}_gpus(?P<world_size>\d+){_ROW}": Meaning(),
+    r"(?:stage |zero-)(?P<stage>[0-3])(?P<offload> \+ offload)?": Meaning(),
+    rf"{_BATCH}, {_PRECISION}": Meaning(),
+    r"(?P<model>bloom-(?:560m|1b1|1b7|3b|7b1))(?:, (?P<train_examples>[\d,]+)(?: examples)?)?": Meaning(),
+    rf"{_rungs(*LADDER)}, (?P<epochs>\d+) epochs?": Meaning(),
+    rf"{_rungs(*LADDER, *PEERS)}, (?P<batch_size>\d+) rows": Meaning(),
+    rf"(?:(?P<model>[\w.-]+), )?{_rungs(TEXTBOOK, TOP, FLOAT8)}{_LENGTH}(?:, seed (?P<seed>\d+))?": Meaning(),
+    rf"samples/s, {_BATCH}": Meaning("samples_per_second"),
+    rf"of ddp, {_BATCH} \(%\)": Meaning("share_of_ddp"),
+    rf"peak allocated, {_BATCH} \(mib\)": Meaning("peak_allocated"),
+    r"single node, (?P<world_size>\d+) gpus?": Meaning(where={"nodes": 1}),
+    r"(?P<world_size>\d+) gpus?": Meaning(),
+    r"(?P<nodes>\d+) nodes?": Meaning(),
+}
+_COMPILED = {re.compile(pattern): meaning for pattern, meaning in _PATTERNS.items()}
+_RUNG_OF = {label(rung): rung for rung in (*LADDER, *VARIANTS, *PEERS)}
+# Of the groups that are not simply a number or a text.
+_READ: dict[str, Callable[[str], Any]] = {"config": "zero{}".format, "rung": _RUNG_OF.get, "offload": bool}
 
 
-def _of_batch(metric: str) -> Callable[[re.Match], Meaning]:
-    """A figure of one micro-batch and accumulation: "Samples/s, 4 x 4"."""
-    return lambda match: Meaning(metric, _batch(match))
-
-
-def _rung(match: re.Match) -> Meaning:
-    """A rung and how long it trained: "11 labelled, 40 epochs"."""
-    rung = next(rung for rung in LADDER if label(rung) == match[1])
-    return Meaning(where={"rung": rung, "epochs": int(match[2])})
-
-
-def _rows(match: re.Match) -> Meaning:
-    """A rung or a peer and its micro-batch: "peer: trl padded, 64 rows"."""
-    rung = next(rung for rung in (*LADDER, *PEERS) if label(rung) == match[1])
-    return Meaning(where={"rung": rung, "batch_size": int(match[2])})
-
-
-def _model(match: re.Match) -> Meaning:
-    data = {"train_examples": int(match[2].replace(",", ""))} if match[2] else {}
-    return Meaning(where={"model": f"bloom-{match[1]}"} | data)
-
-
-_PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match], Meaning]]] = [
-    (re.compile(r"zs([0-3])_(fp32|fp16|bf16)_gpus(\d+)_bs(\d+)_sl(\d+)"), _grid_cell),
-    (re.compile(r"(?:stage |zero-)([0-3])( \+ offload)?"), _stage),
-    (
-        re.compile(r"(\d+) x (\d+), (fp32|fp16|bf16)"),
-        lambda match: Meaning(where=_batch(match) | {"precision": match[3]}),
-    ),
-    (re.compile(r"bloom-(560m|1b1|1b7|3b|7b1)(?:, ([\d,]+)(?: examples)?)?"), _model),
-    (re.compile(rf"({'|'.join(map(label, LADDER))}), (\d+) epochs?"), _rung),
-    (re.compile(rf"({'|'.join(map(label, (*LADDER, *PEERS)))}), (\d+) rows"), _rows),
-    (re.compile(r"samples/s, (\d+) x (\d+)"), _of_batch("samples_per_second")),
-    (re.compile(r"of ddp, (\d+) x (\d+) \(%\)"), _of_batch("share_of_ddp")),
-    (re.compile(r"peak allocated, (\d+) x (\d+) \(mib\)"), _of_batch("peak_allocated")),
-    (
-        re.compile(r"single node, (\d+) gpus?"),
-        lambda match: Meaning(where={"nodes": 1, "world_size": int(match[1])}),
-    ),
-    (re.compile(r"(\d+) gpus?"), lambda match: Meaning(where={"world_size": int(match[1])})),
-    (re.compile(r"(\d+) nodes?"), lambda match: Meaning(where={"nodes": int(match[1])})),
-]
+def _condition(name: str, text: str) -> Any:
+    digits = text.replace(",", "")
+    return _READ[name](text) if name in _READ else int(digits) if digits.isdigit() else text
 
 
 def normalised(label: str) -> str:
@@ -281,9 +206,10 @@ def meaning(label: str) -> Meaning | None:
     name = normalised(label)
     if name in _LABELS:
         return _LABELS[name]
-    for pattern, build in _PATTERNS:
+    for pattern, found in _COMPILED.items():
         if match := pattern.fullmatch(name):
-            return build(match)
+            groups = {key: _condition(key, text) for key, text in match.groupdict().items() if text}
+            return replace(found, where=found.where | groups)
     return None
 
 

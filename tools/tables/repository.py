@@ -1,14 +1,17 @@
 """Where the exercises and their READMEs are."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
+from tools.logs.run import Run
 from tools.tables import fill as tables
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
+_DOCUMENTS = ("README.md", "RESULTS.md", "START.md")
+_TEACHING = (Path("instructor", "answers"), Path("instructor", "demos"))
 
 
 def exercise_folder(name: str) -> Path:
@@ -31,7 +34,7 @@ def readmes(root: Path = ROOT) -> list[Path]:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """The same with every RESULTS.md, which has the reference tables but defines none."""
+    """The same with those that define no table: RESULTS.md, START.md, the answer key and the instructor's demos."""
     return sorted(_documents(root, Path()))
 
 
@@ -39,7 +42,7 @@ def _documents(root: Path, below: Path) -> Iterator[Path]:
     for entry in os.scandir(root / below):
         if entry.is_dir() and not entry.name.startswith(".") and (below.name != "logs" or entry.name == "reference"):
             yield from _documents(root, below / entry.name)
-        elif entry.name in ("README.md", "RESULTS.md"):
+        elif entry.name in _DOCUMENTS or (below in _TEACHING and entry.name.endswith(".md")):
             yield root / below / entry.name
 
 
@@ -61,15 +64,34 @@ def table_definitions(root: Path = ROOT) -> dict[str, Table]:
     return found
 
 
-def no_runs(logs: list[Path], exercise: str | None) -> NoRunsError:
-    """Says that there is nothing to read yet, of the exercise or at all, and how to change that."""
-    where = " or ".join(map(str, logs))
-    if not exercise:
-        return NoRunsError(
-            f"no runs in {where}. Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm)."
-        )
-    launchers = sorted((ROOT / exercise).glob("*.slurm"))
-    launcher = f"{exercise}/{launchers[0].name}" if launchers else f"{exercise}/<launcher>.slurm"
-    return NoRunsError(
-        f"no runs of {exercise} in {where}. Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
-    )
+def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:
+    """Says that there is nothing to read yet, of the exercise or at all, and how to change that.
+
+    Args:
+        runs: those of other exercises, and those that cannot be read, whose exercise nobody knows.
+    """
+    nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
+    if unreadable := [run.problem for run in runs if run.problem]:
+        return NoRunsError("\n".join([nothing, *(f"unreadable: {problem}" for problem in unreadable)]))
+    launchers = sorted((ROOT / exercise).glob("*.slurm")) if exercise else []
+    if launchers:
+        launcher = f"{exercise}/{launchers[0].name}"
+        return NoRunsError(f"{nothing} Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`.")
+    if exercise and (borrowed := borrowed_runs(exercise)):
+        return NoRunsError(f"{nothing} {borrowed}")
+    return NoRunsError(f"{nothing} Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm).")
+
+
+def borrowed_runs(folder: str) -> str:
+    """Of a folder whose tables are about runs of other exercises: whose, and what starts them; "" of another one.
+
+    Their lists are named after it, as speed-ladder/models.txt.
+    """
+    place = ROOT / folder
+    chapter = place.parent == ROOT and (place / "README.md").exists() and not (place / "submit.txt").exists()
+    lists = sorted(path.relative_to(ROOT) for path in ROOT.glob(f"*/{folder}*.txt")) if chapter else []
+    if not lists:
+        return ""
+    exercises = ", ".join(tables.exercises_of(tables.definitions(ROOT / folder / "README.md")))
+    commands = " or ".join(f"`python -m tools submit --list {path}`" for path in lists)
+    return f"The tables of {folder} are about runs of {exercises}; {commands} starts them."

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from tools.__main__ import main
+from tools.logs.run import Not, Run
+from tools.tables.registry import TABLES, TableDefaults
 from tools.tables.repository import ROOT
 
 README = """# Exercise
@@ -44,7 +46,11 @@ def test_fill_prints_tables_sources_notes_and_the_next_command(fill, make_run):
     assert "| Peak GPU Memory Usage (MiB) | no GPU log |" in printed
     assert printed.count(f"From `{folder}`") == 2
     assert f"- Table 2: {folder}: no GPU log" in printed
-    assert printed.splitlines()[-1].startswith("next: ") and "python -m tools check" in printed
+    last = printed.split("\nnext: ")[1].splitlines()[1:]
+    assert [line.split(" --logs")[0].replace(str(folder.parents[2]), "") for line in last] == [
+        "  python -m tools fill /baseline --blank > my_results.md",
+        "  python -m tools check my_results.md",
+    ]
 
 
 def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
@@ -52,6 +58,66 @@ def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
     _, printed, _ = fill("--plain")
     assert "next:" not in printed and "Notes" not in printed
     assert printed.splitlines()[-1].startswith("From `")
+
+
+TINY = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
+
+
+def test_tiny_runs_are_in_no_table_that_does_not_ask_for_them_and_it_is_said_which_does(fill, make_run, logs):
+    make_run("r1", TINY)
+    code, printed, error = fill()
+    assert code == 3 and not printed and "not measured" not in error
+    assert "- 1 run: tiny; `python -m tools fill " in error and f"--logs {logs} --tiny`" in error
+    folder = make_run("r2", {"start_time": "2026-11-20T09:00:00+00:00"})
+    code, printed, _ = fill()
+    assert code == 0 and f"From `{folder}`" in printed and "- in no table: 1 run: tiny; " in printed
+
+
+def test_tiny_runs_fill_the_tiny_tables(fill, make_run, logs):
+    folder = make_run("r1", TINY)
+    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"})
+    code, printed, _ = fill("--tiny")
+    assert code == 0 and "**Table 1** *Summary (tiny runs)*" in printed and f"From `{folder}`" in printed
+    assert "1 run: not tiny" in printed and "--tiny --blank > my_results.md" in printed
+    assert "(tiny runs)" in fill("--run", str(folder), default_logs=False)[1]
+
+
+def test_tiny_table_has_the_rows_that_were_run(make_readme, make_run, logs, capsys):
+    make_run("r1", TINY | {"exercise": "deepspeed-single-gpu", "config": "zero1"})
+    rows = "|---|---|\n| Stage 1 | |\n| Stage 2 | |\n"
+    exercise = make_readme(f"**Table 4** *U*\n\n| | Total RunTime |\n{rows}").parent
+    assert main(["fill", str(exercise), "--logs", str(logs), "--tiny", "--plain"]) == 0
+    printed = capsys.readouterr().out
+    assert "| Stage 1 | 300 s |" in printed and "Stage 2" not in printed
+
+
+def test_reason_why_a_run_is_in_no_table_names_what_differs(fill, make_run, monkeypatch):
+    defaults = TableDefaults("baseline", {"model": "bloom-560m", "nodes": 1, "batch_size": Not(16)})
+    monkeypatch.setitem(TABLES, "1", defaults)
+    monkeypatch.setitem(TABLES, "2", defaults)
+    make_run("r1", {"model": {"name": "bloom-1b1"}})
+    make_run("r2", {"settings": {"batch_size": 16}})
+    make_run("r3", {"settings": {"profile": "5:8"}})
+    code, _, error = fill()
+    assert code == 3 and error.endswith("\n- 1 run: profiled\n")
+    assert "- 1 run: model bloom-1b1, not bloom-560m\n- 1 run: batch size 16\n" in error + "\n"
+
+
+def test_table_without_a_run_is_one_line(make_readme, make_run, logs, capsys):
+    make_run("r1", {"exercise": "deepspeed-single-gpu", "config": "zero2_offload", "settings": {"train_size": 500}})
+    rows = "|---|---|\n| pin_memory true | |\n", "|---|---|\n| Stage 1 | |\n"
+    exercise = make_readme(
+        f"**Table 3** *T*\n\n| | Total RunTime |\n{rows[0]}\n**Table 4** *U*\n\n| | Total RunTime |\n{rows[1]}"
+    ).parent
+    assert main(["fill", str(exercise), "--logs", str(logs)]) == 0
+    printed = capsys.readouterr().out
+    assert "**Table 4**" not in printed and "- Table 4: no run yet" in printed
+
+
+def test_blank_tables_need_no_run(fill):
+    code, printed, _ = fill("--blank", "--tiny", "--only", "1")
+    assert code == 0 and printed.startswith("**Table 1** *Summary (tiny runs)*\n\n| Metric | Value |\n")
+    assert printed.endswith("| F1 (%) |  |\n")
 
 
 def test_csv_and_json_hold_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
@@ -81,13 +147,35 @@ def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     there = there.rename(tmp_path / "host-b" / "r2")
     _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
     assert printed.count(f"From `{there}`") == 2
+    assert f"- Tables 1, 2: runs of 2 folders: {here.parents[1]}, {tmp_path}; each cell shows the newest" in printed
     assert f"check my_results.md --logs {here.parents[1]} --logs {there.parent}" in printed
+
+
+def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, monkeypatch):
+    ada = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"})
+    make_run("r2")
+    monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
+    assert "- Tables 1, 2: runs of 2 people: ada (" in fill()[1]
+    _, printed, _ = fill("--owner", "ada")
+    assert printed.count(f"From `{ada}`") == 2 and "people" not in printed
+    assert printed.endswith(" --owner ada\n")
+    code, _, error = fill("--owner", "linus")
+    assert code == 2 and "--owner linus: no run is in a folder of this user; there are runs of ada, grace" in error
+
+
+def test_own_figures_are_not_written_over_by_the_next_command(fill, make_run, tmp_path, monkeypatch):
+    make_run("r1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_results.md").write_text("my figures\n")
+    printed = fill()[1]
+    assert "--blank" not in printed and "  python -m tools check my_results.md" in printed
 
 
 def test_one_run_can_be_chosen(fill, make_run):
     old = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"}, summary={"f1": 1.0})
     make_run("r2", summary={"f1": 2.0})
-    assert "| F1 (%) | 1.00 |" in fill("--run", str(old), default_logs=False)[1]
+    printed = fill("--run", str(old), default_logs=False)[1]
+    assert "| F1 (%) | 1.00 |" in printed and printed.endswith(f"check my_results.md --run {old}\n")
 
 
 def test_run_of_another_exercise_is_an_error(fill, make_run):
@@ -99,6 +187,13 @@ def test_no_runs_at_all_has_its_own_exit_code_and_says_how_to_start(fill):
     code, printed, error = fill()
     assert code == 3 and not printed
     assert "no runs of baseline" in error and "sbatch baseline/" in error
+
+
+def test_only_run_that_cannot_be_read_is_named(fill, make_run):
+    (make_run("bad") / "run.json").write_text("")
+    code, printed, error = fill()
+    assert code == 3 and not printed
+    assert "unreadable: " in error and "bad/run.json" in error and "Start one" not in error
 
 
 def test_damaged_run_is_named_among_the_notes(fill, make_run):
@@ -152,3 +247,13 @@ def test_listing_and_help_start_without_pyarrow_and_numpy(make_run, logs):
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_figures_of_the_answers_stand_beside_the_reader_s_own(make_run, logs, capsys):
+    make_run("r1")
+    assert main(["fill", "baseline", "--logs", str(logs)]) == 0
+    lines = capsys.readouterr().out.partition("The figures in the quiz's answers:")[2].splitlines()
+    assert "- Table 2, Peak GPU Memory Usage (MiB): ours 20,923, yours 21,658" in lines
+    assert "- Table 1, Memory Allocated (MiB): ours 19,597, yours 19,597" in lines
+    main(["fill", "baseline", "--plain", "--logs", str(logs)])
+    assert "ours" not in capsys.readouterr().out

@@ -7,9 +7,11 @@ import pytest
 from tests.launching import REPO
 from tools.__main__ import main
 from tools.logs.runs import find_runs
-from tools.plan import evaluate, overhead
+from tools.plan import evaluate
+from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
-from tools.submit.submissions import exercise_files, read
+from tools.plan.verdicts import verdicts
+from tools.submit.submissions import exercise_files, read, read_lines
 
 REFERENCE = REPO / "logs" / "reference"
 
@@ -26,6 +28,10 @@ def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_sett
     peaks = planned["peak_allocated_mib"], planned["peak_reserved_mib"], planned["nvidia_smi_mib"]
     assert all(peak["least"] <= peak["expected"] <= peak["largest"] for peak in peaks)
     assert peaks[0]["expected"] == pytest.approx(sum(planned["terms_mib"].values()), abs=1)
+    step_s, tokens, hours = (planned[name] for name in ("step_time_s", "tokens_per_second", "gpu_hours"))
+    assert planned["limited_by"] == "host"  # a model of two small blocks
+    assert tokens["expected"] == pytest.approx(4 * 4 * 2 * 512 / step_s["expected"], rel=1e-4)
+    assert hours["expected"] == pytest.approx(2 * planned["total_runtime_s"]["expected"] / 3600, rel=1e-4)
 
 
 def test_every_line_of_every_exercise_is_understood() -> None:
@@ -40,7 +46,7 @@ def test_every_line_of_every_exercise_is_understood() -> None:
 
 def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_fit() -> None:
     found = evaluate.cases(find_runs(REFERENCE / "h200x2", experiment="deepspeed-zero3-offload"))
-    verdicts = {case.ran_out: case.predicted.verdict("h200") for case in found}
+    verdicts = {case.ran_out: case.predicted.verdict for case in found}
     assert verdicts == {True: "does not fit", False: "fits"}
     (completed,) = (case for case in found if not case.ran_out)
     assert abs(completed.errors_percent["peak_allocated_mib"]) < 1
@@ -53,24 +59,72 @@ def test_check_says_each_familys_error(capsys) -> None:
     assert set(metrics) == set(evaluate.METRICS)
 
 
-def test_a_configuration_is_predicted_without_its_own_measurement() -> None:
-    def point(key: str, reserved_mib: float) -> overhead.Measured:
-        return overhead.Measured(key, "ddp", True, 1000, reserved_mib, reserved_mib + 500)
+def test_predictions_stand_beside_what_was_measured(capsys) -> None:
+    logs = ["--logs", str(REFERENCE / "h200x1")]
+    assert main(["fill", "baseline", *logs, "--predicted", "--plain"]) == 0
+    assert "| Memory Allocated (MiB) | 19,597 (predicted 19,597) |" in capsys.readouterr().out
+    names = "peak_allocated,predicted_peak_allocated"
+    assert main(["runs", "baseline", *logs, "--figures", names]) == 0
+    header, run, *_ = capsys.readouterr().out.splitlines()
+    assert "predicted_peak_allocated (MiB)" in header
+    assert run.split().count("19,597") == 2
+    assert main(["runs", "baseline", *logs, "--figures", "predicted_f1"]) == 2
+    assert "--figures predicted_f1: unknown; predictions are predicted_peak_allocated" in capsys.readouterr().err
 
-    points = [point("a", 1100), point("b", 1300)]
-    fitted = overhead.fit(one for one in points if one.key != "a")
-    assert overhead.of(fitted, "ddp", True).reserved == (1.3, 1.3, 1.3)
-    assert overhead.of(fitted, "fsdp2", True).beside == (500, 500, 500)  # no run of it: those on several GPUs
+
+def test_line_that_begins_with_an_option_is_a_line(capsys) -> None:
+    assert main(["plan", "--nodes=2 --gpus-per-node=1 fsdp/multi_node.slurm", "--total", "--gpu", "h200"]) == 0
+    assert "| all | 1 | 2 |" in capsys.readouterr().out
+
+
+def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
+    lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
+    unknown, known = verdicts(read_lines(REPO / "LINE", [*lines], {}), GPUS["h200"])
+    assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
+    assert known.text.startswith("fits: ")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ([], "expected an exercise, a line in quotes, or --list FILE"),
+        (["baseline", "--list", "runs.txt"], "expected an exercise, a line in quotes, or --list FILE, and not both"),
         (["nothere"], "no folder with a submit.txt"),
+        (["--gpus-per-node=0 baseline/baseline.slurm"], "--gpus-per-node=0: expected at least 1"),
+        (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected at least 1"),
+        (["--check", "--output", "plan.txt"], "--output plan.txt: the name must end in .png, .svg or .pdf"),
+        (["--model", "tiny", "--project", "1", "--output", "no/a.png"], "--output no/a.png: there is no folder no"),
         (["MAX_LENGTH=no fsdp/multi_gpu.slurm"], "MAX_LENGTH='no': expected a whole number"),
-        (["MODEL_INIT=random MODEL_NAME=bloom-9b fsdp/multi_gpu.slurm"], "expected a shape out of bloom-560m"),
+        (["baseline", "--gpu", "b300"], "--gpu b300: unknown; expected one of h200"),
+        (
+            ["RUNG=1_bf16 speed-ladder/ladder.slurm", "--gpu", "v100-32gb"],
+            "no bf16",
+        ),
+        (["RUNG=11_labelled FLOAT8=rowwise speed-ladder/ladder.slurm"], "FLOAT8=rowwise: not planned"),
         (["--check", "logs/nothere"], "no such folder"),
+        (["--model", "tiny", "--project", "nan"], "more than 0 tokens"),
+        (["--model", "tiny", "--project", "0"], "more than 0 tokens"),
+        (["--model", "tiny", "--project", "1", "--price", "nan"], "no negative price"),
+        (["--model", "tiny", "--project", "1", "--fabric", "nan"], "--fabric nan: expected more than 0 GB/s"),
+        (["--model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
+        (["baseline", "--plain"], "--plain changes nothing beside an exercise, a line or --list; expected only beside"),
+        (["baseline", "--total", "--format", "json"], "--format json changes nothing beside --total"),
+        (["--model", "bloom-7b1", "--total"], "--total changes nothing beside --model"),
+        (["baseline", "--gpus", "4"], "--gpus 4 changes nothing beside an exercise, a line or --list; expected only"),
+        (["baseline", "--output", "plan.png"], "expected only beside --check or --project"),
+        (["--check", "--model", "tiny"], "--model tiny changes nothing beside --check; expected only beside --project"),
+        (["--check", "--gpu", "h200"], "--gpu h200 changes nothing beside --check"),
+        (["--check", "--plain", "--format", "json"], "--plain changes nothing beside --check --format json"),
+        (
+            ["--model", "tiny", "--price", "2"],
+            "--price 2.0 changes nothing beside --model; expected only beside --proj",
+        ),
+        (["--model", "tiny", "--project", "1e9", "--rung", "1_bf16"], "--rung 1_bf16 changes nothing beside --project"),
+        (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format json changes nothing beside --project"),
+        (["--model", "tiny", "--fabric", "50"], "--fabric 50 changes nothing on one node; expected --nodes 2 or more"),
+        (["fsdp", "--model", "tiny"], "an exercise, a line or a folder changes nothing beside --model"),
+        (["--published", "--list", "runs.txt"], "--list runs.txt changes nothing beside --published"),
+        (["--fit", "--check"], "--check changes nothing beside --fit"),
     ],
 )
 def test_bad_input_is_named_with_what_is_expected(words: list[str], says: str, capsys) -> None:

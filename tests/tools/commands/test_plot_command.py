@@ -1,6 +1,12 @@
-import pytest
+import subprocess
 
+import pytest
+from matplotlib import pyplot
+
+from tests.launching import REPO
 from tools.__main__ import main
+from tools.logs.runs import find_runs
+from tools.tables.run_labels import run_labels
 
 
 @pytest.fixture
@@ -14,17 +20,103 @@ def plot(make_readme, logs, tmp_path, capsys):
     return plot
 
 
+@pytest.fixture
+def drawn(plot, monkeypatch):
+    """The figure of a plot, as matplotlib is told to draw it."""
+
+    def drawn(*options: str):
+        monkeypatch.setattr(pyplot, "close", lambda figure: None)
+        assert plot(*options)[0] == 0
+        return pyplot.gcf()
+
+    yield drawn
+    monkeypatch.undo()
+    pyplot.close("all")
+
+
+def test_every_panel_has_a_title_and_the_legend_lies_below_them_with_names_to_read(drawn, make_run):
+    make_run("20261121-094500-p1", {"config": "zero1"})
+    make_run("20261121-094500-p2", {"config": "zero2"})
+    figure = drawn()
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["zero1", "zero2"]
+    assert [axes.get_title() for axes in figure.axes] == ["Training loss", "GPU memory"]
+    below = legend.get_window_extent().y1
+    assert all(axes.get_tightbbox().y0 >= below and axes.get_legend() is None for axes in figure.axes)
+
+
+def test_runs_that_differ_in_nothing_are_told_apart_by_when_they_started(make_run, logs):
+    make_run("r1")
+    make_run("r2", {"start_time": "2026-11-22T08:30:00+00:00"})
+    assert run_labels(find_runs(logs)) == ["bloom-560m, 21 Nov 09:45", "bloom-560m, 22 Nov 08:30"]
+    make_run("r3", {"start_time": "2026-11-23T09:00:00+00:00", "settings": {"batch_size": 4, "grad_acc": 2}})
+    assert run_labels(find_runs(logs))[2] == "batch 4 x 2"
+
+
+def test_without_a_gpu_the_memory_is_the_cpu_s(drawn, plot, make_run):
+    make_run("r1", {"device": "cpu"}, **{"gpu_memory.csv": None})
+    memory_axes = drawn().axes[1]
+    assert memory_axes.get_title() == "CPU memory"
+    assert memory_axes.lines[0].get_xydata().tolist() == [[0.0, 1000.5], [1.0, 8000.25]]
+    assert plot("--plain")[1].startswith("![Training loss and CPU memory of baseline]")
+
+
+TABLE = """**Table 4** *ZeRO stages*
+
+| Model | Config | Total RunTime |
+|---|---|---|
+| BLOOM-560m | Stage 1 | |
+| BLOOM-560m | Stage 2 | |
+"""
+
+
+def test_rows_of_a_table_with_the_same_first_label_are_bars_of_their_own(make_run, make_readme, drawn):
+    make_readme(TABLE)
+    for config, seconds in (("zero1", "05"), ("zero2", "07")):
+        facts = {"exercise": "deepspeed-single-gpu", "config": config, "end_time": f"2026-11-21T09:45:{seconds}+00:00"}
+        make_run(config, facts)
+    (axes,) = drawn("--table", "4").axes
+    assert [bar.get_width() for bar in axes.patches] == [5.0, 7.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["BLOOM-560m / Stage 1", "BLOOM-560m / Stage 2"]
+    assert axes.get_title() == "Table 4 ZeRO stages" and axes.get_xlabel() == "Total RunTime"
+
+
+def test_tiny_runs_are_bars_of_the_tiny_table(make_run, make_readme, drawn, plot):
+    make_readme(TABLE)
+    make_run("r0", {"exercise": "deepspeed-single-gpu", "state": "failed"})
+    assert "is tiny: leave out --tiny" in plot("--table", "4", "--tiny")[2]
+    make_run(
+        "r1", {"exercise": "deepspeed-single-gpu", "config": "zero1", "model": {"name": "tiny", "hidden_size": 64}}
+    )
+    code, _, error = plot("--table", "4")
+    assert code == 2 and error.endswith("; of tiny runs: --tiny\n")
+    assert [bar.get_width() for bar in drawn("--table", "4", "--tiny").axes[0].patches] == [300.0, 0.0]
+
+
+def test_a_plot_lies_where_git_ignores_it(make_readme, make_run, logs, tmp_path, monkeypatch, capsys):
+    make_run("r1")
+    monkeypatch.setenv("LOG_DIR", str(tmp_path / "elsewhere"))
+    assert main(["plot", str(make_readme("# Baseline\n").parent), "--logs", str(logs)]) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path}/elsewhere/baseline.png\n"
+    ignored = [
+        str(path) for path in (REPO / "logs/baseline.png", REPO / "my_results.md", REPO / "fsdp/my_results-2.md")
+    ]
+    answer = subprocess.run(["git", "check-ignore", *ignored], cwd=REPO, capture_output=True, text=True)
+    assert answer.stdout.split() == ignored
+
+
 def test_plot_is_drawn_from_the_runs_that_have_logs(plot, make_run, tmp_path):
     make_run("r1")
-    make_run("r2", {"state": "failed"}, **{"steps.csv": None, "gpu_memory.csv": None})
+    make_run("r2", {"state": "failed"}, **{"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None})
     code, printed, complaint = plot()
     assert code == 0 and printed == f"wrote {tmp_path / 'curves.png'}\n"
-    assert "r2: no steps.csv and no GPU log (failed)" in complaint
+    assert "r2: no steps.csv and no log of memory (failed)" in complaint
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_loss_over_examples_needs_a_log_that_counts_them(plot, make_run):
-    make_run("r1", **{"gpu_memory.csv": None})
+    make_run("r1", **{"gpu_memory.csv": None, "cpu_memory.txt": None})
     assert plot("--over", "time")[0] == 0
     code, _, error = plot("--over", "examples")
     assert code == 2 and "none of the 1 runs" in error
@@ -40,15 +132,15 @@ def test_many_runs_are_not_drawn_in_colours_that_repeat(plot, make_run):
 
 
 def test_plain_output_is_a_link_from_the_readme(plot, make_run):
-    make_run("r1", **{"gpu_memory.csv": None})
+    make_run("r1")
     assert plot("--plain")[1] == "![Training loss and GPU memory of baseline](../curves.png)\n"
 
 
 def test_nothing_to_draw_is_an_error_and_no_runs_another(plot, make_run):
     assert plot()[0] == 3
-    make_run("r1", **{"steps.csv": None, "gpu_memory.csv": None})
+    make_run("r1", **{"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None})
     code, _, error = plot()
-    assert code == 2 and "none of the 1 runs has steps.csv or a GPU log" in error
+    assert code == 2 and "none of the 1 runs has steps.csv or a log of memory" in error
 
 
 @pytest.mark.parametrize("output", ["curves.txt", "nowhere/curves.png"])

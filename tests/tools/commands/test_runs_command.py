@@ -1,25 +1,127 @@
 import re
 
+import pytest
+
+from tests.launching import REPO
+from tests.tools.conftest import write_run
 from tools.__main__ import main
+from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 
 
+def test_folders_of_a_whole_course_follow_one_option(make_run, logs, tmp_path, capsys):
+    make_run("r1")
+    write_run(tmp_path / "other", "r2")
+    assert main(["runs", "--logs", str(logs), str(tmp_path / "other")]) == 0
+    assert "2 runs: 2 completed" in capsys.readouterr().out
+    assert main(["runs", "--logs", str(logs), str(REPO / "fsdp")]) == 2
+    assert "write an exercise before --logs" in capsys.readouterr().err
+
+
 def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, logs, capsys, monkeypatch):
     monkeypatch.chdir(logs.parent)  # a reason is cut off, and the folder of a test may be long
     make_run("r1")
-    make_run("r2", {"config": "zero3", "state": "oom", "reason": "CUDA out of memory", "device": "cpu"})
+    make_run(
+        "r2", {"config": "zero3", "state": "oom", "reason": "CUDA out of memory", "device": "cpu", "world_size": 2}
+    )
     (make_run("r3") / "run.json").write_text("{")
     assert main(["runs", "--logs", "logs"]) == 0
     header, *rows, _, summary, hint = capsys.readouterr().out.splitlines()
     first, second, third = sorted(rows)
-    assert header.split() == ["run", "config", "model", "gpus", "nodes", "state", "runtime", "reason"]
-    assert first.split()[1:] == ["-", "bloom-560m", "1", "1", "completed", "0:05:00"]
-    assert second.split()[1:] == ["zero3", "bloom-560m", "none", "1", "oom", "0:05:00", "CUDA", "out", "of", "memory"]
+    names = [
+        "run",
+        "config",
+        "model",
+        "precision",
+        "batch",
+        "processes",
+        "nodes",
+        "length",
+        "state",
+        "runtime",
+        "reason",
+    ]
+    assert header.split() == names
+    assert first.split()[1:] == ["-", "bloom-560m", "-", "-", "1", "1", "-", "completed", "0:05:00"]
+    cells = [
+        "zero3",
+        "bloom-560m",
+        "-",
+        "-",
+        "2",
+        "x",
+        "CPU",
+        "1",
+        "-",
+        "oom",
+        "0:05:00",
+        "CUDA",
+        "out",
+        "of",
+        "memory",
+    ]
+    assert second.split()[1:] == cells
     assert "unreadable" in third and "r3/run.json" in third
     assert summary == "3 runs: 1 completed, 1 oom, 1 unreadable"
-    assert hint == "next: python -m tools fill baseline --logs logs"
+    assert hint == "next: less logs/baseline/r2/train.out"
+
+
+def listed(capsys, *options: str) -> list[dict[str, str]]:
+    """The table that `runs` prints; the cells of a column are where its name is."""
+    assert main(["runs", *options]) == 0
+    header, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    places = [(match[0], match.start()) for match in re.finditer(r"\S+", header)]
+    ends = [start for _, start in places[1:]] + [None]
+    return [{name: row[start:end].strip() for (name, start), end in zip(places, ends, strict=True)} for row in rows]
+
+
+def test_runs_of_one_configuration_are_told_apart(make_run, logs, capsys, monkeypatch):
+    settings = {"bf16": True, "batch_size": 4, "grad_acc": 8, "num_epochs": 3, "max_steps": 0}
+    facts = {"world_size": 2, "gpu_names": ["NVIDIA H200"] * 2, "precision": "bf16", "train_examples": 500}
+    make_run("r1", facts | {"settings": settings})
+    make_run("r2", facts | {"settings": settings | {"repeat": 2, "rung": "9_rows"}})
+    make_run("r3", facts | {"settings": settings | {"max_steps": 2, "fp16": True}, "device": "cpu", "gpu_names": []})
+    first, second, third = listed(capsys, "--logs", str(logs))
+    same = {"precision": "bf16", "batch": "4 x 8", "nodes": "1"}
+    assert first.items() >= (same | {"processes": "2 x H200", "length": "3 x 500", "rung": "-", "repeat": "1"}).items()
+    assert second.items() >= (same | {"rung": "9_rows", "repeat": "2"}).items()
+    assert third.items() >= (same | {"processes": "2 x CPU", "length": "2 steps"}).items()
+    assert "owner" not in first
+
+
+def test_owner_is_a_column_where_there_are_several(make_run, logs, capsys, monkeypatch):
+    make_run("r1")
+    make_run("r2")
+    monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
+    assert [row["owner"] for row in listed(capsys, "--logs", str(logs))] == ["ada", "grace"]
+
+
+@pytest.mark.parametrize(
+    ("record", "hint"),
+    [
+        ({}, "next: python -m tools fill baseline --logs logs"),
+        ({"settings": {"model_name": "tiny"}}, "next: python -m tools fill baseline --logs logs --tiny"),
+        ({"state": "failed"}, "next: less logs/baseline/r2/train.out"),
+    ],
+)
+def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatch, record, hint):
+    monkeypatch.chdir(logs.parent)
+    make_run("r1")
+    make_run("r2", {"start_time": "2026-11-22T09:45:00+00:00"} | record)
+    main(["runs", "--logs", "logs"])
+    assert capsys.readouterr().out.splitlines()[-1] == hint
+
+
+def test_next_command_for_a_run_that_was_told_to_end_goes_on_with_it(make_run, logs, capsys, monkeypatch):
+    monkeypatch.chdir(logs.parent)
+    make_run("r1", {"state": "preempted"})
+    whole = logs / "baseline/r1/bloom-qa-finetuned/checkpoint-5"
+    whole.mkdir(parents=True)
+    (whole / "manifest.json").touch()
+    main(["runs", "--logs", "logs"])
+    assert capsys.readouterr().out.splitlines()[-1] == "next: python -m tools submit --resume logs/baseline/r1"
 
 
 def test_state_selects_runs(make_run, logs, capsys):
@@ -53,6 +155,16 @@ def test_figures_are_columns_with_their_units_and_a_failed_run_has_none(make_run
     assert rows[3][-2:] == ["21,658", "unreadable log"]
 
 
+def test_cause_of_a_failure_is_in_the_list_and_in_the_tables_cells(make_run, logs, capsys):
+    full = {"state": "failed", "reason": "OSError: [Errno 28] No space left on device", "cause": "disk full"}
+    make_run("r1", full)
+    make_run("r2", {"state": "failed"}, **{"train.out": f"{full['reason']}\n"})  # nobody recorded why
+    assert main(["runs", "--figures", "peak_gpu", "--logs", str(logs)]) == 0
+    told, read = [re.split(r"\s{2,}", line)[-2:] for line in sorted(capsys.readouterr().out.splitlines()[1:3])]
+    assert told == ["FAILED (disk full)", f"disk full: {full['reason']}"]
+    assert read == ["FAILED", f"disk full: train.out:1: {full['reason']}"]
+
+
 def test_figure_that_compares_runs_is_none_of_a_single_run(make_run, logs, capsys):
     make_run("r1")
     assert main(["runs", "--figures", "memory_savings", "--logs", str(logs)]) == 0
@@ -73,3 +185,31 @@ def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_r
     comparing = {name for name, text in written.items() if text == "compares runs"}
     assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings"} <= comparing
     assert written["real_tokens_per_second"] == "100"
+
+
+def test_folder_that_is_not_there_is_named_not_a_file_called_None(make_run, logs, tmp_path, capsys):
+    make_run("r1")
+    assert main(["runs", "--logs", str(logs), "--format", "csv", "--output", str(tmp_path / "no" / "runs.csv")]) == 2
+    assert f"{tmp_path}/no" in capsys.readouterr().err
+
+
+def test_durations_are_of_completed_runs_only(make_run, logs, capsys):
+    for name, end in (("r1", "09:46:00"), ("r2", "09:46:40"), ("r3", "10:05:00")):
+        make_run(name, {"end_time": f"2026-11-21T{end}+00:00"})
+    make_run("r4", {"state": "oom"})
+    make_run("r5", {"end_time": "2026-11-21T11:00:00+00:00", "replay": {"of": "elsewhere", "speed": 1.0}})
+    assert main(["runs", "--logs", str(logs), "--durations"]) == 0
+    header, _, row = capsys.readouterr().out.splitlines()
+    assert header == "| Exercise | Completed runs | Shortest (s) | Median (s) | Longest (s) |"
+    assert row == "| baseline | 3 | 60 | 100 | 1,200 |"
+    assert main(["runs", "--logs", str(logs), "--durations", "--format", "csv"]) == 2
+    assert "expected no --state, --figures or --format" in capsys.readouterr().err
+
+
+def test_next_command_finds_the_runs_of_the_same_owner(make_run, logs, capsys, monkeypatch):
+    monkeypatch.chdir(logs.parent)
+    make_run("r1")
+    monkeypatch.setattr(Run, "owner", "ada")
+    main(["runs", "--logs", "logs", "--owner", "ada"])
+    hint = capsys.readouterr().out.splitlines()[-1]
+    assert hint == "next: python -m tools fill baseline --logs logs --owner ada"

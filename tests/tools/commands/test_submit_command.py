@@ -1,5 +1,7 @@
 """submit without SLURM: every line runs once, whatever becomes of the others."""
 
+import argparse
+import io
 import json
 import os
 import signal
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from tests.exercise_folder import REPO, make_exercise
-from tools.__main__ import main
+from tools.__main__ import main, parser
+from tools.commands import submit as submit_command
+from tools.submit import submissions
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +47,7 @@ def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path, logs: Path, capsys
     assert "error: no python on PATH" in output
     assert "| ex: TRAIN_SIZE=9 --gpus-per-node=2 run.slurm | completed |" in output
     assert "2 failed, 1 completed" in output
-    assert f"python -m tools fill ex --logs {logs}" in output
+    assert output.endswith(f"fill the tables:\n  python -m tools fill ex --logs {logs}\n")
     assert "3/3" in progress
 
 
@@ -68,6 +72,24 @@ def test_a_completed_tiny_run_does_not_count_for_the_real_one(
     monkeypatch.delenv("TRAIN_SIZE")
     submit(exercise, logs)
     assert len(records(logs)) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRAIN_SIZE=9 FP16=false --mem=1G",
+        "--mem=1G run.slurm",
+        "FP16=false TRAIN_SIZE=9",
+        "ex/submit.txt:2  FP16",
+        "ex FP",
+    ],
+)
+def test_match_finds_the_line_as_it_stands_in_the_file_and_as_it_is_printed(
+    tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9   FP16=false --mem=1G run.slurm\n")
+    assert submit(exercise, logs, "--dry-run", "--match", text) == 0
+    assert "1 to run here" in capsys.readouterr().out
 
 
 def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +219,7 @@ def test_more_gpus_than_a_run_has_side_by_side_names_the_line(
     assert "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1" in capsys.readouterr().err
     assert submit(exercise, logs, "--jobs", "3") == 2
     assert "--jobs 3: this machine has 2 " in capsys.readouterr().err
+    assert submit(exercise, logs, "--jobs", "3", "--dry-run") == 2
     assert records(logs) == []
 
 
@@ -216,3 +239,65 @@ def test_K1_mistyped_setting_of_the_shell_queues_nothing(
     assert submit(make_exercise(tmp_path, "run.slurm\n"), logs) == 2
     assert "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in capsys.readouterr().err
     assert records(logs) == []
+
+
+LARGE = "BATCH_SIZE=16 GRAD_ACC=1 --gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs/ddp.json"
+SMALL = "--gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs/full_shard.json"
+
+
+@pytest.fixture
+def two_lines(tmp_path: Path) -> list[str]:
+    (tmp_path / "runs.txt").write_text(f"{LARGE}\n{SMALL}\n")
+    return ["--list", str(tmp_path / "runs.txt"), "--gpu", "v100-32gb"]
+
+
+def test_each_line_is_told_whether_it_fits_and_nothing_is_asked_in_a_dry_run(two_lines, logs, capsys) -> None:
+    assert main(["submit", *two_lines, "--logs", str(logs), "--local", "--dry-run"]) == 0
+    large, small = [line for line in capsys.readouterr().out.splitlines() if line.startswith("v100-32gb")]
+    assert large.startswith("v100-32gb  does not fit: 49,395 MiB allocated of 32,480")
+    assert small.startswith("v100-32gb  fits: 5,679 MiB allocated of 32,480")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "answer", "yes", "started"),
+    [(True, "n", [], 1), (True, "y", [], 2), (True, None, ["--yes"], 2), (False, None, [], 2)],
+)
+def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
+    terminal: bool, answer: str | None, yes: list[str], started: int, two_lines, monkeypatch, capsys
+) -> None:
+    arguments = parser().parse_args(["submit", *two_lines, *yes], argparse.Namespace(after_dashes=[]))
+    monkeypatch.setattr("sys.stdin", io.StringIO("" if answer is None else f"{answer}\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
+    lines = submissions.read(arguments.list, {})
+    assert len(submit_command._willing(lines, arguments)) == started
+    assert ("nobody is here to ask" in capsys.readouterr().out) == (not terminal)
+
+
+def test_more_gpus_than_a_node_holds_are_refused(tmp_path: Path, logs: Path, capsys) -> None:
+    (tmp_path / "runs.txt").write_text("--gpus-per-node=16 fsdp/multi_gpu.slurm\n")
+    words = [
+        "submit",
+        "--list",
+        str(tmp_path / "runs.txt"),
+        "--gpu",
+        "h200",
+        "--logs",
+        str(logs),
+        "--local",
+        "--dry-run",
+    ]
+    assert main(words) == 2
+    assert "--gpus-per-node=16: a node of NVIDIA H200 holds 8; expected at most 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fsdp"], "expected no fsdp beside it"),
+        (["--only", "failed", "--jobs", "2"], "expected no --only, --jobs beside it"),
+        (["--local", "--", "--gpus-per-node=1"], "expected no sbatch options beside it"),
+    ],
+)
+def test_resume_refuses_what_it_would_ignore(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--resume", "logs/fsdp/run", *words]) == 2
+    assert f"--resume logs/fsdp/run: the run goes on as it was started; {told}" in capsys.readouterr().err

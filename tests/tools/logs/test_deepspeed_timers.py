@@ -28,6 +28,13 @@ def test_parts_are_of_steps_and_not_of_micro_batches(tmp_path: Path) -> None:
     assert not [name for name in parts_ms if "microstep" in name]
 
 
+@pytest.mark.parametrize("garbled", ["1.2.3", "14[rank1]: done", "١٢", ".", "9" * 5000, "14"])
+def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
+    end = "" if garbled == "14" else "\n"  # cut off
+    (tmp_path / "train.out").write_text(f"[Rank 0] time (ms) | fwd: 1.5\n[Rank 0] time (ms) | fwd: {garbled}{end}")
+    assert deepspeed_timers.read(tmp_path / "train.out") == {"fwd": [1.5]}
+
+
 @pytest.fixture
 def row(make_run: Callable[..., Path], filled: Callable[..., dict[str, list[str]]]) -> Callable[[str], list[str]]:
     """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""

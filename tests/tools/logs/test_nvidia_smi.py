@@ -1,8 +1,9 @@
-import numpy as np
 import pytest
 
 from tools.errors import LogError
 from tools.logs import nvidia_smi
+from tools.logs.memory_log import MemoryLog
+from tools.logs.runs import measure
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 ROW = "2026/11/21 05:55:4{second}.717, {gpu}, NVIDIA H200, {used}, 143771, {busy}\n"
@@ -14,32 +15,31 @@ def row(second: int, used, busy, gpu: int = 0) -> str:
 
 @pytest.fixture
 def read(tmp_path):
-    def read(text: str, **options) -> nvidia_smi.GpuLog:
+    def read(text: str, **options) -> MemoryLog:
         (tmp_path / "gpu_memory.csv").write_bytes(text.encode())
         return nvidia_smi.read(tmp_path / "gpu_memory.csv", **options)
 
     return read
 
 
-def test_B4_utilisation_is_averaged_over_zeros_too(read):
+def test_B4_memory_is_averaged_over_zeros_too(read):
     log = read(HEADER + row(1, 0, 0) + row(2, 500, 80) + row(3, 500, 100) + row(4, 0, 0))
-    assert log.mean_utilization_percent == 45
     assert (log.peak_mib, log.mean_mib, log.min_mib) == (500, 250, 0)
 
 
 def test_units_are_not_part_of_the_number(read):
     log = read(HEADER + row(1, "20855 MiB", "7 %").replace("143771", "143771 MiB"))
-    assert (log.peak_mib, log.mean_utilization_percent) == (20855, 7)
+    assert log.peak_mib == 20855
 
 
 def test_header_of_a_restarted_logger_is_not_a_sample(read):
     log = read(HEADER + row(1, 10, 0) + HEADER + row(2, 30, 0))
-    assert log.memory_used_mib.tolist() == [10, 30]
+    assert log.mib.tolist() == [10, 30]
 
 
 def test_line_cut_off_by_a_restart_is_left_out(read):
     log = read(HEADER + row(1, 10, 0) + "2026/11/21 05:55:42.717, 0, NVI" + HEADER + row(3, 30, 0))
-    assert log.memory_used_mib.tolist() == [10, 30]
+    assert log.mib.tolist() == [10, 30]
 
 
 def test_peak_is_of_one_gpu_and_mean_over_all(read):
@@ -50,8 +50,7 @@ def test_peak_is_of_one_gpu_and_mean_over_all(read):
 
 @pytest.mark.parametrize("text", ["[N/A]", "[Not Supported]", "N/A", ""])
 def test_value_the_gpu_does_not_report_is_no_zero(read, text):
-    log = read(HEADER + row(1, 100, text) + row(2, 100, 50))
-    assert log.mean_utilization_percent == 50
+    assert read(HEADER + row(1, text, 50) + row(2, 100, 50)).mean_mib == 100
 
 
 def test_gpu_that_reports_no_memory_has_no_peak(read):
@@ -62,34 +61,34 @@ def test_gpu_that_reports_no_memory_has_no_peak(read):
     "cut", ["2026/11/21 05:55:42.717, 0, NVID", "2026/11", "2026/11/21 05:55:42.717, 0, NVIDIA H200,"]
 )
 def test_last_line_cut_off_by_the_job_s_end_is_left_out(read, cut):
-    assert read(HEADER + row(1, 10, 5) + cut).memory_used_mib.tolist() == [10]
+    assert read(HEADER + row(1, 10, 5) + cut).mib.tolist() == [10]
 
 
 def test_cut_off_last_number_is_not_taken_for_the_whole(read):
-    log = read(HEADER + row(1, 10, 82) + row(2, 20, "8").rstrip("\n"))
-    assert log.peak_mib == 20
-    assert log.mean_utilization_percent == 82
+    header = "timestamp, memory.used [MiB]\n"
+    log = read(header + "2026/11/21 05:55:41.717, 82\n2026/11/21 05:55:42.717, 8")
+    assert (log.peak_mib, log.min_mib) == (82, 82)
 
 
 @pytest.mark.parametrize("text", ["", "\n", HEADER, HEADER.rstrip("\n"), "timestamp, ind"])
 def test_log_without_samples_is_empty(read, text):
     log = read(text)
-    assert log.memory_used_mib.size == 0
-    assert log.peak_mib is None and log.mean_utilization_percent is None
+    assert log.mib.size == 0
+    assert log.peak_mib is None and log.mean_mib is None
 
 
 def test_other_columns_in_another_order(read):
     log = read("memory.used [MiB], utilization.gpu [%], timestamp\n5, 50, 2026/11/21 05:55:41.717\n")
-    assert (log.peak_mib, log.mean_utilization_percent) == (5, 50)
+    assert log.peak_mib == 5
 
 
 def test_headerless_file_in_the_launcher_s_order(read):
-    assert read(row(1, 10, 40) + row(2, 30, 60)).mean_utilization_percent == 50
+    assert read(row(1, 10, 40) + row(2, 30, 60)).mean_mib == 20
 
 
 def test_headerless_file_with_one_gpu_of_a_constant_total(read):
     log = read("32768 MiB, 5 MiB, 10 %\n32768 MiB, 7 MiB, 30 %\n")
-    assert (log.peak_mib, log.mean_utilization_percent) == (7, 20)
+    assert (log.peak_mib, log.min_mib) == (7, 5)
 
 
 def test_headerless_file_without_units_or_known_order_is_an_error(read):
@@ -126,23 +125,20 @@ def test_times_are_seconds_since_the_start(read):
     assert read(HEADER + row(1, 10, 5) + row(3, 10, 5), with_time=True).time_s.tolist() == [0, 2]
 
 
-def test_nodes_are_merged_sample_by_sample(read):
-    one, two = read(HEADER + row(1, 10, 5)), read(HEADER + row(1, 20, 15) + row(2, 30, 25))
-    merged = nvidia_smi.merge([one, two])
-    assert (merged.peak_mib, merged.mean_mib, merged.mean_utilization_percent) == (30, 20, 15)
+def test_nodes_are_merged_sample_by_sample(make_run):
+    logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
+    figures = measure(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
 
 
 def test_real_log_of_an_h200(sample_logs):
     log = nvidia_smi.read(sample_logs / "nvidia-smi-h200-own.csv")
-    assert log.memory_used_mib.size == 320
+    assert log.mib.size == 320
     assert (log.peak_mib, log.min_mib) == (55775, 0)
     assert log.mean_mib == pytest.approx(5087.2875)
-    assert log.mean_utilization_percent == pytest.approx(11.65625)
 
 
 def test_real_log_without_header_has_used_and_free_memory(sample_logs):
     log = nvidia_smi.read(sample_logs / "nvidia-smi-noheader-units.csv")
-    assert log.memory_used_mib.size == 400
+    assert log.mib.size == 400
     assert (log.peak_mib, log.min_mib) == (20137, 2)
-    # Its two % columns cannot be told apart by their values: no figure rather than a wrong one.
-    assert np.isnan(log.utilization_percent).all()

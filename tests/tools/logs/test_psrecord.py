@@ -2,6 +2,7 @@ import pytest
 
 from tools.errors import LogError
 from tools.logs import psrecord
+from tools.logs.memory_log import MemoryLog
 
 HEADER = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n"
 ROWS = "       0.000        0.000       30.473      391.965\n       0.002      822.300       52.730      392.094\n"
@@ -9,7 +10,7 @@ ROWS = "       0.000        0.000       30.473      391.965\n       0.002      8
 
 @pytest.fixture
 def read(tmp_path):
-    def read(text: str) -> psrecord.CpuLog:
+    def read(text: str) -> MemoryLog:
         (tmp_path / "cpu_memory.txt").write_text(text)
         return psrecord.read(tmp_path / "cpu_memory.txt")
 
@@ -24,7 +25,7 @@ def test_peak_and_mean_are_of_the_resident_not_the_virtual_size(read):
 
 @pytest.mark.parametrize("cut", ["       0.003      713.8", "       0.003      713.800       99."])
 def test_cut_off_last_line_is_left_out(read, cut):
-    assert read(HEADER + ROWS + cut).real_mib.size == 2
+    assert read(HEADER + ROWS + cut).mib.size == 2
 
 
 @pytest.mark.parametrize("text", ["", HEADER, "\n"])
@@ -39,5 +40,5 @@ def test_message_in_place_of_numbers_is_an_error_with_its_line(read):
 
 def test_real_log(sample_logs):
     log = psrecord.read(sample_logs / "psrecord-ros.txt")
-    assert log.real_mib.size == 399
+    assert log.mib.size == 399
     assert log.peak_mib == 52.84

@@ -37,6 +37,11 @@ def test_running_job_with_one_fresh_log_is_not_lost(make_run):
         ('{"exercise": "b", "state": "done", "start_time": "2026-11-21T09:45:00+00:00"}', "state 'done'"),
         ('{"exercise": "b", "state": "oom", "start_time": "yesterday"}', "expected an ISO 8601 time"),
         ('{"exercise": "b", "state": "oom", "start_time": "2026-11-21", "model": "x"}', "model: 'x'"),
+        ('{"exercise": "b", "state": "oom", "start_time": "2026-11-21", "attempts": [0]}', "a list, each an object"),
+        (
+            '{"exercise": "b", "state": "oom", "start_time": "2026-11-21", "attempts": [{"resumed_step": "x"}]}',
+            "attempts.resumed_step: 'x'",
+        ),
     ],
 )
 def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, text, problem):
@@ -46,6 +51,11 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
     assert found["good"].state == "completed"
     assert found["bad"].state == "unreadable"
     assert problem in found["bad"].problem and "bad/run.json" in found["bad"].problem
+
+
+def test_attempt_without_its_checkpoint_s_step_is_not_recorded(make_run):
+    figures = read_run(make_run("r1", {"attempts": [{"state": "failed"}]})).figures
+    assert (figures.reason("fault_state"), figures.reason("resumed_step")) == ("failed", "not recorded")
 
 
 def test_damaged_run_is_listed_with_its_experiment(make_run, logs):
@@ -84,7 +94,6 @@ def test_run_without_any_log_has_no_evidence_and_no_error(make_run):
     assert (figures.train_loss, figures.peak_gpu_mib, figures.peak_cpu_mib, figures.optimizer_steps) == (None,) * 4
     names = ("train_loss", "peak_gpu_mib", "peak_cpu_pss_mib")
     assert [figures.reason(name) for name in names] == ["no train_loss", "no GPU log", "no PSS log"]
-    assert not figures.damaged
 
 
 def test_reason_comes_from_the_output_when_the_launcher_gave_none(make_run):

@@ -10,6 +10,7 @@ import pytest
 from tools.__main__ import main
 from tools.benchmarks.synthetic_runs import write_runs
 from tools.logs import store
+from tools.logs.figures import FIGURES
 from tools.logs.runs import find_runs, measure, measure_all
 from tools.logs.store import FILE_NAME
 
@@ -21,12 +22,13 @@ def parsed(monkeypatch):
     """The names of the runs that are measured, which still happens."""
     names = []
 
-    def counting(run):
-        names.append(run.folder.name)
-        return measured(run)
+    class Counting(store.RunFigures):
+        def outcome(self, name):
+            if name not in self.known and self.run.folder.name not in names:
+                names.append(self.run.folder.name)
+            return super().outcome(name)
 
-    measured = store.measure
-    monkeypatch.setattr(store, "measure", counting)
+    monkeypatch.setattr(store, "RunFigures", Counting)
     monkeypatch.setattr(store, "in_processes", map)  # another process' calls would not be seen
     return names
 
@@ -128,7 +130,7 @@ def test_damaged_log_is_the_same_error_from_the_file_of_figures(make_run, logs):
     make_run("r1", **{"gpu_memory.csv": "NVIDIA-SMI has failed\n"})
     first, second = figures(logs), figures(logs)
     assert (logs / FILE_NAME).exists()
-    assert first == second and "NVIDIA-SMI has failed" in first[0].damaged["peak_gpu_mib"]
+    assert first == second and "NVIDIA-SMI has failed" in first[0].known["peak_gpu_mib"][0]
 
 
 def test_committed_reference_logs_stay_as_they_were_committed(capsys):
@@ -148,8 +150,20 @@ def test_figures_do_not_depend_on_how_they_were_read(logs):
     """By several processes, from the file of figures, and each run alone: the very same floats."""
     folders = list(write_runs(logs, 300, samples=6))
     together, remembered = figures(logs), figures(logs)
-    assert together == remembered == [measure(folder) for folder in folders]
-    assert not any(found.damaged for found in together)
+    alone = [{name: measure(folder).outcome(name) for name in FIGURES} for folder in folders]
+    assert [found.known for found in together] == [found.known for found in remembered]
+    assert [{name: found.outcome(name) for name in FIGURES} for found in together] == alone
+    assert not any(isinstance(outcome, list) for found in alone for outcome in found.values())
+
+
+def test_figure_that_nobody_asked_for_is_measured_when_somebody_does(make_run, logs, parsed):
+    damaged = make_run("r1", **{"steps.csv": "no such header\n"})
+    for names in (["peak_gpu_mib"], ["peak_gpu_mib", "optimizer_steps"], ["optimizer_steps"]):
+        runs = find_runs(logs)
+        measure_all(runs, names)
+    assert list(runs[0].figures.known) == ["peak_gpu_mib", "optimizer_steps"]
+    assert str(damaged / "steps.csv:1") in runs[0].figures.outcome("optimizer_steps")[0]
+    assert runs[0].figures.peak_cpu_mib == measure(damaged).peak_cpu_mib
 
 
 def test_figures_survive_relative_and_absolute_names_of_the_logs_folder(make_run, logs, monkeypatch, parsed):

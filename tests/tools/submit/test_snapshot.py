@@ -65,6 +65,22 @@ def test_the_diff_holds_edits_and_new_files_and_can_be_applied(root: Path) -> No
     assert (root / "ex/new.py").read_text() == "x = 1\n"
 
 
+def test_binary_file_is_named_in_the_diff_and_its_bytes_are_not_there(root: Path) -> None:
+    (root / "ex/picture.png").write_bytes(bytes(range(256)))
+    commit(root)
+    (root / "ex/picture.png").write_bytes(bytes(range(256))[::-1])
+    (root / "plot.png").write_bytes(bytes(range(256)))
+    (root / "ex/train.py").write_text("print('new')\n")
+    diff = snapshot.take(root, root / "logs").folder / "code.diff"
+    assert diff.read_text().startswith(
+        "binary file, not shown: ex/picture.png\nbinary file, not shown: plot.png\ndiff --git"
+    )
+    assert "Binary" not in diff.read_text() and "GIT binary patch" not in diff.read_text()
+    git(root, "stash", "--include-untracked", "--quiet")
+    git(root, "apply", str(diff))
+    assert (root / "ex/train.py").read_text() == "print('new')\n"
+
+
 def test_the_same_code_is_copied_once_and_other_code_elsewhere(root: Path) -> None:
     commit(root)
     first = snapshot.take(root, root / "logs")

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from tools.errors import InputError
+from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
+from tools.tables.tiny import tiny_view
 
 TABLE_1 = """**Table 1** *Training and evaluation summary*
 
@@ -101,6 +103,60 @@ def test_newest_completed_run_counts_not_a_newer_failed_one(make_run, fill):
     make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00", "state": "oom"}, **{"gpu_memory.csv": gpu_log(3)})
     assert fill(TABLE_2)[0] == ["2"]
     assert [run.folder.name for run in fill.runs] == ["r2"]
+    (note,) = fill.notes
+    assert re.fullmatch(r"\S+/r3: newer, but OOM; \S+/r2 is shown", note)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"max_steps": 2}, "r1"),
+        ({"num_epochs": 1}, "r1"),
+        ({"num_epochs": 2}, "r2"),
+        ({"num_epochs": 3, "learning_rate": 1e-3}, "r2"),
+    ],
+)
+def test_short_try_does_not_replace_the_real_run_and_is_named(make_run, fill, settings, shown):
+    real = {"num_epochs": 3, "max_steps": 0, "batch_size": 4, "grad_acc": 4}
+    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00", "settings": real})
+    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00", "settings": real | settings})
+    fill(TABLE_2)
+    assert [run.folder.name for run in fill.runs] == [shown]
+    assert any("r2: newer, but a try: it trained on " in note for note in fill.notes) == (shown == "r1")
+
+
+def test_run_of_negative_epochs_is_chosen_where_it_is_the_only_one(make_run, fill):
+    make_run("r1", {"settings": {"num_epochs": -1}})
+    fill(TABLE_2)
+    assert [run.folder.name for run in fill.runs] == ["r1"]
+
+
+def test_try_of_another_shape_is_none(make_run, fill):
+    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00", "settings": {"num_epochs": 3}, "world_size": 4})
+    make_run("r2", {"settings": {"num_epochs": 1}})
+    fill(TABLE_2)
+    assert [run.folder.name for run in fill.runs] == ["r2"] and fill.notes == []
+
+
+def test_tiny_run_after_the_longer_quickstart_is_no_try_of_it(make_run, make_readme, logs):
+    tiny = {"model_name": "tiny", "num_epochs": 3}
+    quickstart = {"start_time": "2026-11-21T09:00:00+00:00", "train_examples": 6400}
+    make_run("r1", quickstart | {"settings": tiny | {"dataset": "harbour"}})
+    make_run("r2", {"train_examples": 128, "settings": tiny | {"dataset": "sample"}})
+    (table,) = tables.definitions(make_readme(TABLE_2))
+    assert [run.folder.name for run in tables.fill(tiny_view(table), find_runs(logs)).runs] == ["r2"]
+
+
+def test_several_people_s_runs_are_named_and_none_is_chosen_silently(make_run, fill, monkeypatch):
+    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"})
+    make_run("r2")
+    fill(TABLE_2)
+    assert fill.notes == []
+    monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
+    fill(TABLE_2)
+    (note,) = fill.notes
+    assert note.startswith("runs of 2 people: ada (") and "), grace (" in note
+    assert note.endswith("each cell shows the newest, --owner and --logs choose")
 
 
 @pytest.mark.parametrize("state", ["oom", "timeout", "failed", "cancelled", "preempted", "running"])
@@ -127,7 +183,7 @@ def test_runs_of_another_exercise_do_not_fill_the_table(make_run, fill):
 def test_missing_gpu_evidence_is_said_not_made_up(make_run, fill, record, files, cell):
     make_run("r1", record, **files)
     assert fill(TABLE_2) == [[cell]] * 3
-    assert fill.notes
+    assert bool(fill.notes) == (cell != "no GPU")
 
 
 def test_epoch_that_was_not_trained_has_no_loss(make_run, fill):
@@ -226,7 +282,7 @@ def grid_run(make_run, name: str, repeat: int, speed: float, **changes):
         "parameters": round(989e6 / 6),
         "embedding_parameters": 10_000_000,
         "layers": 0,
-        "hidden_size": 8,
+        "hidden_size": 768,
     }
     record = {"exercise": "benchmark", "config": "zero0", "precision": "bf16", "gpu_names": ["NVIDIA H200"]}
     names = ("median_tokens", "tokens", "logit_positions", "samples")

@@ -10,7 +10,7 @@ import pytest
 
 import tools
 from tools.__main__ import main
-from tools.logs.figures import DEFINITIONS
+from tools.logs.figures import FIGURES
 from tools.logs.runs import find_runs
 from tools.tables import frame
 from tools.tables.fill import figure_of
@@ -24,10 +24,10 @@ def test_frame_s_figures_are_those_that_the_tables_show() -> None:
     table = tools.load_runs(*folders).set_index("folder")
     compared = 0
     for run in find_runs(*folders):
-        for name, definition in DEFINITIONS.items():
-            shown, value = figure_of(run, METRICS[definition.metric]), table.loc[str(run.folder), name]
+        for name, definition in FIGURES.items():
+            shown, value = figure_of(run, METRICS[definition.name]), table.loc[str(run.folder), name]
             # What a method can do is asked of several runs; a failed run's cell is its state.
-            if definition.metric.startswith("shards_") or run.state != "completed":
+            if definition.name.startswith("shards_") or run.state != "completed":
                 continue
             if pd.isna(value):
                 assert shown == run.figures.reason(name)
@@ -42,7 +42,7 @@ def test_frame_s_figures_are_those_that_the_tables_show() -> None:
 def test_types_of_the_columns_do_not_depend_on_the_runs(make_run, logs) -> None:
     make_run("r1", {"state": "failed", "world_size": ..., "model": ...}, summary=None, **{"gpu_memory.csv": None})
     few, many = tools.load_runs(logs), tools.load_runs(REPO / "logs/reference/h200x1")
-    plain = [name for name, (kind, _) in frame.FACTS.items() if kind != "category"] + list(DEFINITIONS)
+    plain = [name for name, (kind, _) in frame.FACTS.items() if kind != "category"] + list(FIGURES)
     assert few.dtypes[plain].equals(many.dtypes[plain])
     assert list(few["state"].cat.categories) == list(many["state"].cat.categories)
     assert few.columns.is_unique and list(few.columns) == list(many.columns)

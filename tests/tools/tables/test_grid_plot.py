@@ -44,6 +44,7 @@ def test_bar_is_the_median_of_the_repeats_and_its_error_bar_their_spread(cell, d
         cell(f"r{repeat}", speed, repeat)
     (speed_axes, memory_axes, *_), notes = drawn()
     assert heights(speed_axes) == [200.0] and heights(memory_axes) == [1000.0]
+    assert speed_axes.patches[0].get_center()[0] == 0, "the only bar stands over its name"
     ((low, high),) = (segment[:, 1] for segment in speed_axes.collections[0].get_segments())
     assert (low, high) == (100.0, 400.0)
     assert notes == []
@@ -70,7 +71,7 @@ def test_other_models_and_sizes_are_no_repeats(cell, drawn):
     cell("other", 900.0, 3, model={"name": "bloom-560m"})
     cell("larger", 500.0, batch=64)
     (speed_axes, _, batch_axes, length_axes), _ = drawn()
-    assert heights(speed_axes) == [100.0] and speed_axes.get_title().startswith("gpt2, 1 GPU(s), batch 32")
+    assert heights(speed_axes) == [100.0] and speed_axes.get_title().startswith("gpt2, 1 process, batch 32")
     (curve,) = batch_axes.lines[:1]
     assert curve.get_xydata().tolist() == [[32.0, 320.0], [64.0, 640.0]]
     assert [text.get_text() for text in length_axes.texts] == ["runs of one size only"]

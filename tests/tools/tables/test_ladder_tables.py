@@ -152,3 +152,30 @@ def test_bars_are_drawn_from_a_table_and_a_wrong_column_is_named(rung_run, logs,
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
     assert main([*command, "--table", "18", "--column", "Speed"]) == 2
     assert "--table 18 --column 'Speed': " in capsys.readouterr().err
+
+
+def test_models_are_told_apart_by_name_rung_length_and_gpus(rung_run, filled) -> None:
+    llama = {"name": "llama-3.1-8b", "parameters": 8_030_261_248, "embedding_parameters": 525_336_576}
+    llama |= {"layers": 32, "hidden_size": 4096, "untied_embedding": True}
+    sharded = {"model": llama, "world_size": 4, "nodes": 1, "sharding": {"method": "fsdp2"}}
+    rung_run("r1", "11_labelled", real=40_000, **sharded)
+    rung_run("r2", "variant_float8", real=52_000, **sharded)
+    rows = filled("24", "models")
+    bf16, float8 = (rows[f"llama-3.1-8b, {rung}"] for rung in ("11 labelled", "variant: float8"))
+    assert (bf16["Gain over bf16"], float8["Gain over bf16"]) == ("1.00", "1.30")
+    # 51,200 x (6 x (8,030 - 525) million + 12 x 32 x 4,096 x 512) over 4 x 989 TFLOP/s
+    assert bf16["MFU (%)"] == "59.3"
+    assert set(rows["bloom-7b1, 11 labelled"].values()) == {"not measured"}
+    assert set(filled("23", "models")["llama-3.2-1b, 11 labelled"].values()) == {"not measured"}
+    assert set(filled("23c", "models")["llama-3.1-8b, 11 labelled, 8,192 tokens"].values()) == {"not measured"}
+
+
+def test_liger_s_loss_on_rung_10_is_a_row_of_its_own(rung_run, filled) -> None:
+    rung_run("r1", "10_stream", real=130_000)
+    newer = rung_run("r2", "10_stream", real=147_000)
+    record = json.loads((newer / "run.json").read_text())
+    record["settings"] |= {"loss": "liger", "loss_chunk": 16384}
+    (newer / "run.json").write_text(json.dumps(record))
+    rows = filled("18e")
+    assert [rows[name]["Real tokens/s"] for name in ("10 stream", "10 stream, liger")] == ["130,000", "147,000"]
+    assert rows["10 stream, liger"]["Of rung 10 (%)"] == "113.1"

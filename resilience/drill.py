@@ -1,0 +1,75 @@
+"""What you do to your own job: FAULT, after step FAULT_STEP of its first attempt; later attempts are left alone."""
+
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+import psutil
+from transformers import TrainerCallback
+
+from drill_settings import DONE_OUTSIDE, DrillSettings
+from workshop.checkpoints import MANIFEST, newest
+from workshop.errors import WorkshopError
+from workshop.run_record import STOP, last_attempt
+
+LONGEST_WAIT_S = 600
+
+
+class Drill(TrainerCallback):
+    """Kills, damages and signals as FAULT says. Give it to the Trainer before the callback that saves."""
+
+    def __init__(self, settings: DrillSettings) -> None:
+        self.settings = settings
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        settings, rank = self.settings, args.process_index
+        if state.global_step != settings.fault_step or last_attempt(settings.run_dir):
+            return
+        if settings.fault == "rank_killed" and rank == args.world_size - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif settings.fault == "preemption" and rank == 0:
+            preempt()
+        elif settings.fault == "logger_killed" and rank == 0:
+            kill_loggers()
+        elif settings.fault in ("checkpoint_truncated", "shard_missing") and rank == 0:
+            damage(settings)
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif settings.fault in DONE_OUTSIDE and rank == 0:
+            print(f"step {state.global_step}: waits for you to do it (FAULT={settings.fault})", flush=True)
+            wait_s = time.monotonic() + LONGEST_WAIT_S
+            while time.monotonic() < wait_s and not (settings.run_dir / STOP).exists():
+                time.sleep(0.2)
+
+
+def preempt() -> None:
+    """As a scheduler does it: SLURM signals the job and queues it again; without SLURM the launcher gets the signal."""
+    if job := os.environ.get("SLURM_JOB_ID"):
+        subprocess.run(["scontrol", "requeue", job], check=True)
+    else:
+        os.kill(int(os.environ["LAUNCHER_PID"]), signal.SIGTERM)
+
+
+def damage(settings: DrillSettings) -> None:
+    """Cut the largest file of the newest checkpoint in half, or delete it."""
+    checkpoint = newest(settings.output_path)
+    if checkpoint is None:
+        raise WorkshopError(f"FAULT={settings.fault}: no checkpoint by step {settings.fault_step}; expected SAVE_STEPS")
+    files = (file for file in checkpoint.rglob("*") if file.is_file() and file.name != MANIFEST)
+    largest = max(files, key=lambda file: file.stat().st_size)
+    if settings.fault == "shard_missing":
+        largest.unlink()
+    else:
+        os.truncate(largest, largest.stat().st_size // 2)
+
+
+def kill_loggers() -> None:
+    """The memory loggers of this run, and no other's."""
+    for process in psutil.process_iter():
+        try:
+            own = process.environ().get("RUN_DIR") == os.environ["RUN_DIR"]
+            if own and any(name in " ".join(process.cmdline()) for name in ("nvidia-smi", "psrecord", "memory_logger")):
+                process.kill()
+        except psutil.Error:
+            continue

@@ -1,0 +1,26 @@
+"""The settings of the workshop, and what shall go wrong."""
+
+from dataclasses import dataclass
+
+from evidence.settings import choice, positive, setting
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+DONE_HERE = ("rank_killed", "preemption", "checkpoint_truncated", "shard_missing", "logger_killed")
+# What a training cannot do to itself: it waits for you to do it.
+DONE_OUTSIDE = ("time_limit", "node_off", "cancelled")
+# What happens before it starts, or where it writes: these only name the run, so that its row of Table 22 knows it.
+NO_FAULT = ("none", "disk_full", "log_disk_full", "port_taken", "two_jobs", "code_edited")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrillSettings(Settings):
+    """FAULT happens after step FAULT_STEP."""
+
+    fault: str = setting(choice(*NO_FAULT, *DONE_HERE, *DONE_OUTSIDE), "none")
+    fault_step: int = setting(positive)
+
+    def check(self) -> None:
+        super().check()
+        if not self.saves_often:
+            raise WorkshopError(f"SAVE={self.save}: a training without checkpoints loses all; expected epoch or steps")

@@ -1,0 +1,83 @@
+"""The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO, tiny_profile
+from tests.leftovers import leftovers, with_own_shm
+from tests.shown_forms import assert_printed_as_shown
+
+SHORT = {
+    **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
+    **{"MAX_STEPS": "40", "SAVE_STEPS": "10", "FAULT_STEP": "25", "OMP_NUM_THREADS": "1"},
+}
+
+
+def drill(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault}
+    command = [*with_own_shm(folder / "shm"), "bash", "resilience/drill.slurm"]
+    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    (run,) = (folder / "resilience").iterdir()
+    assert leftovers(run, folder / "shm") == []
+    return job, run
+
+
+def record(run: Path) -> dict:
+    return json.loads((run / "run.json").read_text())
+
+
+def losses(run: Path) -> list[float]:
+    with (run / "steps.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [int(line["step"]) for line in lines] == list(range(1, 41)), "a gap, or a step twice"
+    return [float(line["loss"]) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def without_loggers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its loggers are killed, which the training does not notice."""
+    job, run = drill(tmp_path_factory.mktemp("logger"), "logger_killed")
+    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    return run
+
+
+def test_killed_loggers_cost_the_rest_of_their_logs_only(without_loggers: Path) -> None:
+    assert (record(without_loggers)["state"], record(without_loggers).get("attempts")) == ("completed", None)
+    assert len(losses(without_loggers)) == 40
+    assert (without_loggers / "cpu_memory.txt").read_text().startswith("#")
+
+
+def test_killed_rank_is_started_again_in_the_same_job_and_folder(without_loggers: Path, tmp_path: Path) -> None:
+    job, run = drill(tmp_path, "rank_killed")
+    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    (attempt,) = record(run)["attempts"]
+    assert (attempt["state"], attempt["resumed_step"], attempt["steps_lost"]) == ("failed", 20, 5)
+    assert "a rank was killed (SIGKILL)" in attempt["reason"]
+    assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)
+    assert (run / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
+    assert_printed_as_shown(job.stdout + job.stderr, "FAULT=rank_killed resilience/drill.slurm", tmp_path)
+
+
+def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, tmp_path: Path) -> None:
+    job, run = drill(tmp_path, "preemption")
+    assert job.returncode == 143
+    step = int((run / "steps.csv").read_text().splitlines()[-1].split(",")[0])
+    assert (record(run)["state"], record(run)["reason"]) == (
+        "preempted",
+        f"SIGTERM: checkpoint-{step} was saved, then the training ended",
+    )
+    command = [sys.executable, "-m", "tools", "submit", "--local", "--logs", str(tmp_path), "--resume", run.name]
+    again = subprocess.run(
+        command, cwd=REPO, env=tiny_profile() | {"FAULT": "preemption"}, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-2000:]
+    assert [one["steps_lost"] for one in record(run)["attempts"]] == [0]
+    line = "FAULT=preemption resilience/drill.slurm"
+    assert_printed_as_shown(job.stdout + job.stderr, line, tmp_path)
+    assert_printed_as_shown(again.stdout + again.stderr, line, tmp_path, resumed=True)
+    assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)

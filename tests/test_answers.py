@@ -1,0 +1,121 @@
+"""The instructor's answer key: a figure that nobody checks is wrong in front of forty people."""
+
+import json
+import math
+import re
+import statistics
+from functools import cache
+
+import pytest
+
+from custom_model.flops import Shapes
+from tests.launching import REPO
+from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.runs import find_runs, measure_all
+from tools.tables.markdown import grids
+
+KEY = REPO / "instructor" / "answers"
+CHAPTERS = [path.parent.name for path in REPO.glob("*/README.md") if "\n## Quiz\n" in path.read_text()]
+LENGTH = 512
+_QUOTED = re.compile(r"\[[^\[\]]+\]\[\w+\]")
+
+
+def questions(text: str) -> list[str]:
+    """Of a README's numbered list, each on one line."""
+    return [" ".join(one.split()) for one in re.findall(r"^\d+\. ((?:.|\n(?=   ))+)", text, re.MULTILINE)]
+
+
+def asked(chapter: str) -> list[str]:
+    """Predictions and quiz questions as the README asks them, named as in the key."""
+    readme = (REPO / chapter / "README.md").read_text()
+    predict = readme.partition("## Predict\n")[2].partition("\n## ")[0]
+    quiz = readme.partition("## Quiz\n")[2].partition("<details>")[0]
+    parts = (("Prediction", predict), ("Quiz", quiz))
+    return [f"**{kind} {n}.** {one}" for kind, part in parts for n, one in enumerate(questions(part), 1)]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_key_answers_every_question_that_the_chapter_asks(chapter: str) -> None:
+    key = (KEY / f"{chapter}.md").read_text()
+    quoted = re.findall(r"(?:^> .*\n)+", key, re.MULTILINE)
+    assert [" ".join(one.replace("> ", " ").split()) for one in quoted] == asked(chapter)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_no_figure_of_the_key_is_typed_by_hand(chapter: str) -> None:
+    """Quotes of tables are held by `report --check`, and the settings' table by the test below."""
+    typed = []
+    for number, line in enumerate((KEY / f"{chapter}.md").read_text().split("\n"), 1):
+        if line.startswith((">", "#", "[", "| zero")) or re.search(r"^\|[^|]+\| [\d.,]+ \|$", line):
+            continue
+        line = re.sub(r"`[^`]+`", "", _QUOTED.sub("", line))
+        units = r"(?:[MG]i?B|[GT]FLOP|ms|s|%|times|steps|tokens/s|samples/s|minutes)\b"
+        figures = re.findall(rf"(?<![\w^-])(?:\d[\d,]*\.\d+|\d[\d,]*\d\d|\d+ {units})", line)
+        typed += [f"{chapter}.md:{number}: {figures}"] if figures else []
+    assert typed == []
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_settings_in_the_key_are_those_of_the_code(chapter: str) -> None:
+    (table,) = (grid for grid in grids((KEY / f"{chapter}.md").read_text()) if grid.name == "From the settings")
+    exports = re.findall(r"^export (\w+)=\"\$\{\w+:-([^}]*)\}", (REPO / chapter / "env_vars.sh").read_text(), re.M)
+    known = dict(exports) | models() | custom_model() | elsewhere()
+    assert table.rows == [[label, known[label]] for label, _ in table.rows]
+
+
+@cache
+def models() -> dict[str, str]:
+    """Parameters as the runs counted them; arithmetic: 6 per parameter and token, and 12 L h S for attention."""
+    counted: dict[str, int] = {}
+    for path in REPO.glob("logs/reference/*/*/*/run.json"):
+        record = json.loads(path.read_text())
+        model = record.get("model") or {}
+        if "parameters" in model:  # a rank of an older run counted its shard
+            layers = (record.get("settings") or {}).get("num_layers")
+            name = f"{model['name']} of {layers} layers" if layers else model["name"]
+            counted[name] = max(model["parameters"], counted.get(name, 0))
+    found = {f"{name}: parameters": f"{parameters:,}" for name, parameters in counted.items()}
+    for name in ("bloom-560m", "bloom-1b7", "bloom-7b1"):
+        shape = json.loads((REPO / f"workshop/shapes/{name}.json").read_text())
+        layers, width, rows = shape["n_layer"], shape["hidden_size"], shape["vocab_size"]
+        found[f"{name}: rows of the embedding"] = f"{rows:,}"
+        flop = 6 * counted[name] + 12 * layers * width * LENGTH
+        found[f"{name}: GFLOP per token"] = f"{flop / 1e9:.2f}"
+        found[f"{name}: GFLOP per token, the head"] = f"{6 * width * rows / 1e9:.2f}"
+    return found
+
+
+def custom_model() -> dict[str, str]:
+    shapes = Shapes(hidden_size=2048, ff_dim=8192, vocab_size=50_000, seq_length=LENGTH)
+    large = Shapes(hidden_size=2048, ff_dim=8192, vocab_size=250_880, seq_length=LENGTH)
+    rule = json.loads((REPO / "custom_model/weak_scaling_configs/published.json").read_text())["gpus"]
+    work = {
+        f"TFLOP per GPU and step, published rule, {gpus} GPUs": shapes.flops_per_step(*one.values()) / 1e12
+        for gpus, one in rule.items()
+    }
+    return {
+        "GFLOP per token, a block": f"{3 * shapes.block_flops / 1e9:.4f}",
+        "GFLOP per token, the head": f"{3 * shapes.head_flops / 1e9:.4f}",
+        "GFLOP per token, a head of 250,880 rows": f"{3 * large.head_flops / 1e9:.4f}",
+        **{label: f"{tflop:.2f}" for label, tflop in work.items()},
+    }
+
+
+def elsewhere() -> dict[str, str]:
+    """The data sheet's peaks, and Young's approximation of the best interval between checkpoints."""
+    peaks = PEAK_TFLOPS["NVIDIA H200"]
+    return {
+        **{f"H200: TFLOP/s in {precision}": f"{peaks[precision]:g}" for precision in ("bf16", "fp32")},
+        "best interval, save 30 s, failure every 7,200 s (s)": f"{math.sqrt(2 * 30 * 7200):.0f}",
+    }
+
+
+def test_memory_by_pytorch_s_count_in_the_key_is_that_of_the_runs() -> None:
+    runs = find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-multi-gpu")
+    runs = [run for run in runs if run.facts["rung"] is None and run.facts["world_size"] == 2]
+    measure_all(runs)
+    (table,) = (grid for grid in grids((KEY / "deepspeed-multi-gpu.md").read_text()) if "per GPU" in grid.name)
+    for config, *peaks in table.rows:
+        same = [run.figures for run in runs if run.facts["config"] == config]
+        measured = [[one.peak_allocated_mib for one in same], [one.peak_reserved_mib for one in same]]
+        assert peaks == [f"{statistics.median(values):,.0f}" for values in measured]

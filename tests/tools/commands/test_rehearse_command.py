@@ -1,0 +1,68 @@
+"""Before a course an instructor learns what fails, why, and what repeats it; a participant's runs are not touched."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.launching import PATH
+from tools.__main__ import main
+from tools.rehearsal import demos
+from tools.rehearsal.chapters import chapters, tiny_environment
+
+
+@pytest.fixture(autouse=True)
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", PATH)
+    monkeypatch.setenv("LOG_DIR", str(tmp_path / "logs"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def kept_runs(logs: Path, exercise: str) -> Path:
+    """A rehearsal whose runs have completed: nothing is left to launch, also where a default is another one by now."""
+    shutil.copytree(demos.RUNS / exercise, logs / exercise)
+    for path in logs.glob("*/*/run.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({name: value for name, value in record.items() if name != "settings"}))
+    return logs
+
+
+def test_completed_runs_are_filled_checked_and_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = kept_runs(tmp_path / "done", "baseline")
+    assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 0
+    printed = capsys.readouterr().out
+    assert "[1/1] baseline 1 completed ok ok ok" in printed
+    assert "1 exercises in" in printed and "nothing failed" in printed
+    assert (logs / "baseline.png").exists() and (logs / "report.txt").read_text() in printed
+    assert len([*(logs / "baseline").iterdir()]) == 1, "the run was launched once more"
+    assert not (tmp_path / "logs").exists(), "the participant's folder"
+
+
+def test_what_fails_is_reported_with_its_reason_and_the_command_that_repeats_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEED", "none")  # refused before torch is imported
+    assert main(["rehearse", "baseline", "--local"]) == 1
+    (logs,) = (tmp_path / "logs/rehearsal").iterdir()
+    report = (logs / "report.txt").read_text()
+    assert "baseline: baseline/baseline.slurm: not started: error: SEED='none'" in report
+    assert "--match baseline/baseline.slurm --again --logs" in report and "tiny.env && python -m tools submit" in report
+    assert f"baseline: fill: exit code 3: no runs of baseline in {logs}" in report
+    assert f"  python -m tools fill baseline --tiny --logs {logs}\n" in report
+    assert capsys.readouterr().out.count("FAILED") == 6  # in the progress and in the table
+
+
+def test_unknown_exercise_and_a_keeping_of_less_than_all_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rehearse", "basline", "--local"]) == 2
+    assert "basline: no list of runs in" in capsys.readouterr().err
+    assert main(["rehearse", "baseline", "--local", "--keep"]) == 2
+    assert "--keep: expected all exercises" in capsys.readouterr().err
+    assert main(["rehearse", "baseline", "--local", "--", "--partition=gpu"]) == 2
+    assert "-- --partition=gpu: sbatch options, but the runs are on this machine" in capsys.readouterr().err
+
+
+def test_chapters_come_in_the_order_of_the_course_and_their_runs_are_tiny() -> None:
+    found = chapters([], tiny_environment({"MODEL_NAME": "bigscience/bloom-7b1", "LOG_DIR": "mine"}))
+    assert [chapter.name for chapter in found][:3] == ["baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"]
+    assert all(line.tiny for chapter in found for line in chapter.lines)

@@ -1,0 +1,38 @@
+import numpy as np
+
+from tests.tools.conftest import GPU_LOG
+from tools.logs.runs import read_run
+from tools.page.curves import MOST_POINTS, charts, thinned
+
+
+def test_thinned_curve_keeps_its_ends_and_a_single_peak():
+    samples = np.zeros(10_001)
+    samples[4_321], samples[7_000] = 9, -9
+    places = thinned(samples, 100)
+    assert len(places) <= 100 and {0, 4_321, 7_000, 10_000} <= set(places)
+    assert list(places) == sorted(set(places))
+    assert list(thinned(samples[:100], 100)) == list(range(100))
+
+
+def test_every_point_of_a_chart_is_a_sample_and_a_long_run_has_few(make_run):
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
+    steps += "".join(f"{i},0.25,2048,700,{i % 7},1\n" for i in range(1, 5_001))
+    found = {chart.key: chart for chart in charts(read_run(make_run("r1", **{"steps.csv": steps})))}
+    (line,) = found["loss"].lines
+    assert len(line.x) <= MOST_POINTS and all(y == x % 7 for x, y in zip(line.x, line.y, strict=True))
+    assert [line.y for line in found["gpu_memory"].lines] == [[0, 21_658, 20_000, 2]]
+    assert found["cpu_memory"].lines[0].x == [0, 1]
+
+
+def test_gpus_of_several_nodes_are_lines_with_the_node_s_name(make_run):
+    two = GPU_LOG + GPU_LOG.split("\n", 1)[1].replace(", 0, Tesla", ", 1, Tesla")
+    folder = make_run("r1", **{"gpu_memory.csv": None, "gpu_memory-n1.csv": two, "gpu_memory-n2.csv": GPU_LOG})
+    found = {chart.key: chart for chart in charts(read_run(folder))}
+    assert [line.name for line in found["gpu_memory"].lines] == ["n1 GPU 0", "n1 GPU 1", "n2 GPU 0"]
+
+
+def test_damaged_log_costs_its_chart_only_and_is_named(make_run):
+    folder = make_run("r1", **{"gpu_memory.csv": "timestamp, nothing.used\n1, 2\n"})
+    found = {chart.key: chart for chart in charts(read_run(folder))}
+    assert "gpu_memory.csv:1" in found["gpu_memory"].problem and not found["gpu_memory"].lines
+    assert found["loss"].lines and not found["loss"].problem

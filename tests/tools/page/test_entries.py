@@ -1,0 +1,38 @@
+import pytest
+
+from tools.logs.runs import find_runs
+from tools.page.entries import entries, last_lines, title
+
+
+def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
+    for name in ("a b", "a/b".replace("/", "?"), "A b", "..", "ä" * 60)[:3]:
+        make_run(name)
+    found = entries(find_runs(logs), [], tmp_path)
+    assert len({one.id.lower() for one in found}) == 3
+    assert all(one.id.replace("-", "").isalnum() for one in found)
+
+
+def test_a_run_that_is_a_reference_and_one_s_own_is_shown_once(make_run, logs):
+    make_run("r1")
+    (one,) = entries(find_runs(logs), find_runs(logs), logs)
+    assert one.own
+
+
+def test_log_s_end_has_no_control_characters_and_is_short(tmp_path):
+    log = tmp_path / "train.out"
+    log.write_bytes(
+        b"x" * 40_000 + b"\n 1%|\r 9%|bar\x1b[31mred\x1b[0m\n" + b"\n".join([b"line"] * 30) + b"\x00\xff\r\n"
+    )
+    lines = last_lines(log)
+    assert len(lines) == 25 and set(lines) == {"line", "line\\x00\ufffd"}
+    log.write_bytes(b" 1%|\r 9%|bar\x1b[31mred\x1b[0m\r\n" + b"y" * 999)
+    assert last_lines(log) == [" 9%|barred", "y" * 299 + "…"]
+    assert last_lines(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("peak_gpu", "peak GPU (MiB)"), ("samples_per_second", "samples/s"), ("time_in_steps", "time in steps (s)")],
+)
+def test_figure_s_name_in_words_has_its_unit_once(metric, words):
+    assert title(metric) == words

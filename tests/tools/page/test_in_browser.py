@@ -1,0 +1,165 @@
+"""The page in a real Chromium, without network."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.tools.page.conftest import PLANTED, PLANTED_NAME, Made
+
+PAGES = ("index", "tables", "figures", "run", "failed", "compare")
+
+
+@pytest.fixture
+def names(made: Made) -> dict[str, str]:
+    a, b = (made.run(job).removeprefix("runs/").removesuffix(".html") for job in ("j1", "j2"))
+    runs = {"run": made.run("j2"), "failed": made.run("j3"), "compare": f"compare.html#a={a}&b={b}"}
+    return {name: f"{name}.html" for name in PAGES} | runs
+
+
+def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
+    failed, completed = sorted((path.stem for path in (made.page / "runs").glob("*planted*")), key=len)
+    for name in (f"runs/{failed}.html", "index.html", "tables.html", f"compare.html#a={failed}&b={completed}"):
+        page = look(name)
+        if name == "index.html":
+            page.select_option("#f-config", PLANTED)
+            page.locator(".scatterlayer .point").hover(force=True)
+            expect(page.locator(".hoverlayer")).to_contain_text(PLANTED)
+        assert page.evaluate("window.planted") is None
+        assert page.locator("img").count() == 0
+        assert page.evaluate("[...document.scripts].filter(one => !one.src).length") == 0
+        if name != "tables.html":
+            assert PLANTED_NAME in page.inner_text("body")
+    page = look(f"runs/{failed}.html")
+    assert PLANTED in page.inner_text("pre >> nth=0") and PLANTED in page.inner_text(".cause")
+    expect(page.locator("[data-chart=gpu_memory]")).to_contain_text(PLANTED_NAME)
+
+
+def test_script_that_escapes_the_templates_would_still_not_run(look):
+    page = look("figures.html", provoked=True)
+    blocked = page.evaluate(
+        """() => new Promise(resolve => {
+          document.addEventListener("securitypolicyviolation", event => resolve(event.violatedDirective));
+          const script = document.createElement("script");
+          script.textContent = "window.planted = 1";
+          document.body.append(script);
+        })"""
+    )
+    assert blocked.startswith("script-src") and page.evaluate("window.planted") is None
+
+
+def test_list_waits_for_the_chart_only_and_for_nothing_where_no_script_runs(look, made, chromium):
+    expect(look("index.html").locator(".list")).to_have_css("content-visibility", "auto")
+    without_scripts = chromium.new_context(java_script_enabled=False)
+    page = without_scripts.new_page()
+    page.goto(made.url("index.html"))
+    expect(page.locator(".list")).to_have_css("content-visibility", "auto")
+    without_scripts.close()
+
+
+def test_filter_leaves_the_runs_asked_for_in_the_list_and_in_the_chart(look):
+    page = look("index.html")
+    shown = page.locator("#runs tbody tr:visible")
+    assert shown.count() == 5 and page.locator(".scatterlayer .point").count() == 3
+    page.select_option("#f-kind", "reference")
+    page.select_option("#f-exercise", "fsdp")
+    assert set(page.locator("#runs tbody tr:visible td:nth-child(4)").all_inner_texts()) == {"fsdp"}
+    assert page.locator(".scatterlayer .point").count() > 10
+    page.fill("#f-text", "no such run")
+    assert shown.count() == 0
+    expect(page.locator("#scatter")).to_contain_text("run that is shown has both")
+    page.click("text=Show all")
+    assert shown.count() == page.locator("#runs tbody tr").count() > 200
+
+
+def test_point_of_the_chart_names_its_run_and_opens_it(look):
+    page = look("index.html")
+    page.fill("#f-text", "j2")
+    page.locator(".scatterlayer .point").hover(force=True)
+    expect(page.locator(".hoverlayer")).to_contain_text("20261121-104500-j2")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile("runs/baseline-20261121-104500-j2.html$"))
+
+
+def test_cell_of_several_runs_leads_to_a_list_of_them(look, made):
+    ids = [path.stem for path in (made.page / "runs").glob("h200x2-fsdp*")][:2]
+    page = look(f"index.html#runs={','.join(ids)}")
+    assert page.locator("#runs tbody tr:visible").count() == 2
+    assert "runs of one cell" in page.inner_text("#count")
+
+
+def test_two_runs_are_compared_in_settings_figures_and_curves(look, names):
+    page = look("index.html")
+    for job in ("j1", "j2"):
+        page.check(f"[aria-label='compare {names['run' if job == 'j2' else 'compare'].split('baseline-')[1][:18]}']")
+    page.click("text=Compare two runs")
+    page.wait_for_selector("#t-figures td")
+    assert re.search(r"batch_size\s+8\s+4", page.inner_text("#t-differences"))
+    assert "train_size" not in page.inner_text("#t-differences")
+    assert re.search(r"peak GPU \(MiB\)\s+21,658\s+21,658\s+1\n", page.inner_text("#t-figures"))
+    page.wait_for_selector("#charts figure:nth-child(4) .main-svg")
+    page.reload()
+    page.wait_for_selector("#t-figures td")
+
+
+def test_curves_of_a_run_are_drawn_with_their_peak(look, made):
+    page = look(made.run("j1"))
+    assert page.locator(".charts figcaption").all_inner_texts()[:2] == ["Training loss", "Step time"]
+    longest = page.evaluate("Math.max(...document.querySelector('[data-chart=step_time]').data[0].y)")
+    assert longest == 9
+    assert "largest 9" in page.get_attribute("[data-chart=step_time]", "aria-label")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a_phone(look, names, name):
+    page = look(names[name], provoked=True, viewport={"width": 360, "height": 740})  # the check tries to fetch
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.set_viewport_size({"width": 1280, "height": 800})
+    # Of tables and rows that are all alike the first ones: the check looks at every cell.
+    repeated = "section[id^=table]:nth-of-type(n+5), tbody tr:nth-child(n+20)"
+    page.evaluate(f"document.querySelectorAll('{repeated}').forEach(one => one.remove())")
+    for scheme, options in (("light", None), ("dark", {"runOnly": ["color-contrast"]})):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page, options=options).response["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in serious] == []
+
+
+def test_keyboard_alone_reaches_the_content_and_orders_the_list(look):
+    page = look("index.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.focus("#runs th:nth-child(2) button")
+    page.keyboard.press("Enter")
+    first = page.locator("#runs tbody tr:visible th").first
+    assert page.get_attribute("#runs th:nth-child(2)", "aria-sort") == "ascending"
+    before = first.inner_text()
+    page.keyboard.press("Enter")
+    assert first.inner_text() != before
+
+
+def test_dark_page_has_dark_charts_and_its_paper_is_white(look, names):
+    page = look(names["run"], color_scheme="dark")
+    axis, body = page.locator(".chart .xtitle").first, page.locator("body")
+    expect(axis).to_have_css("fill", "rgb(228, 232, 235)")
+    expect(body).not_to_have_css("background-color", "rgb(255, 255, 255)")
+    dull = """() => [...document.querySelectorAll(".chart .trace")].filter(one => {
+      for (let above = one; above; above = above.parentElement)
+        if (getComputedStyle(above).filter.startsWith("brightness")) return false;
+      return true;
+    }).length"""
+    assert page.locator(".chart .trace").count() > 0 and page.evaluate(dull) == 0, "lines in the colours for white"
+    page.emulate_media(media="print")
+    expect(axis).to_have_css("fill", "rgb(28, 33, 38)")
+    expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+    assert not page.is_visible("header nav")
+    width = page.evaluate(
+        """async () => {
+          dispatchEvent(new Event("beforeprint"));
+          await new Promise(resolve => setTimeout(resolve, 200));
+          return Math.max(...[...document.querySelectorAll(".main-svg")].map(one => one.clientWidth));
+        }"""
+    )
+    assert 0 < width <= 660

@@ -1,0 +1,105 @@
+"""The time of a step from counted work: what must grow with what, and a fit that finds known constants."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tools.errors import InputError
+from tools.plan import fitting
+from tools.plan.fitting import Term
+from tools.plan.gpus import GPUS
+from tools.plan.memory import Strategy
+from tools.plan.timing import TERMS, StepTime, step_time, work_of
+from tools.plan.workload import Length, Setup, Workload
+
+STEP: dict[str, Any] = {
+    "operations": {
+        "blocks": {
+            "matrix product": {"launches": 300, "flops": 10**13, "bytes": 10**10},
+            "other": {"launches": 1000, "flops": 0, "bytes": 2 * 10**10},
+        },
+        "outside": {"other": {"launches": 100, "flops": 0, "bytes": 10**10}},
+    },
+    "parameters": 10**9,
+    "parameter_tensors": 300,
+    "parameter_modules": 150,
+    "blocks": 24,
+}
+H200 = GPUS["h200"]
+STARTS = {name: term.start for name, term in TERMS.items()}
+
+
+def work(method: str = "none", world_size: int = 1, accumulation: int = 1, **more: Any) -> dict[str, float]:
+    setup = more.pop("setup", Setup())
+    gpu = more.pop("gpu", H200)
+    config = more.pop("config", {})
+    shape = {"batch_size": 4, "max_length": 512, "precision": "bf16"} | more
+    strategy = Strategy(method, world_size, accumulation, True, config)
+    return work_of(Workload(shape, strategy, setup, Length(0, 1, 1, 0, 0, False, "no")), STEP, gpu)
+
+
+def test_micro_batches_multiply_the_passes_and_not_the_update() -> None:
+    one, four = work(accumulation=1), work(accumulation=4)
+    assert four["half_products"] == pytest.approx(4 * one["half_products"])
+    assert four["launches"] == 4 * one["launches"] == 4 * 1400
+    assert four["adam_bytes"] == one["adam_bytes"] > 0
+
+
+def test_update_costs_per_tensor_where_the_library_loops_over_them() -> None:
+    assert work()["updates"] == STEP["parameter_tensors"]
+    zero1 = {"zero_optimization": {"stage": 1}}
+    assert work("zero1", config=zero1)["deepspeed_updates"] == STEP["parameter_tensors"]
+    assert work("zero1", config=zero1)["updates"] == work("fsdp2")["updates"] == 0
+
+
+def test_compiled_blocks_are_not_launched_operation_by_operation() -> None:
+    plain, compiled = work(), work(compile=True)
+    assert compiled["launches"] == 100
+    assert compiled["compiled_blocks"] == 24
+    assert compiled["other_bytes"] + compiled["compiled_bytes"] == pytest.approx(plain["other_bytes"])
+
+
+def test_ranks_share_the_update_and_offloading_moves_it_to_the_cpu() -> None:
+    zero2 = {"zero_optimization": {"stage": 2}}
+    assert work("zero2", 4, config=zero2)["deepspeed_adam_bytes"] * 4 == pytest.approx(
+        work("zero0", 4)["deepspeed_adam_bytes"]
+    )
+    offloaded = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+    on_cpu = work("zero2", 4, config=offloaded)
+    assert on_cpu["deepspeed_adam_bytes"] == 0
+    assert on_cpu["cpu_adam"] == 10**9 / 4
+    assert on_cpu["unpinned"] == on_cpu["pcie"] > 0  # DeepSpeed does not pin unless told to
+
+
+def test_network_between_nodes_takes_the_place_of_nvlink() -> None:
+    inside, between = work("ddp", 4), work("ddp", 4, setup=Setup(nodes=4, fabric_gb_per_s=10))
+    assert inside["fabric"] == between["link"] == 0
+    assert between["fabric"] == pytest.approx(2 * 3 / 4 * 4e9 / 10e9)  # all-reduce of fp32 gradients
+    assert inside["link"] == pytest.approx(between["fabric"] * 10 / 450)
+
+
+def test_slower_gpu_makes_no_launch_slower_and_has_only_its_precisions() -> None:
+    slow = work(gpu=GPUS["a100-80gb"])
+    assert slow["half_products"] / work()["half_products"] == pytest.approx(989 / 312)
+    assert slow["launches"] == work()["launches"]
+    with pytest.raises(InputError, match="has no bf16; expected fp16, fp32"):
+        work(gpu=GPUS["v100-32gb"])
+
+
+def test_the_longer_of_gpu_and_host_decides() -> None:
+    small = step_time(work(), STARTS)
+    assert small.decided_by == "host"
+    assert small.host < small.total < small.host + small.gpu + small.gaps
+    assert StepTime(1, 0.1, 0, 0, 0, 1).decided_by == "gpu"
+
+
+def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_nothing_says() -> None:
+    terms = {"a": Term("", "", 2, ""), "b": Term("", "", 2, ""), "unseen": Term("", "", 5, "")}
+    work = {"a": np.arange(1.0, 21), "b": np.arange(20.0, 0, -1)}
+    measured = 3 * work["a"] + 1 * work["b"]
+    measured[7] *= 4  # a busy host
+    found = fitting.fit(lambda now: now["a"] * work["a"] + now["b"] * work["b"], measured, terms)
+    assert found["a"] == pytest.approx(3, rel=0.03)
+    assert found["b"] == pytest.approx(1, rel=0.06)
+    assert found["unseen"] == pytest.approx(5)

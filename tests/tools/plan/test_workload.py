@@ -1,0 +1,76 @@
+"""What a run will do, from settings and configuration: nothing is planned that there are no formulas for."""
+
+from typing import Any
+
+import pytest
+
+from tools.errors import InputError
+from tools.plan.whole_run import other_work
+from tools.plan.workload import of_settings
+
+SETTINGS: dict[str, Any] = {
+    "model_name": "bigscience/bloom-560m",
+    "batch_size": 4,
+    "grad_acc": 4,
+    "max_length": 512,
+    "fp16": True,
+    "bf16": False,
+    "padding": "max_length",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"zero_optimization": {"stage": 5}}, "strategy zero5: unknown; expected one of none, ddp, zero0"),
+        ({"version": 3}, "strategy fsdp3: unknown"),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "offload_param to 'nvme'"),
+        ({"dp_replicate_size": 3}, "dp_replicate_size 3: expected a divisor of 4 GPUs"),
+    ],
+)
+def test_strategy_without_formulas_is_refused(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says.replace("(", "\\(")):
+        of_settings(SETTINGS, config, 4, 1)
+
+
+def test_world_of_several_without_a_configuration_is_ddp_and_alone_it_is_none() -> None:
+    assert of_settings(SETTINGS, None, 4, 1).strategy.method == "ddp"
+    assert of_settings(SETTINGS, None, 1, 1).strategy.method == "none"
+
+
+def test_nodes_and_padding_change_the_run_and_not_the_step() -> None:
+    one, two = of_settings(SETTINGS, None, 2, 1), of_settings(SETTINGS | {"padding": "dynamic"}, None, 2, 2)
+    assert one.shape == two.shape
+    assert one.key != two.key
+
+
+def test_compiled_run_on_one_gpu_may_end_its_epoch_with_a_short_micro_batch() -> None:
+    ladder = SETTINGS | {"batch_size": 64, "grad_acc": 1, "packing": True, "compile": True, "train_size": 8000}
+
+    def short(gpus: int = 1, **settings: Any) -> int:
+        return of_settings(ladder | settings, None, gpus, 1).shape.get("short_rows", 0)
+
+    assert short(max_steps=40) == 0  # 8,000 examples are 43 micro-batches
+    assert short(max_steps=50) == 63  # at most: packing leaves a number of rows that is not known before
+    assert short(packing=False, train_size=1000, num_epochs=1) == 1000 % 64
+    assert short(packing=False, train_size=1024, num_epochs=1) == 0
+    assert short(gpus=4, max_steps=50) == 0  # accelerate fills up the last one
+    assert short(compile=False, max_steps=50) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "written"),
+    [
+        ({"save": "no"}, 0),
+        ({"save": "end"}, 1),
+        ({"save": "epoch"}, 3),
+        ({"save": "steps", "save_steps": 0}, 1),
+        ({"save": "steps", "save_steps": 10}, 1 + 6),
+        ({"save": "epoch", "save_steps": 10}, 3),
+    ],
+)
+def test_each_checkpoint_that_the_settings_ask_for_takes_its_time(settings: dict[str, Any], written: int) -> None:
+    """The drill's four were left out, half of its time."""
+    length = {"train_size": 500, "eval_size": 50, "num_epochs": 2, "max_steps": 0}
+    workload = of_settings(SETTINGS | length | settings, None, 1, 1)
+    assert other_work(workload, 10**9, 0.1)["saved"] == written

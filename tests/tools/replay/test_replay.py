@@ -1,0 +1,181 @@
+"""Replays: written as the run was, at its pace, and never taken for a measurement."""
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO
+from tools.__main__ import main
+from tools.logs.figures import FIGURES
+from tools.logs.run import Run
+from tools.logs.runs import find_runs, read_run
+from tools.replay.timeline import pieces
+from tools.replay.writing import Replay
+
+REFERENCE = REPO / "logs" / "reference"
+END = {"end_time": "2026-11-21T09:45:20+00:00", "exit_code": 0}
+STEPS = (
+    "step,step_time_s,tokens,real_tokens,loss,epoch\n1,2,64,9,2.5,0.5\n2,1,64,9,2.25,1\n3,1,64,9,2,1.5\n4,1,64,9,1,2\n"
+)
+TRAIN_OUT = "import\nload\n{'loss': '2.5', 'epoch': '0.5'}\nbetween\n{'loss': '2', 'epoch': '1.5'}\nend\n"
+FILES = {"steps.csv": STEPS, "train.out": TRAIN_OUT, "nccl.log": "before\n"}
+
+
+def figures(run: Run) -> dict[str, object]:
+    return {name: getattr(run.figures, name) for name in FIGURES}
+
+
+def replayed(folder: Path, logs: Path) -> Path:
+    replay = Replay(read_run(folder), logs, 1.0)
+    replay.write_until(1e9)
+    return replay.folder
+
+
+def test_lines_are_written_at_the_times_that_the_logs_name(make_run, tmp_path: Path) -> None:
+    """The first load is in the sample of second 1, the Trainer needed 9 s for 5 s of steps, so 2 s after each epoch."""
+    run = make_run("r", END, {"train_runtime_s": 9.0}, **FILES)
+    replay = Replay(read_run(run), tmp_path / "replays", 1.0)
+
+    def written(at_s: float) -> tuple[str, str]:
+        replay.write_until(at_s)
+        assert json.loads((replay.folder / "run.json").read_text())["state"] == "running"
+        texts = [(replay.folder / name).read_text() for name in ("steps.csv", "train.out")]
+        return texts[0].splitlines()[-1][0], texts[1].splitlines()[-1]
+
+    assert written(1.1) == ("s", "import")
+    assert (replay.folder / "nccl.log").exists() and not (replay.folder / "summary.json").exists()
+    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
+    assert written(3.1) == ("1", "{'loss': '2.5', 'epoch': '0.5'}")
+    assert written(4.1)[0] == "2" and written(6.9) == ("2", "between")
+    assert written(7.1) == ("3", "{'loss': '2', 'epoch': '1.5'}")
+    assert written(8.1)[0] == "4" and (replay.folder / "summary.json").exists()
+    replay.write_until(19.9)
+    assert replay.state == "running"
+    replay.write_until(20)
+    assert replay.state == "completed"
+    for name in ("steps.csv", "train.out", "summary.json", "cpu_memory.txt", "nccl.log"):
+        assert (replay.folder / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_replay_is_owned_named_dated_and_marked_as_one(make_run, tmp_path: Path) -> None:
+    run = make_run("r", {"slurm_job_id": "7", **END}, **{".launcher": "x"})
+    (run / "bloom-qa-finetuned").mkdir()
+    (run / "link").symlink_to("/etc/passwd")
+    first, second = replayed(run, tmp_path / "replays"), replayed(run, tmp_path / "replays")
+    assert first.name.endswith("-replay1") and second.name[-1] in "12" and first != second
+    found, before = read_run(first), read_run(run)
+    assert found.replay_of == str(run) and found.shown_state == "completed (replay)"
+    assert abs(time.time() - found.start.timestamp()) < 60 and found.runtime_s == before.runtime_s
+    assert sorted(found.files) == sorted(set(before.files) - {".launcher", "bloom-qa-finetuned", "link"})
+    stamp = (first / "gpu_memory.csv").read_text().splitlines()[1][:19]
+    assert abs(time.mktime(time.strptime(stamp, "%Y/%m/%d %H:%M:%S")) - time.mktime(found.start.timetuple())) < 60
+
+
+@pytest.mark.parametrize(
+    "name", ["h200x4-host-f/resilience", "h200x4-fabric/sockets/custom_model", "h200x2/fsdp", "h200x4-host-c/by-hand"]
+)
+def test_figures_of_a_replayed_reference_run_are_those_of_the_run(name: str, tmp_path: Path) -> None:
+    """Runs that went on after a failure, on several nodes, that ran out of memory, and without the Trainer."""
+    for run in [run for run in find_runs(REFERENCE / name) if run.state != "running"][-4:]:
+        copy = read_run(replayed(run.folder, tmp_path / run.folder.name))
+        assert copy.state == run.state and figures(copy) == figures(run)
+        assert {file: size for file, (size, _) in copy.files.items() if file != "run.json"} == {
+            file: size for file, (size, _) in run.files.items() if file != "run.json"
+        }
+
+
+def test_steps_of_each_attempt_are_written_during_it() -> None:
+    (run,) = (run for run in find_runs(REFERENCE / "h200x4-host-f/resilience") if "p11041" in run.folder.name)
+    found = [piece for piece in pieces(run, run.runtime_s, timedelta()) if piece.file == "steps.csv"]
+    gaps_s = [after.at_s - before.at_s for before, after in itertools.pairwise(found[1:])]
+    assert gaps_s.index(max(gaps_s)) + 1 == 12, "the second attempt went on from step 12"
+
+
+def test_interrupted_replay_leaves_no_run_half_running(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    command = [sys.executable, "-m", "tools", "replay", str(REFERENCE / "h200x1/baseline"), "--logs", str(logs)]
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        replay = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
+        assert "Ctrl-C" in replay.stdout.readline() and replay.stdout.readline().startswith("running")
+        replay.send_signal(ending)
+        told, _ = replay.communicate(timeout=60)
+        assert replay.returncode == 130 and "recorded as cancelled" in told
+    runs = find_runs(logs, replays=True)
+    assert [run.state for run in runs] == ["cancelled"] * 2 and runs[0].reason == "the replay was interrupted"
+
+
+def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
+    make_run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, replays = make_run("r"), tmp_path / "replays"
+    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "none")
+    assert main(["replay", str(logs), "--speed", "1e6", "--logs", str(replays)]) == 0
+    assert f"replay of {run}" in capsys.readouterr().out
+    (folder,) = replays.glob("baseline/*")
+
+    def said(*command: str) -> str:
+        assert main([*command]) == 0
+        return capsys.readouterr().out
+
+    own = ["--logs", str(replays)]
+    filled, file = said("fill", "baseline", "--plain", *own), tmp_path / "my_results.md"
+    assert f"(a replay of {run})" in filled
+    file.write_text(filled)
+    told = "not measured here"
+    assert told in said("fill", "baseline", *own) and told in said("check", str(file), *own)
+    assert told in said("runs", *own) and told in said("summary", str(folder))
+    assert "completed (replay)" in said("watch", "--once", *own)
+    assert "compared with replays" in said("grade", str(file), *own)
+    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
+        assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
+    assert "no runs" in capsys.readouterr().err
+    said("page", *own, "--output", str(tmp_path / "page"))
+    pages = [tmp_path / "page" / name for name in ("index.html", f"runs/baseline-{folder.name}.html")]
+    assert all(told in page.read_text() for page in pages)
+    assert "<small>replay</small>" in (tmp_path / "page/tables.html").read_text()
+
+
+def test_measured_run_is_shown_in_place_of_a_newer_replay(make_run, logs: Path, capsys) -> None:
+    run = make_run("r", summary={"train_loss": 0.5})
+    other = make_run("other", summary={"train_loss": 0.6})
+    Replay(read_run(other), logs, 1.0).write_until(1e9)
+    (other / "run.json").unlink()
+    assert main(["fill", "baseline", "--plain", "--logs", str(logs)]) == 0
+    told = capsys.readouterr().out
+    assert "| 0.5000 |" in told and "replay" not in told
+    assert [found.folder for found in find_runs(logs)] == [run], "submit, plan and plot take it for no run"
+
+
+def test_damaged_run_is_named_before_the_first_one_begins(make_run, logs: Path, tmp_path: Path, capsys) -> None:
+    make_run("r1")
+    (make_run("r2", {"start_time": "2026-11-21T09:45:30+00:00"}) / "summary.json").write_text("[1]")
+    assert main(["replay", str(logs), "--speed", "1e6", "--jobs", "1", "--logs", str(tmp_path / "new")]) == 2
+    assert "summary.json:1: found '[1]', expected a JSON object" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonsense"], "neither a folder of runs nor an exercise with reference tables"),
+        (["--speed", "0"], "not a number above 0"),
+        (["--jobs", "0"], "expected at least 1"),
+        (["--logs", str(REFERENCE / "new")], "expected a folder of your own"),
+        ([str(REFERENCE / "h200x2/runs.txt")], "neither a folder"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_is_written(words: list[str], said: str, tmp_path: Path, capsys) -> None:
+    logs = [] if "--logs" in words else ["--logs", str(tmp_path / "logs")]
+    try:
+        assert main(["replay", *words, *logs]) == 2
+    except SystemExit as usage:
+        assert usage.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "logs").exists() and not (REFERENCE / "new").exists()

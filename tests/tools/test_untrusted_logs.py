@@ -1,0 +1,203 @@
+"""Other people's logs folders: no file outside them is read, nothing waits, and no terminal is steered by them."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evidence.plain_files import LARGEST_BYTES
+from tools.__main__ import main
+from tools.benchmarks.hostile_lines import PIECES, READERS
+from tools.errors import LogError
+from tools.logs import store
+from tools.logs.runs import find_runs
+from tools.page import repeat
+from tools.tables.repository import ROOT
+
+SECRET = "ssh-ed25519 AAAAC3Nz of the instructor"
+NASTY = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202eevil\u2066\n| PASS | \ufeff$\\frac{"
+HARMFUL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+FILES = ("train.out", "steps.csv", "gpu_memory.csv", "cpu_memory.txt", "nccl.log", "collectives.csv", "summary.json")
+
+
+@pytest.fixture
+def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[[], str]:
+    """What all commands that read logs print about the folder."""
+
+    def run() -> str:
+        for command in (
+            ("runs",),
+            ("runs", "--figures", "peak_gpu,peak_cpu,train_loss,optimizer_steps,all_reduces,optimizer_part"),
+            ("runs", "--format", "csv"),
+            ("fill", "baseline"),
+            ("plot", "baseline", "--output", str(tmp_path / "plot.png")),
+        ):
+            assert main([*command, "--logs", str(logs)]) in (0, 2, 3), command
+        output = capsys.readouterr()
+        return output.out + output.err
+
+    return run
+
+
+def test_links_out_of_the_logs_are_not_followed_and_pipes_not_waited_for(
+    make_run: Callable[..., Path], logs: Path, tmp_path: Path, printed: Callable[[], str]
+) -> None:
+    outside = tmp_path / "home"
+    outside.mkdir()
+    (outside / "key").write_text(SECRET + "\nValueError: " + SECRET + "\n")
+    (outside / "steps.csv").write_text(f"{SECRET}\n" * 3)
+    (outside / "run.json").write_text(json.dumps({"exercise": SECRET, "state": "completed", "start_time": "2026"}))
+    whole = make_run("r1", start_time="2026-11-21T08:00:00+00:00")
+    for number, target in enumerate((outside / "key", "/dev/zero", "/dev/stdin", "pipe"), 2):
+        folder = make_run(f"r{number}", {"state": "failed", "settings": {"timers": True}})
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+            os.mkfifo(folder / name) if target == "pipe" else (folder / name).symlink_to(target)
+    (logs / "linked").symlink_to(outside)
+    (make_run("r9") / "run.json").unlink()
+    (logs / "baseline" / "r9" / "run.json").symlink_to(outside / "run.json")
+    (logs / ".figures.json").symlink_to(outside / "key")
+    (logs / "latest").symlink_to(whole)  # within the logs: it is in the list already
+    text = printed()
+    assert SECRET not in text
+    states = {run.folder.name: run.state for run in find_runs(logs)}
+    assert states == {"r1": "completed", "r9": "unreadable", "linked": "unreadable"} | dict.fromkeys(
+        ("r2", "r3", "r4", "r5"), "failed"
+    )
+    assert "found 'a symbolic link', expected a folder; name one that lies elsewhere with --logs" in text
+    assert (outside / "key").read_text().startswith(SECRET)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        "[" * 100_000,
+        '"text"',
+        '{"baseline/r1": 7}',
+        '{"baseline/r1": [FILES, {"last_loss": {"a": 1}, "cause": []}]}',
+        '{"baseline/r1": [FILES, {"last_loss": 1%s, "steps_per_epoch": null}]}' % ("0" * 400),
+    ],
+    ids=["deep", "text", "number", "objects", "large"],
+)
+def test_remembered_figures_that_nobody_can_have_written_count_as_none(
+    make_run: Callable[..., Path], logs: Path, known: str
+) -> None:
+    folder = make_run("r1", {"state": "failed"})
+    content = known.replace("FILES", json.dumps(find_runs(logs)[0].files)).encode()
+    (logs / ".figures.json").write_bytes(store._head(content) + b"\n" + content)
+    (run,) = find_runs(logs)
+    assert (run.figures.last_loss, run.figures.steps_per_epoch, run.figures.cause) == (2.25, 32, "")
+    assert run.folder == folder
+
+
+def test_folder_without_permission_costs_itself(make_run: Callable[..., Path], logs: Path) -> None:
+    make_run("r1")
+    closed = make_run("r2", {"experiment": "theirs"}).parent
+    closed.chmod(0)
+    try:
+        states = {run.folder.name: run.state for run in find_runs(logs)}
+    finally:
+        closed.chmod(0o755)
+    assert states == {"r1": "completed", "theirs": "unreadable"} or os.geteuid() == 0  # root may look everywhere
+
+
+@pytest.mark.parametrize("key", ["exercise", "config"])
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../secret", "..", "*", "zero2/../..", "a b; rm -rf ~", "$(id)"])
+def test_names_in_a_record_are_no_paths(make_run: Callable[..., Path], logs: Path, key: str, name: str) -> None:
+    make_run("r1", {key: name})
+    (run,) = find_runs(logs)
+    assert run.state == "unreadable"
+    assert f"{key} '{name}'" in run.reason and "expected a name without a folder" in run.reason
+
+
+def test_control_characters_of_logs_records_and_names_reach_no_terminal(
+    make_run: Callable[..., Path], logs: Path, capsys: pytest.CaptureFixture, printed: Callable[[], str]
+) -> None:
+    record = {"state": "failed", "reason": NASTY, "cause": NASTY, "precision": NASTY, "experiment": NASTY}
+    make_run("r1", {"model": {"name": NASTY}, "precision": NASTY, "gpu_names": [NASTY], "host": NASTY})
+    make_run("r2", record | {"experiment": "baseline"})
+    make_run("r3", {"state": "failed"}, **{"train.out": f"RuntimeError: {NASTY}", "gpu_memory.csv": NASTY})
+    make_run("r4" + NASTY.replace("/", ""))
+    make_run("r5", {"config": NASTY})
+    make_run("r6", **{f"gpu_memory-{NASTY.replace('/', '')}.csv": "no log\nat all\n", "steps.csv": NASTY * 3})
+    (logs / "baseline" / "r7").mkdir()
+    (logs / "baseline" / "r7" / "run.json").write_bytes(b'{"exercise": "\xff\x1b[2J", \x00')
+    text = printed()
+    for name in ("r1", "r2", "r3", "r6"):
+        main(["summary", str(logs / "baseline" / name)])
+    text += capsys.readouterr().out
+    assert not HARMFUL.search(text), HARMFUL.search(text)
+    assert "\n| PASS |" not in text
+    assert r"\x1b[2J" in text
+
+
+@pytest.mark.parametrize("submission", ["X;id=1 baseline.slurm", "A=1 $(id)=2 baseline.slurm", "A=1 `id`.slurm;id"])
+def test_command_to_repeat_a_run_runs_nothing_else(make_run: Callable[..., Path], logs: Path, submission: str) -> None:
+    make_run("r1", {"submission": submission})
+    line = repeat.command(find_runs(logs)[0])
+    words = shlex.split(line, posix=False)  # with their quotes: what is outside of them the shell would read
+    assert not any(set(word) & set(";`$&|<>") for word in words if not word.startswith("'"))
+
+
+def test_huge_files_are_refused_unread(make_run: Callable[..., Path], logs: Path, printed: Callable[[], str]) -> None:
+    folder = make_run("r1", {"state": "failed"})
+    for name in FILES[1:]:
+        os.truncate(folder / name, LARGEST_BYTES + 1) if (folder / name).exists() else None  # sparse
+    os.truncate(make_run("r2") / "run.json", LARGEST_BYTES + 1)
+    assert "found 'more than 512 MiB'" in printed()
+
+
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=30).map("".join)
+
+
+def test_no_log_makes_a_reader_raise_but_a_log_error_that_names_it(tmp_path_factory) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "log"
+    seen = {"figures": 0, "errors": 0}
+
+    @settings(max_examples=400, deadline=None, database=None, derandomize=True, suppress_health_check=HealthCheck)
+    @given(TEXTS)
+    def check(text: str) -> None:
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        for read in READERS:
+            try:
+                read(path)
+                seen["figures"] += 1
+            except LogError as error:
+                assert error.path == path
+                seen["errors"] += 1
+
+    check()
+    assert min(seen.values()) > 100
+
+
+RECORDS = st.dictionaries(
+    st.sampled_from(
+        ["exercise", "config", "model", "reason", "cause", "precision", "gpu_names", "host", "settings", "start_time"]
+    ),
+    TEXTS | st.lists(TEXTS, max_size=2) | st.dictionaries(st.sampled_from(["name", "rung", "model_name"]), TEXTS),
+    max_size=5,
+)
+
+
+def test_no_record_makes_a_command_fail_or_steer_a_terminal(
+    make_run: Callable[..., Path], logs: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = make_run("r1") / "run.json"
+    record = json.loads(path.read_text())
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=HealthCheck)
+    @given(RECORDS, st.sampled_from(["failed", "completed", "running"]))
+    def check(changes: dict, state: str) -> None:
+        path.write_text(json.dumps(record | {"state": state} | changes))
+        assert main(["runs", "--logs", str(logs)]) == 0
+        assert main(["fill", str(ROOT / "baseline"), "--only", "1", "--logs", str(logs)]) in (0, 2, 3)
+        output = capsys.readouterr()
+        assert not HARMFUL.search(output.out + output.err)
+
+    check()

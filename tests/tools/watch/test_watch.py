@@ -1,0 +1,182 @@
+"""The live view: trouble first, nothing read twice, and nothing in a log that steers the terminal or stops the view."""
+
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.launching import REPO
+from tools.__main__ import main
+from tools.logs.run import Run
+from tools.logs.runs import read_run
+from tools.watch import queue, screen, tails
+from tools.watch.followed import Folders, Followed
+
+HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
+ENDED = {"end_time": "2026-11-21T09:46:00+00:00"}
+
+
+def running(**more: object) -> dict[str, object]:
+    start = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    return {"state": "running", "exit_code": None, "end_time": None, "start_time": start, "settings": {}} | more
+
+
+def follow(folder: Path) -> Followed:
+    run = read_run(folder)
+    return Followed(run, run.owner)
+
+
+def test_steps_are_read_from_where_the_last_look_ended(make_run) -> None:
+    run = make_run(
+        "r", running(settings={"max_steps": 10}), **{"steps.csv": HEADER + "1,0.5,2048,700,2.5,0.2\n2,0.5,20"}
+    )
+    one = follow(run)
+    one.look()
+    assert (one.step, list(one.losses), one.left_s, one.tokens_per_s) == (1, [2.5], 4.5, 4096)
+    with (run / "steps.csv").open("a") as steps:
+        steps.write("48,650,2.25,0.4\nnot a step\n3,0.5,2048,650,2.0,0.6\n")
+    one.look()
+    assert (one.step, one.steps, list(one.losses), one.left_s) == (3, 10, [2.5, 2.25, 2.0], 3.5)
+    (run / "steps.csv").write_text(HEADER + "2,0.5,2048,650,2.1,0.4\n")  # went on from a checkpoint
+    one.look()
+    assert (one.step, one.losses[-1], one.gpu_mib) == (2, 2.1, 21_658)
+
+
+def test_long_log_is_joined_at_its_end_and_a_cut_line_is_none(make_run) -> None:
+    lines = "".join(f"{step},0.5,2048,700,1.5,0.2\n" for step in range(1, 10_001))
+    one = follow(make_run("r", running(), **{"steps.csv": HEADER + lines}))
+    one.look()
+    assert one.step == 10_000 and set(one.losses) == {1.5} and set(one.recent) == {(0.5, 2048)}
+
+
+def test_numbers_that_no_training_writes_cost_their_cell(make_run) -> None:
+    steps = HEADER + "1,inf,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
+    one = follow(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
+    one.look()
+    assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (2, None, None, None, 2)
+
+
+def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
+    make_run("completed")
+    make_run("well", running())
+    make_run("nan", running(), **{"steps.csv": HEADER + "1,0.5,2048,700,nan,0.2\n"})
+    make_run("cancelled", {"state": "cancelled", **ENDED})
+    make_run("oom", {"state": "oom", "cause": "GPU memory", **ENDED})
+    (make_run("damaged") / "run.json").write_text("{")
+    silent = make_run("silent", running())
+    for file in silent.iterdir():
+        os.utime(file, (time.time() - 300,) * 2)
+    folders = Folders([logs], None, recent_s=3600)
+    folders.find()
+    shown = [one.run.folder.name for one in folders.look()]
+    assert set(shown[:2]) == {"oom", "damaged"} and set(shown[2:4]) == {"nan", "silent"}
+    assert shown[4:] == ["cancelled", "well", "completed"]
+    for file in silent.iterdir():
+        file.unlink()
+    silent.rmdir()
+    assert "silent" not in [one.run.folder.name for one in folders.look()]
+
+
+def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = make_run("old")
+    for file in old.iterdir():
+        os.utime(file, (time.time() - 7200,) * 2)
+    assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
+    assert "no run is running or recent" in capsys.readouterr().out
+    main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
+    assert "1 completed" in capsys.readouterr().out
+
+
+def test_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--once", "--logs", str(tmp_path / "none")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_hostile_run_neither_steers_the_terminal_nor_stops_the_view(
+    make_run, logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = "\x1b[2J[bold]all is well[/nosuch]\x07"
+    failed = make_run(
+        "evil", {"state": "failed", "cause": evil, "config": None, **ENDED}, **{"train.out": f"{evil}\r\nlast\n"}
+    )
+    pipe = make_run("pipe", running(), **{"steps.csv": None})
+    os.mkfifo(pipe / "steps.csv")
+    monkeypatch.setenv("COLUMNS", "250")
+    assert main(["watch", "--once", "--logs", str(logs)]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and r"\x1b[2J[bold]all is well[/nosuch]\x07" in shown and "1 running" in shown
+    assert tails.last_lines(failed / "train.out", 5)[-1] == "last"
+    assert "\x1b" not in "".join(tails.last_lines(failed / "train.out", 5))
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 250])
+def test_narrow_terminal_has_fewer_columns_and_no_number_without_its_end(
+    width: int, make_run, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "owner", "ada")  # a long name would take another column's place
+    steps = HEADER + "".join(f"{step},0.5,20480,700,2.5,0.2\n" for step in range(1, 30))
+    settings = {"max_steps": 123456, "model_name": "a-model-of-a-long-name"}
+    make_run("r", running(settings=settings, config="full_shard_checkpointing"), **{"steps.csv": steps})
+    make_run("oom", {"state": "oom", "cause": "the GPU's memory is full, which is a long story", **ENDED})
+    folders = Folders([logs], None, recent_s=3600)
+    folders.find()
+    console = Console(width=width, file=io.StringIO())
+    waiting = [queue.Waiting(str(job), "ada", "fsdp", "Priority", "N/A") for job in range(40)]
+    console.print(screen.view(folders.look(), waiting, width, 24))
+    shown = console.file.getvalue()
+    assert len(shown.splitlines()) <= 24 and "…" not in shown and max(map(len, shown.splitlines())) <= width
+    assert "29/123456" in shown and "the GPU's mem" in shown and "and 36 more" in shown
+    assert ("2.500" in shown) == (width >= 110) and ("21,658" in shown) == (width == 250)
+    assert all(line.lstrip()[0] in "12" for line in shown.splitlines()[2:4])
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        ([], ""),
+        ([1.0], "▁"),
+        ([7.0, 2.0, 0.0], "█▃▁"),
+        ([1.0, float("nan"), 2.0], "▁█"),
+        ([float(n) for n in range(32)], "▁▁▂▂▃▃▄▄▅▅▆▆▇▇██"),
+    ],
+)
+def test_sparkline_shows_the_course_of_the_loss(values: list[float], bars: str) -> None:
+    assert screen.sparkline(values) == bars
+
+
+def test_queue_says_what_waits_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert queue.waiting() == []
+    (tmp_path / "squeue").write_text(
+        "#!/bin/sh\necho '7|ada|fsdp-multi-gpu|Resources|N/A'\necho 'slurm is talkative'\n"
+    )
+    (tmp_path / "squeue").chmod(0o755)
+    assert queue.waiting() == [queue.Waiting("7", "ada", "fsdp-multi-gpu", "Resources", "N/A")]
+
+
+def test_key_opens_a_log_and_q_ends_the_view(make_run, logs: Path) -> None:
+    make_run("r", running(), **{"train.out": "the last line of the log\n"})
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs), "--every", "0.1"]
+    view = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=theirs, stderr=theirs)
+    try:
+        for wanted, key in ((b"1 running", b"1"), (b"the last line of the log", b"x"), (b"1 running", b"q")):
+            shown = b""
+            while wanted not in shown:
+                assert select.select([ours], [], [], 60)[0], shown[-500:]
+                shown += os.read(ours, 65536)
+            os.write(ours, key)
+        assert view.wait(30) == 0
+    finally:
+        view.kill()
+        view.wait()
+        os.close(ours)
+        os.close(theirs)

@@ -1,0 +1,58 @@
+"""What compiled blocks keep, against what the H200s measured and against what can be counted by hand."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workshop.compiled_on_meta import compile_block
+from workshop.step_on_meta import StepShape, simulate
+
+MIB = 2**20
+TOP = {
+    **{"max_length": 512, "precision": "bf16", "fast": True, "attention": "flex", "packing": True},
+    **{"loss": "chunked", "loss_chunk": 8192, "stream": "bf16", "compile": True},
+}
+
+
+def peak_mib(step: dict[str, Any], parameters: int = 0) -> float:
+    """Of the simulated step, with an fp32 optimizer and fp32 weights beside it."""
+    return (max(part["peak_with_gradients_bytes"] for part in step["parts"]) + 12 * parameters) / MIB
+
+
+def test_compiled_gpt2_takes_what_the_h200_measured_within_one_percent() -> None:
+    # logs/reference/h200x4-host-f/speed-ladder/20261122-142929-p2026, peak_mem_alloc_mib; uncompiled it would be 27,000
+    step = simulate(StepShape("gpt2", batch_size=64, labelled=1097, **TOP | {"attention": "sdpa"}))
+    assert peak_mib(step, step["parameters"]) == pytest.approx(12_434, rel=0.01)
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.gate, self.down = nn.Linear(8, 32, False), nn.Linear(8, 32, False), nn.Linear(32, 8, False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden + self.down(nn.functional.silu(self.gate(hidden)) * self.up(hidden))
+
+
+def test_block_keeps_inputs_of_products_and_recomputes_what_lies_between() -> None:
+    block = Gated().to("meta")
+    hidden = torch.empty(2, 16, 8, device="meta", requires_grad=True)
+    found = compile_block(block, (hidden,), {}, nullcontext)
+    wide = 2 * 16 * 32 * 4
+    # gate, up and their product, which the last matrix product reads; not the sigmoid. The input is the caller's.
+    assert sorted(found.kept) == [wide, wide, wide]
+    assert 3 in found.kept_inputs  # after the three weights
+    assert found.forward_peak == 3 * wide + 2 * 16 * 8 * 4
+    assert found.result == torch.float32 and found.alone
+
+
+def test_last_micro_batch_runs_uncompiled_and_may_need_more_than_a_full_one() -> None:
+    shape = {"model_name": "tiny", "batch_size": 8, "labelled": 16} | TOP | {"max_length": 128}
+    full = simulate(StepShape(**shape))
+    nearly = simulate(StepShape(**shape, short_rows=7))
+    assert peak_mib(nearly) > peak_mib(full)
+    assert nearly["operations"] == full["operations"]
+    assert peak_mib(simulate(StepShape(**shape, short_rows=1))) == peak_mib(full)

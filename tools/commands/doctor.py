@@ -1,0 +1,52 @@
+"""Say whether this site is ready: environment, GPUs, SLURM, caches, space, network; a fix for what is not."""
+
+import argparse
+import json
+import os
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from tools.doctor import environment, on_node, site
+from tools.logs.runs import default_logs
+from tools.submit.submitted import sourced_environment
+from tools.tables.repository import ROOT
+
+_SPACE_GIB = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="EXERCISE_OR_MODEL",
+        help="whose models and data the cache must have, as for workshop.prefetch (default: MODEL_NAME and DATASET)",
+    )
+    parser.add_argument("--job", action="store_true", help="look on a compute node, through sbatch")
+    parser.add_argument("--wait", type=float, default=300, metavar="S", help="with --job: how long (default: 300)")
+    parser.add_argument(
+        "--space", type=float, default=_SPACE_GIB, metavar="GIB", help=f"room for runs (default: {_SPACE_GIB})"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    variables = sourced_environment(ROOT / "cluster.env", os.environ)
+    logs = (arguments.logs or default_logs()).resolve()
+    if arguments.job:
+        same = [*arguments.names, "--space", str(arguments.space), "--logs", str(logs)]
+        found = on_node.findings(variables, logs, same, arguments.wait)
+    else:
+        found = environment.findings(variables, arguments.names)
+        found += site.findings(variables, logs, arguments.space)
+    errors = [one for one in found if one.status == "error"]
+    if arguments.json:
+        facts = {"host": socket.gethostname(), "time_s": time.time(), "findings": [asdict(one) for one in found]}
+        print(json.dumps(facts, indent=2))
+    else:
+        print("\n".join(map(str, found)))
+        warnings = sum(one.status == "warning" for one in found)
+        print(f"{len(found)} checks: {len(errors)} errors, {warnings} warnings")
+    return 1 if errors else 0

@@ -1,0 +1,84 @@
+"""All participants' `check` as one table or page: a line per file, and why a file could not be checked."""
+
+import argparse
+import csv
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+from evidence.printable import one_line
+from tools.commands.check import check_file, percent
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.runs import text_table
+from tools.errors import InputError, NoRunsError
+from tools.logs.run import Run
+from tools.logs.runs import save_figures
+from tools.tables.verdicts import BLANK, VERDICTS, WRONG, Grade
+
+_MOST_OWNERS = 5  # that an error lists
+_HEADER = ["file", "tables", *VERDICTS, "problem"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
+    add_logs_option(parser)
+    parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
+    parser.add_argument("--tolerance", type=percent, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--format", choices=("text", "csv", "html"), default="text", help="html: a page")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    runs = chosen_runs(arguments, replays=True)
+    files = list(dict.fromkeys(arguments.files))
+    same = Counter(file.stem for file in files)  # as in group-1/my_results.md and group-2/my_results.md
+    found = [_grade(file, file.stem if same[file.stem] == 1 else str(file), runs, arguments) for file in files]
+    save_figures(runs)
+    if arguments.format == "html":
+        from tools.page import entries, grades  # Jinja, only where it is needed
+
+        print(grades.render(found, f"{arguments.tolerance:g}", entries.together(chosen_logs(arguments))))
+    else:
+        rows = [_HEADER, *map(_row, found)]
+        if arguments.format == "csv":
+            csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        else:
+            print(text_table([[one_line(cell) for cell in row] for row in rows]))
+    return int(not all(map(_passed, found)))
+
+
+def _grade(file: Path, name: str, runs: list[Run], arguments: argparse.Namespace) -> Grade:
+    logs, html = chosen_logs(arguments), arguments.format == "html"
+    try:
+        own = _own_runs(file, runs)
+        checked = check_file(file, own, logs, "", arguments.tiny, arguments.tolerance, show=html)
+    except (InputError, NoRunsError) as error:
+        text = one_line(" ".join(str(error).splitlines()[:2]))
+        # The file is in a column of its own; what is left may begin with a line number.
+        return Grade(str(file), name, [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip()))
+    replays = any(run.replay_of for table, _ in checked for run in table.runs)
+    note = "compared with replays, not with measured runs" if replays else ""
+    return Grade(str(file), name, checked, note=note)
+
+
+def _row(grade: Grade) -> list[str]:
+    counts = ["" if grade.problem else str(grade.count[verdict]) for verdict in VERDICTS]
+    return [grade.file, grade.tables, *counts, grade.problem or grade.note]
+
+
+def _passed(grade: Grade) -> bool:
+    return not grade.problem and not grade.count[WRONG] and grade.count[BLANK] < grade.count.total()
+
+
+def _own_runs(file: Path, runs: list[Run]) -> list[Run]:
+    """The participant's: of several people's runs those of the user that the file is named after.
+
+    Raises:
+        InputError: there are several people's runs, and none is of a user of the file's name.
+    """
+    owners = sorted({run.owner for run in runs})
+    if len(owners) > 1 and file.stem not in owners:
+        more = f" and {len(owners) - _MOST_OWNERS} more" if len(owners) > _MOST_OWNERS else ""
+        names = ", ".join(f"{name}.md" for name in owners[:_MOST_OWNERS])
+        raise InputError(f"named after no owner of runs; expected one of {names}{more}")
+    return [run for run in runs if len(owners) == 1 or run.owner == file.stem]

@@ -1,0 +1,138 @@
+"""Make the folder of a new exercise from the baseline, ready to run, and say what is left to do."""
+
+import argparse
+import re
+from pathlib import Path
+from string import Template
+
+from tools.errors import InputError
+from tools.plan import cost
+from tools.plan.gpus import GPUS
+from tools.submit.submissions import read
+from tools.tables.repository import ROOT, readmes, table_definitions
+
+_BASELINE = ROOT / "baseline"
+_REGISTRY = ROOT / "tools/tables/registry.py"
+_README, _ANSWERS = (Path(__file__).with_name(f"new_exercise{which}.md") for which in ("", "_answers"))
+# `plan all` means every exercise, and a row of its --total is for all together.
+_TAKEN = ("all", "together")
+_SETTINGS_CHANGED, _SETTINGS_KEPT = "# ---- What this exercise changes ----", "# ---- As in the baseline ----"
+_RESULTS = """# Exercise {number} · Results
+
+For engineers: reference figures and how they were made. The lesson is in [README.md](README.md).
+
+Nobody has made reference runs yet: not measured.
+"""
+_STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
+  1. try it: source tiny.env && bash {name}/{launcher} && python -m tools fill {name} --tiny
+  2. write your idea into {name}/train.py and the settings that it changes into {name}/env_vars.sh
+  3. a line for every run of the tables in {name}/submit.txt; `# must-do` ends those that everybody does
+  4. replace what stands in parentheses in {name}/README.md and instructor/answers/{name}.md; draw the picture in
+     pictures/
+  5. list the exercise in README.md (and what it leaves on disk), in tests/test_train_scripts.py (CHAPTERS), and the
+     test that runs its launcher in tests/readme_commands.py (LAUNCHED_BY)
+  6. list its tiny runs in instructor/demos/{name}.txt, and write its demo, instructor/demos/{name}.md
+  7. python -m tools report && make test"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of the folder: small letters, digits, - and _")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    _check(name)
+    answers = _answers(name)
+    launcher = f"{name.replace('-', '_')}.slurm"
+    number, table = _next_exercise(), _next_table()
+    files = {
+        "train.py": _train(name, launcher, number),
+        "env_vars.sh": _env_vars(name),
+        launcher: _launcher(name, launcher, number),
+        "submit.txt": f"# The runs of this exercise's tables: python -m tools submit {name}\n{launcher}  # must-do\n",
+        "RESULTS.md": _RESULTS.format(number=number),
+    }
+    registry = _with_table(table, name)
+    folder = ROOT / name
+    folder.mkdir()
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
+    price = cost.table(read(folder / "submit.txt", {}), GPUS["h200"])
+    values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
+    for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
+        path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
+    _REGISTRY.write_text(registry, encoding="utf-8")
+    print(f"made {name}/: README.md, {', '.join(files)}")
+    print(f"made {answers.relative_to(ROOT)}, and entered Table {table} in {_REGISTRY.relative_to(ROOT)}")
+    print(_STEPS.format(name=name, launcher=launcher))
+    return 0
+
+
+def _answers(name: str) -> Path:
+    return ROOT / "instructor" / "answers" / f"{name}.md"
+
+
+def _check(name: str) -> None:
+    """Raises InputError for a name that cannot be an exercise's."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{1,39}", name) or name in _TAKEN:
+        raise InputError(
+            f"new-exercise {name!r}: expected 2 to 40 small letters, digits, - and _, with a letter first, and not "
+            f"{' or '.join(_TAKEN)}; for example gradient-clipping"
+        )
+    for path in (ROOT / name, _answers(name)):
+        if path.exists():
+            raise InputError(f"new-exercise {name}: {path} exists already; expected a new name")
+
+
+def _next_exercise() -> int:
+    titles = (re.match(r"# Exercise (\d+) ", path.read_text(encoding="utf-8")) for path in readmes(ROOT))
+    return 1 + max(int(title[1]) for title in titles if title)
+
+
+def _next_table() -> int:
+    return 1 + max(int(re.match(r"\d+", number)[0]) for number in table_definitions(ROOT))
+
+
+def _train(name: str, launcher: str, number: int) -> str:
+    """The baseline's with a docstring of its own."""
+    docstring = f'''"""Exercise {number}, {name}: (what it is about, in one sentence).
+
+On a cluster:         sbatch {name}/{launcher}
+Without SLURM:        bash {name}/{launcher}
+On a laptop, no GPU:  source tiny.env && bash {name}/{launcher}
+
+Compare with the first chapter: diff ../baseline/train.py train.py
+"""
+'''
+    _, _, code = _baseline("train.py").removeprefix('"""').partition('"""\n')
+    return docstring + code
+
+
+def _env_vars(name: str) -> str:
+    """The baseline's settings: the name of the experiment first, as what the exercise changes."""
+    settings, _, _ = _baseline("env_vars.sh").partition("\n# ---- More settings")
+    experiment = 'export EXPERIMENT_NAME="${EXPERIMENT_NAME:-baseline}"\n'
+    head, _, rest = settings.replace("Settings of the baseline.", f"Settings of {name}.").partition("\n\n")
+    changed = experiment.replace("baseline", name)
+    return f"{head}\n\n{_SETTINGS_CHANGED}\n{changed}\n{_SETTINGS_KEPT}\n{rest.replace(experiment, '')}"
+
+
+def _launcher(name: str, launcher: str, number: int) -> str:
+    text = _baseline("baseline.slurm").replace("baseline/baseline.slurm", f"{name}/{launcher}")
+    text = text.replace("--job-name=baseline", f"--job-name={name}")
+    return re.sub(r"^# Exercise 1, .*", f"# Exercise {number}, {name}: one GPU.", text, flags=re.MULTILINE)
+
+
+def _with_table(table: int, name: str) -> str:
+    """The registry's text with a line for the table: it is filled from the exercise's runs."""
+    text = _REGISTRY.read_text(encoding="utf-8")
+    before, start, entries = text.partition("\nTABLES: dict[str, TableDefaults] = {\n")
+    inside, end, after = entries.partition("\n}\n")
+    if not (start and end):
+        raise InputError(f"{_REGISTRY}: expected a dictionary TABLES, one table per line")
+    return f'{before}{start}{inside}\n    "{table}": TableDefaults("{name}"),{end}{after}'
+
+
+def _baseline(file: str) -> str:
+    return (_BASELINE / file).read_text(encoding="utf-8")

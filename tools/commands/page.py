@@ -1,0 +1,36 @@
+"""Make a page of the runs that a browser opens from disk: tables, charts, every run, any two compared."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.logs.runs import default_logs, find_runs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_logs_option(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="the page's folder, replaced if it is an older page (default: page/ in the logs folder)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tools.page import site  # Jinja, only where it is needed
+
+    logs = chosen_logs(arguments)
+    no_logs_yet = not arguments.logs and not logs[0].is_dir()
+    own = [] if no_logs_yet else chosen_runs(arguments, replays=True)
+    machines = sorted(path for path in site.REFERENCE.glob("*") if path.is_dir())
+    output = arguments.output or default_logs() / "page"
+    if no_logs_yet and not arguments.output:
+        logs[0].mkdir(parents=True)
+    made = site.build(own, find_runs(*machines), logs, output)
+    if not own:
+        print(f"no runs in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr)
+    print(f"wrote {output}: {len(made.own)} runs and {len(made.reference)} reference runs")
+    print(f"next: open {output / 'index.html'} in a browser")
+    return 0

@@ -1,0 +1,50 @@
+"""What one run gave, in five lines: loss, speed, peak memory, where the evidence is, the next command."""
+
+import argparse
+from pathlib import Path
+
+from tools.commands.logs_option import as_options, single_run
+from tools.commands.runs import next_command
+from tools.errors import InputError, UnavailableError
+from tools.logs.run import Run
+from tools.tables.fill import written
+from tools.tables.metrics import METRICS
+from tools.tables.repository import ROOT
+
+# Per line the figures, each with the words around it.
+_LINES = {
+    "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
+    "speed": (("samples_per_second", "{}"), ("step_time", "{} per step")),
+    "peak memory": (("peak_gpu", "{} of GPU memory"), ("peak_cpu_pss", "{} of CPU memory")),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="such as logs/baseline/20261121-094500-j4711")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    run = single_run(arguments.run)
+    if run.replay_of:
+        print(f"a replay of {run.replay_of}, not measured here")
+    for name, parts in _LINES.items():
+        told = [words.format(figure) for metric, words in parts if (figure := _figure(run, metric))]
+        if told or run.state == "completed":
+            print(f"{name}: {', '.join(told) or 'not measured'}")
+    print(f"evidence: {run.folder}")
+    if hint := next_command([run], as_options(_elsewhere(run.folder))):
+        print(f"next: {hint}")
+    return 0
+
+
+def _figure(run: Run, metric: str) -> str | None:
+    try:
+        return written(METRICS[metric], METRICS[metric].value(lambda _: [run], {}), unit_named=False)
+    except (UnavailableError, InputError):
+        return None
+
+
+def _elsewhere(run: Path) -> list[Path]:
+    """The run's logs folder, unless the next command looks there anyway; a snapshot of the code lies there too."""
+    logs = run.resolve().parents[1]
+    return [] if logs == ROOT / "logs" or logs in ROOT.parents else [logs]

@@ -1,0 +1,38 @@
+"""Memory over time, a line for each GPU or node of a run: what the plots and the page draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.logs import nvidia_smi, psrecord
+from tools.logs.run import Run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Line = tuple[str, np.ndarray, np.ndarray]  # what it is of, time since the log's start (s), memory (MiB)
+
+
+def gpu_lines(run: Run) -> Iterator[Line]:
+    """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
+    for node, path in _of_nodes(run, "gpu_memory", ".csv"):
+        log = nvidia_smi.read(path, with_time=True)
+        for index in sorted(set(log.gpu.tolist())):
+            mine = log.gpu == index
+            yield f"{node}GPU {index:.0f}", log.time_s[mine], log.mib[mine]
+
+
+def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
+    """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
+    for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
+        log = psrecord.read(path, with_time=True)
+        yield f"{node}{kind}", log.time_s, log.mib
+
+
+def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, Path]]:
+    """A log's files, each with what stands before a line's name: nothing, or the node."""
+    for path in run.paths(prefix, suffix):
+        node = path.name.removeprefix(prefix).removesuffix(suffix).lstrip("-")
+        yield f"{node} " if node else "", path

@@ -1,0 +1,91 @@
+"""The course's tables for the page: filled from one's own runs and, beside them, from the reference runs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.logs.run import Run
+from tools.tables import fill as tables
+from tools.tables.fill import FilledTable
+from tools.tables.markdown import BLOCK_START, Table
+from tools.tables.repository import ROOT, documents, readmes
+from tools.tables.tiny import tiny_views
+
+
+@dataclass(frozen=True)
+class CourseTable:
+    """One blank table of a README.
+
+    Attributes:
+        exercise: the folder of the README.
+        own: filled from one's own runs; None: there is none of its exercises.
+        references: filled from the reference runs of each machine that RESULTS.md has it from, the first one first.
+    """
+
+    exercise: str
+    table: Table
+    own: FilledTable | None
+    references: list[tuple[str, FilledTable]]
+
+
+def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTable]:
+    """All tables of the repository's READMEs, in the order in which the course meets them: by number.
+
+    Those of tiny runs come last, and only where there are such runs.
+    """
+    blank = {readme.parent.name: tables.definitions(readme) for readme in readmes()}
+    known = {table.number: (exercise, table) for exercise, found in blank.items() for table in found}
+    machines = reference_folders()
+    places = [(run.folder.resolve(), run) for run in reference]
+    found = []
+    for number, (exercise, table) in sorted(known.items(), key=lambda item: _order(item[0])):
+        references = []
+        for folders in machines.get((exercise, number), []):
+            runs = [run for place, run in places if not set(folders).isdisjoint(place.parents)]
+            references.append((", ".join(folder.name for folder in folders), tables.fill(table, runs)))
+        found.append(CourseTable(exercise, table, _filled(table, own), references))
+    for exercise, definitions in blank.items():
+        for table in tiny_views(definitions):
+            if filled := _filled(table, own):
+                found.append(CourseTable(exercise, table, filled, []))
+    return found
+
+
+def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
+    """None: there is no run that the table could be about."""
+    exercises = tables.defaults_of(table).exercises
+    about = [run for run in runs if run.record.get("exercise") in exercises and run.facts["tiny"] == table.tiny]
+    return tables.fill(table, about) if about else None
+
+
+def _order(number: str) -> tuple[int, str]:
+    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits), number[len(digits) :]
+
+
+def reference_folders(root: Path = ROOT) -> dict[tuple[str, str], list[list[Path]]]:
+    """(exercise, table) -> the folders of runs that each of the documents' generated blocks fills it from."""
+    found: dict[tuple[str, str], list[list[Path]]] = {}
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("exercise")
+    options.add_argument("--logs", action="append", default=[])
+    options.add_argument("--only", default="")
+    for document in documents(root):
+        for line in document.read_text(encoding="utf-8").splitlines():
+            match = BLOCK_START.fullmatch(line.strip())
+            words = shlex.split(match[1]) if match else []
+            if words[:4] != ["python", "-m", "tools", "fill"] or "--logs" not in words:
+                continue
+            block, _ = options.parse_known_args(words[4:])
+            only = block.only.split(",") if block.only else []
+            for table in tables.definitions(root / block.exercise / "README.md"):
+                if not only or table.number in only:
+                    places = found.setdefault((block.exercise, table.number), [])
+                    folders = [(root / folder).resolve() for folder in block.logs]
+                    if folders not in places:
+                        places.append(folders)
+    return found

@@ -1,0 +1,228 @@
+"""A run as the page shows it: facts, figures with the files they are from, settings, the end of its log."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import filter as matching
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from evidence.plain_files import open_plain
+from evidence.printable import one_line, printable
+from tools.logs.figures import FIGURES
+from tools.logs.run import Run, duration
+from tools.tables.fill import written
+from tools.tables.metrics import METRICS
+
+# The files that a source of figures (tools/logs/sources.py) reads.
+_FILES = {
+    "run.json": ["run.json"],
+    "summary.json": ["summary.json"],
+    "summary.json/gpu": ["summary.json"],
+    "train.out": ["train.out"],
+    "evaluations": ["summary.json", "train.out"],
+    "steps.csv": ["steps.csv"],
+    "timers": ["train.out"],
+    "gpu_memory": ["gpu_memory*.csv"],
+    "cpu_memory": ["cpu_memory*.txt"],
+    "cpu_pss": ["cpu_pss*.txt"],
+    "fabric": ["nccl.log"],
+    "computed": ["summary.json"],
+    "collectives": ["collectives.csv"],
+    "predicted": ["run.json"],
+    "mfu": ["run.json", "summary.json"],
+}
+_LONGEST_ID = 80
+_MOST_FOLDERS = 3  # named in a page
+_LAST_LINES, _LAST_BYTES, _LONGEST_LINE = 25, 16_384, 300
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run and its place in the page.
+
+    Attributes:
+        id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
+        place: its folder, without symbolic links.
+        own: one of the runs asked for; False: a reference run.
+        where: its logs folder, of a reference run the machine's.
+    """
+
+    id: str
+    place: Path
+    run: Run
+    own: bool
+    where: str
+
+    @property
+    def name(self) -> str:
+        """What a list calls it: exercise, configuration or rung, folder."""
+        facts = self.run.facts
+        what = [facts["exercise"] or self.run.folder.parent.name, facts["rung"] or facts["config"]]
+        return " · ".join(one_line(str(part)) for part in (*what, self.run.folder.name) if part)
+
+    @property
+    def kind(self) -> str:
+        return "yours" if self.own else "reference"
+
+
+def entries(own: Sequence[Run], reference: Sequence[Run], reference_root: Path) -> list[Entry]:
+    """All runs, the newest first, one's own before the reference runs; a run that is both counts as one's own."""
+    seen, taken, found = set(), set(), []
+    for run, is_own in [*((run, True) for run in reversed(own)), *((run, False) for run in reversed(reference))]:
+        place = run.folder.resolve()
+        if place in seen:
+            continue
+        seen.add(place)
+        in_reference = place.is_relative_to(reference_root)
+        machine = place.relative_to(reference_root).parts[0] if in_reference else ""
+        name = f"{'' if is_own else f'{machine}-'}{run.folder.parent.name}-{run.folder.name}"
+        identity = _unique(re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run", taken)
+        found.append(Entry(identity, place, run, is_own, machine or str(run.folder.parent.parent)))
+    return found
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """Also where a file system ignores case."""
+    number, free = 2, name
+    while free.lower() in taken:
+        free, number = f"{name}-{number}", number + 1
+    taken.add(free.lower())
+    return free
+
+
+def title(metric: str) -> str:
+    """A figure's name in words, with its unit: "peak GPU (MiB)", "samples/s"."""
+    words = " ".join(_ACRONYMS.get(word, word) for word in metric.removesuffix("_gb").split("_"))
+    if " per second" in words:
+        return words.replace(" per second", "/s")
+    return f"{words} ({METRICS[metric].unit})" if METRICS[metric].unit else words
+
+
+def together(folders: Sequence[Path]) -> str:
+    """Their names; of a course's forty folders only what they have in common."""
+    if len(folders) <= _MOST_FOLDERS:
+        return ", ".join(map(str, folders))
+    return f"{len(folders)} folders below {os.path.commonpath([folder.absolute() for folder in folders])}"
+
+
+def links(entry: Entry, page_folder: Path) -> dict[str, str]:
+    """The run's files, folders left out: name -> where it is, seen from a folder of the page."""
+    if entry.run.folder.is_symlink():
+        return {}
+    base = os.path.relpath(entry.place, page_folder)
+    files = (name for name in entry.run.files if stat.S_ISREG((entry.place / name).lstat().st_mode))
+    return {name: quote(os.fsencode(f"{base}/{name}")) for name in files}
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """Attributes: metric; text: the figure as printed, without its unit."""
+
+    metric: str
+    text: str
+
+
+def damaged(run: Run) -> list[str]:
+    """What is wrong in which line of the logs that cost figures."""
+    outcomes = [run.figures.outcome(name) for name in FIGURES]
+    return [outcome[0] for outcome in outcomes if isinstance(outcome, list)]
+
+
+def figures(run: Run) -> list[tuple[list[str], list[FigureRow]]]:
+    """Every figure that the run has, by the files that figures are from."""
+    files = {
+        source: [name for one in patterns for name in matching(run.files, one)] for source, patterns in _FILES.items()
+    }
+    found: dict[tuple[str, ...], list[FigureRow]] = {}
+    for name, metric in FIGURES.items():
+        value = getattr(run.figures, name)
+        if value is not None:
+            own = tuple(dict.fromkeys(file for source, _ in metric.sources for file in files[source]))
+            row = FigureRow(metric.name, written(metric, value, True))
+            found.setdefault(own, []).append(row)
+    return [(list(own), rows) for own, rows in found.items()]
+
+
+def numbers(run: Run) -> dict[str, float]:
+    """The same for charts and comparisons: metric to number, rounded to five digits."""
+    found = {metric.name: getattr(run.figures, name) for name, metric in FIGURES.items()}
+    return {
+        metric: float(f"{value:.5g}")
+        for metric, value in found.items()
+        if value is not None and not isinstance(value, bool)
+    }
+
+
+def settings(run: Run) -> dict[str, str]:
+    """What the run was asked for, and with which versions it ran, as text."""
+    record = run.record
+    found: dict[str, Any] = dict(record.get("settings") or {})
+    found |= {f"version of {name}": version for name, version in (record.get("versions") or {}).items()}
+    return {one_line(str(name)): _as_text(value) for name, value in found.items()}
+
+
+def facts(run: Run) -> dict[str, str]:
+    """What ran, where and how it ended."""
+    record, model = run.record, run.record.get("model") or {}
+    gpus = sorted(set(map(str, record.get("gpu_names") or [])))
+    runtime = run.runtime_s
+    code = record.get("git_commit")
+    found = {
+        "replay of": run.replay_of or None,
+        "exercise": record.get("exercise"),
+        "configuration": record.get("config"),
+        "rung": run.facts["rung"],
+        "model": model.get("name") or run.facts["model"],
+        "precision that ran": record.get("precision"),
+        "sharding, as observed": run.facts["method"],
+        "nodes": f"{record.get('nodes')}{' (emulated on one host)' if record.get('emulated_nodes') else ''}",
+        "GPUs per node": record.get("gpus_per_node"),
+        "device": ", ".join(gpus) or record.get("device"),
+        "host": record.get("host"),
+        "owner of the folder": run.owner,
+        "SLURM job": record.get("slurm_job_id"),
+        "start (UTC)": f"{run.start:%Y-%m-%d %H:%M:%S}",
+        "runtime": None if runtime is None else duration(runtime),
+        "exit code": record.get("exit_code"),
+        "code": f"{code[:12]}{', with changes (code.diff)' if record.get('git_dirty') else ''}" if code else None,
+    }
+    return {name: _as_text(value) for name, value in found.items() if value not in (None, "", "None")}
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else one_line(str(value))
+
+
+def last_lines(path: Path) -> list[str]:
+    """The end of a log as a terminal would show it: of a progress bar its last state, no colours."""
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LAST_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    lines = text.split("\n")[1 if size > _LAST_BYTES else 0 :]
+    shown = [printable(_COLOUR.sub("", line.rstrip("\r").rpartition("\r")[2])) for line in lines]
+    return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown if line.strip()][
+        -_LAST_LINES:
+    ]
+
+
+def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
+    """The newest completed reference run of the same exercise, configuration, model and number of GPUs."""
+    keys = ("exercise", "config", "model", "rung", "world_size")
+    same = (
+        other
+        for other in reference
+        if other.run.state == "completed" and all(other.run.facts[key] == entry.run.facts[key] for key in keys)
+    )
+    return next(same, None)

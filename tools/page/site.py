@@ -1,0 +1,294 @@
+"""Writes the page: HTML from templates, one script of data per run, and Plotly's, which draws the charts.
+
+A page that is opened from disk may not fetch files, but it may load scripts: so the charts' points are scripts, too.
+Every text goes through Jinja's escaping or is JSON in a file of its own, and a content security policy lets no script
+run that is written into a page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+from evidence.plain_files import read_plain
+from tools.errors import InputError
+from tools.logs.figures import FIGURES
+from tools.logs.processes import in_processes
+from tools.logs.progress import progress
+from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.runs import measure_all
+from tools.page import course_tables, entries, rendering, repeat
+from tools.page.course_tables import CourseTable
+from tools.page.curves import charts
+from tools.page.entries import Entry
+from tools.tables.choice import NOT_MEASURED
+from tools.tables.fill import Cell, FilledTable, figure_of
+from tools.tables.metrics import METRICS
+from tools.tables.repository import ROOT
+
+REFERENCE = ROOT / "logs" / "reference"
+_MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
+_RUNS_AT_ONCE = 32
+_LONGEST_TEXT = 10_000
+# Figures in the list of runs; the others are on each run's page.
+_LISTED = ("train_loss", "samples_per_second", "peak_gpu")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything the pages show.
+
+    Attributes:
+        output: the folder in which the pages will lie.
+        own, reference: runs, the newest first.
+        logs: where one's own runs were looked for.
+    """
+
+    output: Path
+    own: list[Entry]
+    reference: list[Entry]
+    logs: list[Path]
+
+    @property
+    def all(self) -> list[Entry]:
+        return [*self.own, *self.reference]
+
+    @property
+    def owners(self) -> int:
+        """How many people's runs one's own are."""
+        return len({one.run.owner for one in self.own})
+
+    @property
+    def where(self) -> str:
+        """Where one's own runs were looked for."""
+        return entries.together(self.logs)
+
+
+def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> Site:
+    """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
+
+    Raises:
+        InputError: `output` holds something else, or its parent does not exist.
+    """
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if output.exists() and not (output / _MARK).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
+    measure_all(own)
+    measure_all(reference)
+    found = entries.entries(own, reference, REFERENCE)
+    site = Site(output.resolve(), [one for one in found if one.own], [one for one in found if not one.own], list(logs))
+    temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
+    try:
+        for folder in ("runs", "data", "static"):
+            (temporary / folder).mkdir(parents=True)
+        places = {one.place: one.id for one in found}
+        ids = {str(run.folder): places[run.folder.resolve()] for run in (*own, *reference)}
+        tables = [_table(table, ids) for table in course_tables.course_tables(own, reference)]
+        _write(site, tables, temporary)
+        if output.exists():
+            shutil.rmtree(output)
+        temporary.rename(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return site
+
+
+def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
+    (folder / _MARK).touch()
+    for asset in rendering.STATIC.iterdir():
+        shutil.copyfile(asset, folder / "static" / asset.name)
+    plotly = distribution("plotly").locate_file("plotly/package_data/plotly.min.js")
+    shutil.copyfile(str(plotly), folder / "static" / "plotly.min.js")
+    pages = rendering.environment()
+    pages.globals |= {
+        "site": site,
+        "title": entries.title,
+        "metrics": METRICS,
+        "own_states": _states(site.own),
+        "replays": sum(bool(one.run.replay_of) for one in site.own),
+    }
+
+    def render(template: str, name: str, **values: Any) -> None:
+        depth = "../" * name.count("/")
+        (folder / name).write_text(pages.get_template(template).render(up=depth, page=name, **values), "utf-8")
+
+    rows = [_listed(one, site.owners > 1) for one in site.all]
+    render("index.html", "index.html", rows=rows, listed=_LISTED, filters=_filters(rows))
+    render("tables.html", "tables.html", tables=tables)
+    render("compare.html", "compare.html")
+    definitions = {one.name: one.definition for one in FIGURES.values()}
+    render("figures.html", "figures.html", definitions=definitions)
+    _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
+
+    def write_runs(chunk: list[Entry]) -> int:
+        for one in chunk:
+            _write_run(one, site, folder, render)
+        return len(chunk)
+
+    chunks = [site.all[start : start + _RUNS_AT_ONCE] for start in range(0, len(site.all), _RUNS_AT_ONCE)]
+    done = (number for count in in_processes(write_runs, chunks) for number in range(count))
+    for _ in progress(done, "writing pages", len(site.all)):
+        pass
+
+
+def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
+    drawn, run = charts(one.run), one.run
+    facts, settings = entries.facts(run), entries.settings(run)
+    failed = run.state not in ("completed", "running")
+    render(
+        "run.html",
+        f"runs/{one.id}.html",
+        entry=one,
+        facts=facts,
+        note=run.record.get("note"),
+        settings=settings,
+        figures=entries.figures(run),
+        damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
+        charts=[chart for chart in drawn if chart.lines],
+        parts=_parts(run),
+        profile=_text(run.folder / "profile.txt"),
+        last_lines=entries.last_lines(run.folder / "train.out") if failed or run.state == "running" else [],
+        failed=failed,
+        command=repeat.command(run),
+        links=entries.links(one, site.output / "runs"),
+        nearest=entries.nearest(one, site.reference) if one.own else None,
+    )
+    data = {
+        "name": one.name,
+        "facts": {"state": run.state} | facts,
+        "settings": settings,
+        "figures": entries.numbers(run),
+        "charts": [chart.data() for chart in drawn if chart.lines],
+        "parts": _parts(run),
+    }
+    _write_script(folder / "data" / f"{one.id}.js", one.id, data)
+
+
+def _text(path: Path) -> str:
+    """A text file's beginning; "" without one."""
+    try:
+        return read_plain(path)[:_LONGEST_TEXT].decode("utf-8", "replace")
+    except InputError:
+        return ""
+
+
+def _parts(run: Run) -> list[tuple[str, float]]:
+    """Where a step's time goes (ms), parts that do not overlap; [] of a run without DeepSpeed's timers."""
+    found = run.figures
+    if found.forward_ms is None or found.backward_ms is None or found.update_ms is None:
+        return []
+    reduce_ms, optimizer_ms = found.reduce_ms or 0, found.optimizer_ms or 0
+    return [
+        ("forward", found.forward_ms),
+        ("backward, without the reduction", max(0.0, found.backward_ms - reduce_ms)),
+        ("gradients reduced", reduce_ms),
+        ("update, without the optimizer", max(0.0, found.update_ms - optimizer_ms)),
+        ("optimizer", optimizer_ms),
+    ]
+
+
+def _write_script(path: Path, name: str, data: Any) -> None:
+    """JSON is JavaScript; only ASCII, so that no character can end a line or a tag."""
+    path.write_text(f"runData[{json.dumps(name)}]={json.dumps(data, separators=(',', ':'), allow_nan=False)};\n")
+
+
+def _states(found: Sequence[Entry]) -> list[tuple[str, int]]:
+    counts = Counter(one.run.state for one in found)
+    return [(state, counts[state]) for state in SHOWN_STATES if counts[state]]
+
+
+def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
+    """A row of the list of runs."""
+    run, facts = one.run, one.run.facts
+    gpus = "none" if run.record.get("device") == "cpu" else str(facts["world_size"] or "")
+    several_nodes = f" ({facts['nodes']} nodes)" if (facts["nodes"] or 1) > 1 else ""
+    return {
+        "entry": one,
+        "whose": one.where if not one.own else run.owner if several_owners else "yours",
+        "exercise": str(facts["exercise"] or ""),
+        "config": str(facts["rung"] or facts["config"] or ""),
+        "model": str(facts["model"] or ""),
+        "gpus": gpus + several_nodes,
+        "state": run.state,
+        "reason": run.reason,
+        "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
+        "figures": [figure_of(run, METRICS[metric]) if run.state == "completed" else "" for metric in _LISTED],
+    }
+
+
+def _filters(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What can be chosen in each of the list's filters."""
+    return {key: sorted({row[key] for row in rows if row[key]}) for key in ("exercise", "config", "model", "state")}
+
+
+def _list(site: Site, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """For the scripts: what the overview's chart draws, column by column, in the order of the list's rows."""
+    numbers = [entries.numbers(one.run) for one in site.all]
+    used = [one.name for one in FIGURES.values() if any(one.name in row for row in numbers)]
+    return {
+        "id": [one.id for one in site.all],
+        "name": [one.name for one in site.all],
+        "kind": [one.kind for one in site.all],
+        "replay": [i for i, one in enumerate(site.all) if one.run.replay_of],
+        **{key: [row[key] for row in rows] for key in ("exercise", "config", "model", "state")},
+        "figures": {metric: [row.get(metric) for row in numbers] for metric in used},
+        "titles": {metric: entries.title(metric) for metric in used},
+    }
+
+
+def _table(table: CourseTable, ids: dict[str, str]) -> dict[str, Any]:
+    """A course's table with one's own figures and those of the first reference; the other references by themselves."""
+    number, words = re.fullmatch(r"\*\*Table (\w+)\*\* +\*(.+)\*", table.table.caption).groups()
+    first = table.references[0][1] if table.references else None
+    return {
+        "number": number,
+        "anchor": f"table-{number}{'-tiny' if table.table.tiny else ''}",
+        "caption": _plain(words),
+        "exercise": table.exercise,
+        "header": [_plain(label) for label in table.table.header],
+        "rows": _rows(table.own, first, ids) if table.own or first else [],
+        "own": table.own,
+        "machine": table.references[0][0] if table.references else "",
+        "notes": table.own.notes if table.own else [],
+        "others": [(machine, _rows(None, filled, ids)) for machine, filled in table.references[1:]],
+    }
+
+
+def _rows(own: FilledTable | None, reference: FilledTable | None, ids: dict[str, str]) -> list[list[dict[str, Any]]]:
+    shown = own or reference
+    rows = []
+    for row, texts in enumerate(shown.table.rows):
+        cells = []
+        for column, text in enumerate(texts):
+            figures = {
+                side: _cell(filled.cells[row][column], ids) if filled else None
+                for side, filled in (("own", own), ("reference", reference))
+            }
+            cells.append({"label": _plain(text)} | figures)
+        # Of a table about tiny runs only the rows that have any, as `fill --tiny` prints it.
+        if not shown.table.tiny or any(cell["own"] and cell["own"]["text"] != NOT_MEASURED for cell in cells):
+            rows.append(cells)
+    return rows
+
+
+def _cell(cell: Cell | None, ids: dict[str, str]) -> dict[str, Any] | None:
+    """A figure and where it leads: to the page of its run, or to the list of its runs."""
+    if cell is None:
+        return None
+    runs = [ids[str(run.folder)] for run in cell.runs]
+    href = "" if not runs else f"runs/{runs[0]}.html#figures" if len(runs) == 1 else f"index.html#runs={','.join(runs)}"
+    replay = any(run.replay_of for run in cell.runs)
+    return {"text": cell.text, "href": href, "word": cell.value is None, "runs": len(runs), "replay": replay}
+
+
+def _plain(markdown: str) -> str:
+    return re.sub(r"[*`]", "", re.sub(r"\[([^\[\]]+)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", markdown))

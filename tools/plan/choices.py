@@ -1,0 +1,158 @@
+"""How good the planner's first choice is, where several strategies ran for the same work on the same machine."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tools.logs.run import Run
+from tools.plan.evaluate import Case, measured_of
+
+GOOD_PERCENT = 5
+# Rented machines are given back: runs of one folder that are further apart than this may be of two.
+_ONE_LOAN = timedelta(hours=6)
+# What strategies may differ in; all else is the work. `compile`: ZeRO-3 runs without (speed-ladder/submit.txt).
+_CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "labelled")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to do the work. Attributes: step_s: measured there; None: out of memory; predicted_s: without it."""
+
+    name: str
+    step_s: float | None
+    predicted_s: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Attributes: where: the folder of logs; work: in words; options: at least two, one of them measured."""
+
+    where: str
+    work: str
+    options: list[Option]
+
+    @property
+    def first(self) -> Option:
+        """What the planner would choose."""
+        return min(self.options, key=lambda option: (not option.fits, option.predicted_s))
+
+    @property
+    def best(self) -> Option:
+        return min(self.options, key=lambda option: option.step_s or float("inf"))
+
+    @property
+    def slower_percent(self) -> float:
+        """The first choice than the measured best; infinite if it ran out of memory."""
+        return 100 * ((self.first.step_s or float("inf")) / self.best.step_s - 1)
+
+
+def choices(cases: Sequence[Case]) -> list[Choice]:
+    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time."""
+    cells: dict[tuple[str, str], dict[str, list[Case]]] = {}
+    machines = _machines([run for case in cases for run in case.runs])
+    for case in cases:
+        for place in {machines[run.folder] for run in case.runs}:
+            ways = cells.setdefault((place, _work(case)), {})
+            ways.setdefault(_way(case), []).append(case)
+    found = []
+    for (place, work), ways in sorted(cells.items()):
+        options = [option for cases in ways.values() if (option := _option(cases, place, machines))]
+        if sum(option.step_s is not None for option in options) > 1:
+            found.append(Choice(place, work, options))
+    return found
+
+
+def _option(cases: Sequence[Case], place: str, machines: dict[Path, str]) -> Option | None:
+    """None without a time: a profile, or DeepSpeed's timers."""
+    runs = [run for case in cases for run in case.runs if machines[run.folder] == place]
+    times = [measured_of(run).get("step_time_s") for run in runs if run.state == "completed"]
+    times = [time_s for time_s in times if time_s is not None]
+    ran_out = all(case.ran_out for case in cases)
+    if not times and not ran_out:
+        return None
+    prediction = cases[0].predicted
+    expected_s = prediction.ranges["step_time_s"].expected
+    return Option(
+        _name(cases[0]), statistics.median(times) if times else None, expected_s, prediction.verdict == "fits"
+    )
+
+
+def _machines(runs: Sequence[Run]) -> dict[Path, str]:
+    """By run folder: the folder that holds the exercise's folder, with a number from the second loan on."""
+    found, last, loans = {}, {}, {}
+    for run in sorted(runs, key=lambda run: run.record["start_time"]):
+        place = Path(run.folder).parent.parent.name
+        start = datetime.fromisoformat(run.record["start_time"])
+        loans[place] = loans.get(place, 1) + (start - last.get(place, start) > _ONE_LOAN)
+        last[place] = start
+        found[run.folder] = place + (f" ({loans[place]})" if loans[place] > 1 else "")
+    return found
+
+
+def _way(case: Case) -> str:
+    """Equal for equal strategies, whatever their configuration's name."""
+    strategy, shape = case.workload.strategy, case.workload.shape
+    # The weak-scaling configurations of custom_model say no strategy.
+    way = vars(strategy) | ({"config": {}} if "gpus" in strategy.config else {})
+    return json.dumps([way, shape["batch_size"], shape["gradient_checkpointing"]], sort_keys=True)
+
+
+def _name(case: Case) -> str:
+    """The configuration, and how the rows are split."""
+    shape, facts = case.workload.shape, case.runs[0].facts
+    split = f"{shape['batch_size']} x {case.workload.strategy.accumulation}"
+    return f"{facts['config'] or case.workload.strategy.method}, {split}"
+
+
+def _work(case: Case) -> str:
+    shape, strategy, setup = case.workload.shape, case.workload.strategy, case.workload.setup
+    rows = shape["batch_size"] * strategy.accumulation
+    gpus = f"{strategy.world_size} GPUs" if strategy.world_size > 1 else "1 GPU"
+    nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
+    words = [shape["model_name"], f"{gpus}{nodes}", shape["precision"], f"{rows} rows of {shape['max_length']}"]
+    known = {"model_name", "precision", "max_length", *_CHOSEN}
+    switches = {name: value for name, value in shape.items() if name not in known and value}
+    if setup.dynamic_padding:
+        words.append("dynamic padding")
+    if shape.get("labelled"):
+        words.append("labelled")
+    if switches:
+        words.append(json.dumps(switches, sort_keys=True))
+    return ", ".join(words)
+
+
+def table(found: Sequence[Choice]) -> str:
+    """A row per choice: how much slower the first choice is than the measured best."""
+    lines = ["| logs | work | first choice | best | slower (%) |", "|---|---|---|---|---|"]
+    for one in sorted(found, key=lambda one: (-one.slower_percent, one.where, one.work)):
+        work = one.work.split(", {")[0]
+        lines.append(
+            f"| {one.where} | {work} | {one.first.name} | {one.best.name} of {len(one.options)} "
+            f"| {one.slower_percent:.1f} |"
+        )
+    return "\n".join([*lines, "", sentence(found)])
+
+
+def sentence(found: Sequence[Choice]) -> str:
+    """How many first choices are good ones, and how bad the worst is."""
+    good = sum(one.slower_percent <= GOOD_PERCENT for one in found)
+    text = (
+        f"Where several strategies ran for the same work on the same machine, the one predicted to be the fastest is "
+        f"within {GOOD_PERCENT} % of the fastest measured in {good} of {len(found)} cases."
+    )
+    worst = max(found, key=lambda one: one.slower_percent, default=None)
+    if worst is None or worst.slower_percent <= GOOD_PERCENT:
+        return _lines(text)
+    slower = f"{worst.slower_percent:.0f} % slower than {worst.best.name}"
+    return _lines(f"{text} The worst: {worst.first.name} is {slower} ({worst.where}).")
+
+
+def _lines(text: str) -> str:
+    return textwrap.fill(text, 100, break_on_hyphens=False)

@@ -1,0 +1,196 @@
+"""From one node to thousands of GPUs: each keeps its batch (weak scaling), FSDP over all of them or within each node.
+
+    step = (step of one node, as predicted) + between nodes: max(0, bytes / bandwidth + latency - hidden * step)
+
+Nothing here was measured on more than one host: the part between nodes is assumptions, which every answer prints.
+FULL_SHARD gathers each block over all ranks, and a ring's latency grows with the ranks. HYBRID_SHARD gathers within a
+node, and adds up the gradients of the nodes once per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tools.plan import constants
+from tools.plan.gpus import GPUS
+from tools.plan.memory import Strategy
+from tools.plan.predict import predict_from
+from tools.plan.simulate import Step, steps
+from tools.plan.workload import Length, Setup, Workload
+from tools.tables import drawing
+
+SIZES = (8, 64, 1_024, 16_384)
+# Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
+_BASE_S, _NVLINK_HOP_S, _NETWORK_HOP_S = 8.4e-6, 3.4e-6, 9.6e-6
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """Attributes: fabric_gb_per_s: a node's bandwidth to the others, per direction (8 adapters of 400 Gb/s: 400);
+    hidden: of a step's time, behind which traffic between nodes can hide; efficiency: of the fabric's rate reached."""
+
+    fabric_gb_per_s: float = 400
+    hidden: float = 0.8
+    efficiency: float = 0.8
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fabric_gb_per_s:g} GB/s from each node to the others, {self.efficiency:.0%} of it reached; traffic "
+            f"hides behind {self.hidden:.0%} of a step; rings with NCCL's own latencies; every host as the reference "
+            "runs' (64 cores); no failures, no checkpoints"
+        )
+
+
+@dataclass(frozen=True)
+class Projected:
+    gpus: int
+    strategy: str
+    step_s: float
+    tokens_per_second_per_gpu: float
+    efficiency: float
+
+
+def one_node(step: Step, shape: dict[str, Any], gpu_name: str, strategy: str, gpus: int) -> tuple[float, Workload]:
+    """Step time (s) of FSDP2 on the GPUs of one node. Args: strategy: full_shard, hybrid_shard (the same here)."""
+    config = {"version": 2, "reshard_after_forward": True}
+    fsdp = Strategy("fsdp2", gpus, 1, shape["precision"] != "fp32", config)
+    workload = Workload(shape, fsdp, Setup(data_workers=True), Length(0, 1, 1, 0, 0, False, "no"))
+    return predict_from(step, workload, GPUS[gpu_name], constants.load()).time.step_s.expected, workload
+
+
+def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, assumed: Assumptions) -> float:
+    """Seconds of traffic between nodes per step, if nothing hides it; bf16 weights and gradients."""
+    nodes = gpus // per_node
+    if nodes < 2:
+        return 0.0
+    rate = assumed.fabric_gb_per_s * 1e9 * assumed.efficiency
+    weights = 2 * step["parameters"]
+    units = step["blocks"] + 1
+    if strategy == "full_shard":
+        # Gathered for both passes, gradients scattered: each crosses every node's border once.
+        hops_s = (nodes - 1) * _NETWORK_HOP_S + (gpus - nodes) * _NVLINK_HOP_S
+        return 3 * weights * (gpus - 1) / gpus / rate + 3 * units * (_BASE_S + hops_s)
+    # A rank adds up its shard of the gradients with the same shard of the other nodes, the node's ranks side by side.
+    hops_s = 2 * (nodes - 1) * _NETWORK_HOP_S
+    return 2 * weights * (nodes - 1) / nodes / rate + units * (_BASE_S + hops_s)
+
+
+def project(
+    shape: dict[str, Any], gpu_name: str, assumed: Assumptions, sizes: Sequence[int] = SIZES
+) -> list[Projected]:
+    """Raises InputError for a model that cannot be simulated."""
+    (step,) = steps([shape])
+    tokens = shape["batch_size"] * shape["max_length"]
+    found = []
+    for strategy in ("full_shard", "hybrid_shard"):
+        alone_s = None
+        for gpus in sizes:
+            per_node = min(gpus, GPUS[gpu_name].per_node)
+            node_s, _ = one_node(step, shape, gpu_name, strategy, per_node)
+            alone_s = alone_s or node_s
+            traffic_s = between_nodes_s(step, gpus, per_node, strategy, assumed)
+            step_s = node_s + max(0.0, traffic_s - assumed.hidden * node_s)
+            found.append(Projected(gpus, strategy, step_s, tokens / step_s, alone_s / step_s))
+    return found
+
+
+def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollars_per_gpu_hour: float | None) -> str:
+    """A table with the time, GPU-hours and price of that many tokens, under the assumptions."""
+    titles = [
+        "GPUs",
+        "strategy",
+        "step (ms)",
+        "tokens/s",
+        "efficiency (%)",
+        f"days for {tokens:.3g} tokens",
+        "GPU-hours",
+    ]
+    titles += ["dollars"] * (dollars_per_gpu_hour is not None)
+    lines = [f"Assumed: {assumed}.\n", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for one in found:
+        hours = tokens / one.tokens_per_second_per_gpu / 3600
+        cells = [f"{one.gpus:,}", one.strategy, f"{one.step_s * 1000:,.0f}"]
+        cells += [f"{one.tokens_per_second_per_gpu * one.gpus:,.0f}", f"{100 * one.efficiency:.0f}"]
+        cells += [f"{hours / one.gpus / 24:,.3g}", f"{hours:,.0f}"]
+        cells += [f"{hours * dollars_per_gpu_hour:,.0f}"] if dollars_per_gpu_hour is not None else []
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(found: Sequence[Projected], output: Path) -> None:
+    """Efficiency over the number of GPUs."""
+    with drawing.figure(output, 1, 1, (7, 4.2)) as (_, axes):
+        for strategy in ("full_shard", "hybrid_shard"):
+            own = [one for one in found if one.strategy == strategy]
+            axes.plot([one.gpus for one in own], [100 * one.efficiency for one in own], marker="o", label=strategy)
+        axes.set(xscale="log", ylim=(0, 105), xticks=[one.gpus for one in own])
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.minorticks_off()
+        drawing.label(axes, "GPUs", "of one node's tokens/s per GPU (%)", "nothing projected")
+        axes.legend()
+
+
+# ---- other projects' tables ----
+
+
+@dataclass(frozen=True)
+class Published:
+    """Attributes: tokens_per_second: per GPU, as published; fabric_gb_per_s: of a node; gpus: all."""
+
+    source: str
+    what: str
+    shape: dict[str, Any]
+    gpu: str
+    gpus: int
+    strategy: str
+    fabric_gb_per_s: float
+    tokens_per_second: float
+
+
+def shape(model: str, length: int, rows: int, precision: str = "bf16", checkpointing: bool = False) -> dict[str, Any]:
+    """A micro-batch of the textbook's training, as workshop.step_on_meta takes it."""
+    return {
+        **{"model_name": model, "batch_size": rows, "max_length": length, "engine": "half", "precision": precision},
+        "gradient_checkpointing": checkpointing,
+    }
+
+
+# Read in these files on 2026-11-22, but for fms-fsdp's row of 96 H100, which is in a newer README than the one found.
+_TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3"
+_TITAN_RUN = "Llama-3.1-8B, 2 x 8,192, selective checkpointing, H100 of 500 W and 2.4 TB/s"
+_FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md (MPT-7B, here Llama-2-7B)"
+_IBM = "fms-fsdp, README.md, 7b"
+_IBM_LATER = f"{_IBM}; from memory, not found again"
+_LLAMA = shape("llama-3.1-8b", 8192, 2)
+_MPT = shape("llama-2-7b", 2048, 16, checkpointing=True)
+PUBLISHED = (
+    Published(_TITAN, _TITAN_RUN, _LLAMA, "h100-80gb", 8, "full_shard", 400, 5762),
+    Published(_TITAN, _TITAN_RUN, _LLAMA, "h100-80gb", 128, "full_shard", 400, 5605),
+    Published(_FOUNDRY, "7B, 6 x 2,048", shape("llama-2-7b", 2048, 6), "h100-80gb", 8, "full_shard", 400, 10643),
+    Published(_FOUNDRY, "7B, 16 x 2,048, checkpointing", _MPT, "a100-40gb", 16, "full_shard", 200, 3645),
+    Published(_IBM, "Llama-2-7B, 2 x 4,096", shape("llama-2-7b", 4096, 2), "a100-80gb", 128, "hybrid_shard", 50, 3760),
+    Published(
+        _IBM_LATER, "Llama-2-7B, 2 x 4,096", shape("llama-2-7b", 4096, 2), "h100-80gb", 96, "hybrid_shard", 100, 7500
+    ),
+)
+
+
+def published_table() -> str:
+    """What the projection says of other projects' measured runs, and how wrong it is."""
+    lines = [
+        "| source | run | GPUs | published (tokens/s per GPU) | projected | error (%) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in PUBLISHED:
+        assumed = replace(Assumptions(), fabric_gb_per_s=one.fabric_gb_per_s)
+        found = project(one.shape, one.gpu, assumed, [one.gpus])
+        speed = next(row for row in found if row.strategy == one.strategy).tokens_per_second_per_gpu
+        error = 100 * (speed / one.tokens_per_second - 1)
+        gpus = f"{one.gpus} x {one.gpu}, {one.strategy}"
+        lines.append(
+            f"| {one.source} | {one.what} | {gpus} | {one.tokens_per_second:,.0f} | {speed:,.0f} | {error:+.0f} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""What PyTorch's allocator holds beside the allocated tensors at their peak: gaps that nothing fitted into.
+
+It cannot be computed without replaying every allocation in its order. It is fitted: gaps grow with the activations, and
+with the buffers that a method makes and frees in every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tools.plan.fitting import Constants, Term
+from tools.plan.memory import MIB, peak_allocated
+from tools.plan.workload import Workload
+
+_PARAMETERS = "MiB of parameters in the precision they are computed in"
+TERMS = {
+    "activations": Term("", "x", 0.2, "activations at the peak, MiB; one micro-batch per step", 1),
+    "accumulated": Term("", "x", 0.1, "the same, several micro-batches per step: the optimizer's come from them", 1),
+    "compiled": Term("", "x", 0.1, "the same under torch.compile", 1),
+    # From the one configuration that was measured, rung 3, in two runs; left out in no check.
+    "changing": Term("", "x", 0.7, "the same where rows change their length, on top", 0.1),
+    "none": Term("", "x", 0.2, f"{_PARAMETERS}: one GPU", 1),
+    "ddp": Term("", "x", 0.5, f"{_PARAMETERS}: DDP", 1),
+    "zero0": Term("", "x", 0.5, f"{_PARAMETERS}: DeepSpeed without ZeRO", 1),
+    "zero1": Term("", "x", 1.0, f"{_PARAMETERS}, of a rank's shard: ZeRO-1", 1),
+    "zero2": Term("", "x", 1.0, f"{_PARAMETERS}, of a rank's shard: ZeRO-2", 1),
+    "zero3": Term("", "x", 0.6, f"{_PARAMETERS}: ZeRO-3", 1),
+    "fsdp1": Term("", "x", 2.0, f"{_PARAMETERS}: FSDP1", 1),
+    "fsdp2": Term("", "x", 0.5, f"{_PARAMETERS}: FSDP2", 1),
+    "fsdp_shards": Term("", "x", 0.3, "MiB of a rank's shard of the fp32 parameters: FSDP", 1),
+    "blocks": Term("", "x", 1.0, "MiB of one block's parameters, gathered and freed: ZeRO-3, FSDP", 1),
+    "largest": Term("", "x", 1.0, "MiB of the largest parameter: ZeRO and FSDP, but not ZeRO-1 with offload", 1),
+}
+
+
+def work_of(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
+    """By the names of TERMS, and `allocated`. Args: step: as simulated. All MiB."""
+    strategy = workload.strategy
+    method = strategy.method
+    terms = peak_allocated(step, strategy)
+    width = 2 if strategy.half or method in ("none", "ddp") else 4
+    parameters, block, largest = (
+        width * step[name] / MIB for name in ("parameters", "block_parameters", "largest_parameter")
+    )
+    single = "accumulated" if strategy.accumulation > 1 else "activations"
+    fsdp = method.startswith("fsdp")
+    work = dict.fromkeys(TERMS, 0.0) | {"allocated": sum(terms.values()) / MIB}
+    work["compiled" if workload.shape.get("compile") else single] = terms.get("activations", 0) / MIB
+    work["changing"] = workload.setup.dynamic_padding * terms.get("activations", 0) / MIB
+    work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+    work["fsdp_shards"] = 4 * step["parameters"] / strategy.shards / MIB * fsdp
+    work["blocks"] = block * (fsdp or method == "zero3")
+    offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
+    work["largest"] = largest * (method.startswith(("zero", "fsdp")) and not offloading_zero1)
+    return work
+
+
+def reserved_mib(work: dict[str, Any], constants: Constants) -> Any:
+    return work["allocated"] + sum(work[name] * constants[name] for name in TERMS)

@@ -1,0 +1,190 @@
+"""How long an optimizer step takes: what is counted in it, times fitted constants (constants.json).
+
+    step = (gpu^p + host^p)^(1/p) + gaps + network + offload
+
+GPU and host work beside each other: the host launches what the GPU computes, and the longer of the two decides. `p`
+says how well they overlap (infinite: the step is the longer one). What nothing runs beside comes on top: gaps between
+steps, the wait for other GPUs, the CPU's optimizer and copies over PCIe.
+
+A step of a small model is host-bound: its kernels take microseconds, a launch from Python takes 20 to 40. Then the
+CPU decides, not the GPU: the reference runs' hosts differ by up to 2 times in the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tools.logs.communication import messages_of
+from tools.plan.fitting import Constants, Term
+from tools.plan.gpus import Gpu
+from tools.plan.workload import Workload
+
+TERMS = {
+    "half_products": Term("gpu", "x", 1.3, "matrix products in fp16 or bf16 at the data sheet's rate", 0.1),
+    "fp32_products": Term("gpu", "x", 1.3, "matrix products in fp32 at the data sheet's rate", 0.1),
+    "attention": Term("gpu", "x", 2.5, "operations of fused attention, no position left out, at the same rates"),
+    "product_bytes": Term("gpu", "x", 0.5, "bytes that these two read and write, at the data sheet's bandwidth", 0.5),
+    "other_bytes": Term("gpu", "x", 1.3, "bytes of all other operations, each run by itself", 0.2),
+    "compiled_bytes": Term("gpu", "x", 0.4, "the same of blocks under torch.compile, as if not fused"),
+    "adam_bytes": Term("gpu", "x", 1.3, "40 bytes per parameter: the Trainer's fused AdamW, gradient clipping", 0.4),
+    "deepspeed_adam_bytes": Term("gpu", "x", 5, "the same 40 bytes of DeepSpeed: overflow, norm, fp32 copies, AdamW"),
+    "launches": Term("host", "s", 28e-6, "operations of all forward and backward passes"),
+    "compiled_blocks": Term("host", "s", 300e-6, "blocks under torch.compile, forward and backward"),
+    "zero_gradients": Term("host", "s", 100e-6, "gradients into buckets: ZeRO-1 per step, 2 per micro-batch"),
+    "zero3_modules": Term("host", "s", 1e-3, "modules with parameters of ZeRO-3: gathered before, freed after use"),
+    "zero3_gathers": Term("host", "s", 50e-6, "gathers and scatters of ZeRO-3's parameter tensors on several GPUs"),
+    "fsdp_tensors": Term("host", "s", 50e-6, "parameter tensors that FSDP gathers"),
+    "fsdp_updates": Term("host", "s", 200e-6, "parameter tensors of FSDP in the optimizer's step"),
+    "steps": Term("gaps", "s", 10e-3, "ends of a step: nothing is queued on the GPU", 0.3),
+    "updates": Term("gaps", "s", 10e-6, "parameter tensors in the Trainer's step: clipping, gradients set to none"),
+    "deepspeed_updates": Term("gaps", "s", 50e-6, "the same in DeepSpeed's, which flattens them: ZeRO-0 to 2"),
+    "rows": Term("gaps", "s", 0.5e-3, "rows that are made between the steps, without DATA_WORKERS"),
+    "link": Term("network", "x", 1.5, "bytes a rank sends in its node, at NVLink's rate, that no computation hides"),
+    "fabric": Term("network", "x", 1.0, "bytes a rank sends between nodes, at the all-reduce bandwidth of nccl.log"),
+    "pcie": Term("offload", "x", 1.0, "bytes between GPU and CPU memory, at PCIe's rate"),
+    "unpinned": Term("offload", "x", 6.0, "the same into memory that is not pinned, on top"),
+    "cpu_adam": Term("offload", "s", 0.5e-9, "parameters of a rank that DeepSpeed's CPU Adam updates"),
+    "cpu_overflow": Term("offload", "s", 1.1e-9, "the same in fp16 under ZeRO-3: the search for infinities"),
+    "cpu_accumulation": Term("offload", "s", 0.25e-9, "gradients that ZeRO-2 adds up, from the second micro-batch"),
+    "fsdp_cpu_adam": Term("offload", "s", 2e-9, "parameters of a rank that FSDP's AdamW updates on the CPU"),
+    "fsdp_cpu_tensors": Term("offload", "s", 150e-6, "parameter tensors that FSDP brings back per micro-batch"),
+    "fsdp1_offload": Term("offload", "s", 1e-9, "the same parameters under FSDP1, on top"),
+    "p": Term("overlap", "", 3.0, "the exponent above", 0.2),
+}
+
+_ADAM_BYTES = 40
+# How full rows are that are only padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
+# 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
+DYNAMIC_SHARE = 0.61
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step's parts (s)."""
+
+    gpu: Any
+    host: Any
+    gaps: Any
+    network: Any
+    offload: Any
+    total: Any
+
+    @property
+    def decided_by(self) -> str:
+        """What takes longest: the gpu, the host that launches, the network, or what is offloaded to the CPU."""
+        parts = {"gpu": self.gpu, "host": self.host, "network": self.network, "offload": self.offload}
+        return max(parts, key=parts.__getitem__)
+
+
+def step_time(work: dict[str, Any], constants: Constants) -> StepTime:
+    """Args: work: of a step (`work_of`), or an array of each kind for many steps."""
+
+    def part(name: str) -> Any:
+        return sum(work[key] * constants[key] for key, term in TERMS.items() if term.part == name)
+
+    gpu, host, *others = map(part, ("gpu", "host", "gaps", "network", "offload"))
+    p = constants["p"]
+    return StepTime(gpu, host, *others, total=(gpu**p + host**p) ** (1 / p) + sum(others))
+
+
+def tokens_of(workload: Workload) -> float:
+    """Positions of all ranks in a step, padding included."""
+    strategy, shape = workload.strategy, workload.shape
+    rows = shape["batch_size"] * strategy.accumulation * strategy.world_size
+    return rows * shape["max_length"] * (DYNAMIC_SHARE if workload.setup.dynamic_padding else 1)
+
+
+def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
+    """What is to be done in an optimizer step on one rank, by the names of TERMS.
+
+    Args:
+        step: as simulated.
+
+    Raises:
+        InputError: the GPU does not have the run's precision.
+    """
+    strategy, shape, setup = workload.strategy, workload.shape, workload.setup
+    method, accumulation, precision = strategy.method, strategy.accumulation, shape["precision"]
+    compiled = bool(shape.get("compile"))
+    zero, several = method.startswith("zero"), strategy.world_size > 1
+
+    def count(what: str, *classes: str, places: tuple[str, ...] = ("blocks", "outside")) -> float:
+        return accumulation * sum(
+            found[what] for place in places for name, found in step["operations"][place].items() if name in classes
+        )
+
+    filled = DYNAMIC_SHARE if setup.dynamic_padding else 1
+    rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
+    alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
+    every = "matrix product", "attention", "other"
+    products_s = count("flops", "matrix product") / rate
+    # Parameters: of a rank's shard on the GPU, and of that on the CPU.
+    shard = step["parameters"] / strategy.shards
+    on_cpu = strategy.share_on_cpu
+    adam_s = _ADAM_BYTES * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
+    gathers = accumulation * (2 if strategy.reshards else 1)
+    sent = _sent_bytes(workload, step["parameters"])
+    moved_s = _moved_bytes(strategy, shard) / (gpu.host_gb_per_s * 1e9)
+    offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
+    return {
+        "half_products": products_s * (precision != "fp32"),
+        "fp32_products": products_s * (precision == "fp32"),
+        "attention": count("flops", "attention") / rate,
+        "product_bytes": count("bytes", "matrix product", "attention") / bandwidth,
+        "other_bytes": count("bytes", "other", places=alone) / bandwidth,
+        "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,
+        "adam_bytes": adam_s * (not zero),
+        "deepspeed_adam_bytes": adam_s * zero,
+        "launches": count("launches", *every, places=alone),
+        "compiled_blocks": step["blocks"] * accumulation * compiled,
+        "zero_gradients": step["parameter_tensors"] * {"zero1": 1, "zero2": accumulation}.get(method, 0),
+        "zero3_modules": step["parameter_modules"] * accumulation * (method == "zero3"),
+        "zero3_gathers": 3 * step["parameter_tensors"] * accumulation * (method == "zero3" and several),
+        "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
+        "fsdp_updates": step["parameter_tensors"] * method.startswith("fsdp"),
+        "steps": 1,
+        "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
+        "deepspeed_updates": step["parameter_tensors"] * (method in ("zero0", "zero1", "zero2") and not on_cpu),
+        "rows": shape["batch_size"] * accumulation * (not setup.data_workers),
+        "link": sent / (gpu.link_gb_per_s * 1e9) * (setup.nodes == 1),
+        "fabric": sent / (setup.fabric_gb_per_s * 1e9) * (setup.nodes > 1),
+        "pcie": moved_s,
+        "unpinned": moved_s * (not strategy.pinned),
+        "cpu_adam": shard * on_cpu * offloads_zero,
+        "cpu_overflow": shard * on_cpu * (offloads_zero and method == "zero3" and precision == "fp16"),
+        "cpu_accumulation": shard * (accumulation - 1) * (offloads_zero and method == "zero2"),
+        "fsdp_cpu_adam": shard * offloads_fsdp,
+        "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation * offloads_fsdp,
+        "fsdp1_offload": shard * offloads_fsdp * (method == "fsdp1"),
+    }
+
+
+def _sent_bytes(workload: Workload, parameters: int) -> float:
+    """What a rank sends in a step, by the ZeRO paper's formulas (tools/logs/communication.py)."""
+    strategy = workload.strategy
+    if strategy.world_size == 1:
+        return 0
+    method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)
+    sharding = {
+        "method": method,
+        "replicas": strategy.config.get("dp_replicate_size"),
+        "reshard_after_forward": strategy.reshards,
+    }
+    width = 4 if strategy.method == "ddp" or not strategy.half else 2  # DDP adds up fp32 gradients
+    return sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * parameters * width
+
+
+def _moved_bytes(strategy: Any, shard: float) -> float:
+    """Between GPU and CPU in a step: gradients out, weights back; FSDP and ZeRO-3 bring weights for each pass."""
+    width, passes = 2 if strategy.half else 4, strategy.accumulation
+    if not strategy.share_on_cpu:
+        return 0
+    if strategy.method.startswith("fsdp"):
+        return 4 * shard * (2 * passes + 1)
+    if strategy.method == "zero1":
+        return 2 * width * shard
+    if strategy.method == "zero2":
+        return (passes + 1) * width * shard
+    weights = 2 * passes if strategy.parameters_on_cpu else 0
+    return (weights + passes) * width * shard * strategy.share_on_cpu

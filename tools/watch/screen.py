@@ -1,0 +1,108 @@
+"""The view as text for rich: no word of a log or a name is markup, none can steer the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from evidence.printable import one_line
+from tools.logs.run import duration
+from tools.watch.followed import Followed
+from tools.watch.queue import Waiting
+
+KEYS = "123456789abcdefghijklmnoprstuvwxyz"  # a row's; q quits
+COLUMNS = (
+    "",
+    "state",
+    "owner",
+    "exercise",
+    "configuration",
+    "step",
+    "left",
+    "tokens/s",
+    "loss",
+    "curve",
+    "GPU MiB",
+    "trouble",
+)
+RIGHT = ("step", "left", "tokens/s", "loss", "GPU MiB")
+COLOURS = ("red", "yellow", "magenta", "green", "default")  # by Followed.urgency
+CURVE_WIDTH = 16
+_SPARED = ("curve", "GPU MiB", "tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
+_LEAST_TROUBLE, _CONFIGURATION = 16, 28  # columns wide; what is longer is cut where there is no more room
+_BARS = "▁▂▃▄▅▆▇█"
+_QUEUE_LINES = 8
+
+
+def view(shown: Sequence[Followed], queue: Sequence[Waiting], width: int, most_rows: int | None = None) -> Group:
+    """Runs, then the queue, `width` columns wide; with `most_rows` in no more lines than that."""
+    waits = [f"{one.job} {one.owner} {one.name}: {one.reason}, start {one.start}" for one in queue]
+    most_waits = _QUEUE_LINES if most_rows is None else min(_QUEUE_LINES, max(1, most_rows // 6))
+    lines = [*waits[:most_waits], *([f"and {len(waits) - most_waits} more"] if len(waits) > most_waits else [])]
+    rows = len(shown) if most_rows is None else max(1, most_rows - 4 - len(lines))
+    states = Counter(one.run.state for one in shown)
+    count = ", ".join(f"{number} {state}" for state, number in states.items()) or "no run is running or recent"
+    hidden = f", {len(shown) - rows} of them not shown" if len(shown) > rows else ""
+    parts = [Text(f"{count}{hidden}; {len(waits)} waiting", style="bold", no_wrap=True), _table(shown[:rows], width)]
+    if lines:
+        parts += [Text("waiting", style="bold"), *(Text(one_line(line), no_wrap=True) for line in lines)]
+    return Group(*parts)
+
+
+def _table(shown: Sequence[Followed], width: int) -> Table:
+    """In a narrow terminal some columns are left out, and then configurations and troubles are cut."""
+    keys = [KEYS[place] if place < len(KEYS) else "" for place in range(len(shown))]
+    cells = [[key, *map(one_line, _cells(one))] for key, one in zip(keys, shown, strict=True)]
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in cells]
+    widths = {name: max(map(len, (name, *(row[name] for row in rows)))) + 2 for name in COLUMNS}
+    longest, widths["configuration"] = widths["configuration"], min(widths["configuration"], _CONFIGURATION)
+    trouble = min(widths["trouble"], _LEAST_TROUBLE)
+    columns = list(COLUMNS)
+    for name in _SPARED:
+        if sum(widths[one] for one in columns[:-1]) + trouble > width:
+            columns.remove(name)
+    room = width - sum(widths[name] for name in columns[:-1] if name != "configuration")
+    configuration = max(min(room - trouble, longest), _LEAST_TROUBLE)
+    most = {"configuration": configuration - 2, "trouble": max(room - configuration, 10)}
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
+    for row, one in zip(rows, shown, strict=True):
+        colour = COLOURS[one.urgency[0]]
+        texts = [(row[name][: most.get(name)], colour if name in ("state", "trouble") else "") for name in columns]
+        table.add_row(*(Text(text, style=style) for text, style in texts))
+    return table
+
+
+def _cells(one: Followed) -> list[str]:
+    facts, record = one.run.facts, one.run.record
+    configuration = [facts["config"] or facts["rung"], facts["model"], f"x {facts['world_size'] or '?'}"]
+    loss = f"{one.losses[-1]:.3f}" if one.losses else "-"
+    return [
+        one.run.shown_state,
+        one.owner,
+        record.get("exercise") or one.run.folder.parent.name,
+        " ".join(filter(None, configuration)),
+        f"{one.step}/{one.steps or '?'}",
+        "-" if one.left_s is None else duration(one.left_s),
+        "-" if one.tokens_per_s is None else f"{one.tokens_per_s:,.0f}",
+        loss,
+        sparkline(one.losses),
+        "-" if one.gpu_mib is None else f"{one.gpu_mib:,}",
+        one.trouble,
+    ]
+
+
+def sparkline(values: Iterable[float], width: int = CURVE_WIDTH) -> str:
+    """Means of neighbours as bars between the smallest and the largest; what is no number is left out."""
+    numbers = [value for value in values if math.isfinite(value)]
+    size = max(1, math.ceil(len(numbers) / width))
+    means = [sum(part) / len(part) for start in range(0, len(numbers), size) if (part := numbers[start : start + size])]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)

@@ -1,0 +1,144 @@
+"""Checkpoints that are whole or not there: a manifest says what is in each, and is looked at before the next use.
+
+    python -m workshop.checkpoints newest FOLDER WORLD_SIZE     prints the newest whole checkpoint of a run, or nothing
+    python -m workshop.checkpoints check CHECKPOINT WORLD_SIZE  exit code 1 if it cannot be used
+
+A checkpoint is written in FOLDER/unfinished, where nobody looks for one, and renamed when its manifest is in it. So a
+process that is killed and a disk that is full leave the checkpoints before as they were. Nothing is forced onto the
+disk (fsync): what a power cut takes with it, the manifest shows.
+
+A manifest protects against damage, not against malice. Weights are safetensors. PyTorch's and the Trainer's own files
+are loaded without unpickling objects (weights_only). Two are unpickled by their library, so use checkpoints that you
+made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distributed checkpoints (FSDP's sharded state).
+
+Needs nothing but the standard library: the launcher asks before it starts anything.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+UNFINISHED = "unfinished"
+BLOCK_BYTES = 64 << 20
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of the SHA-256 of each 64 MiB: so that one large file, too, is read by several threads."""
+    starts = range(0, max(file.stat().st_size, 1), BLOCK_BYTES)
+
+    def block(start: int) -> bytes:
+        with file.open("rb") as stream:
+            stream.seek(start)
+            return hashlib.sha256(stream.read(BLOCK_BYTES)).digest()
+
+    with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as threads:
+        return hashlib.sha256(b"".join(threads.map(block, starts))).hexdigest()
+
+
+def finish(folder: Path, goal: Path, **facts: Any) -> int:
+    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes."""
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    files = {name: [(folder / name).stat().st_size, digest(folder / name)] for name in names}
+    (folder / MANIFEST).write_text(json.dumps(facts | {"files": files}, indent=1) + "\n")
+    if goal.exists():  # of an attempt that had gone further and was not whole
+        shutil.rmtree(goal)
+    folder.rename(goal)
+    return sum(size for size, _ in files.values())
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """Raises OSError or ValueError where there is none that can be read."""
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def fault(folder: Path) -> str:
+    """Why a checkpoint is not whole, naming the file; empty if it is."""
+    try:
+        files = manifest(folder)["files"].items()
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}, so nothing says that it was finished"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its {MANIFEST} cannot be read ({error})"
+    for name, (size, expected) in files:
+        file = folder / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if (found := file.stat().st_size) != size:
+            return f"{name} has {found:,} bytes, its manifest says {size:,}"
+        if digest(file) != expected:
+            return f"{name} has not the content that its manifest says (SHA-256)"
+    return ""
+
+
+def checkpoints(output: Path) -> Iterator[Path]:
+    """The newest first, whole or not."""
+    found = [(int(match[1]), path) for path in output.glob("checkpoint-*") if (match := _STEP.fullmatch(path.name))]
+    return (path for _, path in sorted(found, reverse=True))
+
+
+_STEP = re.compile(r"checkpoint-(\d+)")
+
+
+def step_of(checkpoint: str | Path) -> int:
+    """30 of …/checkpoint-30; 0 of anything else."""
+    match = _STEP.fullmatch(Path(checkpoint).name)
+    return int(match[1]) if match else 0
+
+
+def newest(output: Path) -> Path | None:
+    """The newest whole checkpoint; of newer ones that are not, a line says why."""
+    for folder in checkpoints(output):
+        if not (reason := fault(folder)):
+            return folder
+        print(f"warning: {folder.name} is skipped: {reason}", file=sys.stderr)
+    return None
+
+
+def keep_newest(output: Path, limit: int) -> None:
+    """Delete all but the newest `limit` checkpoints; 0: keep all."""
+    for folder in list(checkpoints(output))[limit:] if limit else []:
+        shutil.rmtree(folder)
+
+
+def remove_unfinished(output: Path) -> None:
+    """What a training left that died while it saved; on a full disk it makes room for the run's evidence."""
+    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+
+
+def complaint(folder: Path, world_size: int) -> str:
+    """Why `world_size` processes cannot go on from a whole checkpoint; empty if they can."""
+    saved = manifest(folder)
+    if saved.get("fixed_world_size") and saved["world_size"] != world_size:
+        return (
+            f"{folder}: saved by {saved['world_size']} processes, and DeepSpeed's ZeRO loads its optimizer on as many "
+            f"only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP take another number)"
+        )
+    return ""
+
+
+def main() -> None:
+    verb, folder, world_size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    if verb == "newest":
+        remove_unfinished(folder)
+        found = newest(folder)
+    elif (folder / MANIFEST).exists():
+        found = folder
+        if reason := fault(folder):
+            sys.exit(f"error: {folder}: {reason}; expected a checkpoint that is whole")
+    else:
+        sys.exit(print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr))
+    if found and (reason := complaint(found, world_size)):
+        sys.exit(f"error: {reason}")
+    print(found or "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What a block under torch.compile keeps between its passes, and how much more it needs within them: without a GPU.
+
+The block is traced as torch.compile traces it, and Inductor's own partitioner splits the graph: what the forward half
+hands to the backward half is what lies in memory between them. Within each half only the buffers that Inductor would
+make are counted: results of matrix products, attention and reductions, and what these read. All that lies between them
+is fused into kernels and never in memory.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.compilers import nop
+from torch._inductor.compile_fx import partition_fn
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, Node
+from torch.utils._pytree import register_pytree_node, tree_flatten, tree_leaves, tree_unflatten
+
+from workshop.fast_models import attention
+from workshop.tensor_bytes import Tracker, allocated_bytes
+
+# Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
+_FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
+_FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
+# So that the bias is seen among a block's arguments.
+register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
+_VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
+
+
+@dataclass(frozen=True)
+class CompiledBlock:
+    """Sizes in bytes.
+
+    Attributes:
+        kept: of each buffer that the forward pass makes and hands to the backward pass.
+        kept_inputs: which of the tensors that the block is given stay for the backward pass, by their place.
+        forward_peak, backward_peak: what a pass needs at most beside what was there when it began.
+        result: its type; alone: whether the block returns it without a tuple around it.
+    """
+
+    kept: tuple[int, ...]
+    kept_inputs: frozenset[int]
+    forward_peak: int
+    backward_peak: int
+    result: torch.dtype
+    alone: bool
+
+
+def compile_block(
+    block: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    computing: Callable[[], AbstractContextManager[None]],
+) -> CompiledBlock:
+    """Args: args, kwargs: of a call in training, on any device; computing: the context of a forward pass."""
+    parameters = dict(block.named_parameters())
+    leaves, structure = tree_flatten((parameters, args, kwargs))
+    halves: list[Graph] = []
+    alone = True
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        nonlocal alone
+        given = iter(tensors)
+        values = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        own, own_args, own_kwargs = tree_unflatten(values, structure)
+        with computing():
+            result = torch.func.functional_call(block, own, own_args, own_kwargs)
+        alone = isinstance(result, torch.Tensor)
+        return result if alone else result[0]
+
+    def split(joint: Any, inputs: Any, **options: Any) -> Any:
+        options["static_lifetime_input_indices"] = list(range(len(parameters)))  # as Dynamo says of parameters
+        forward, backward = partition_fn(joint, inputs, **options)
+        halves.extend((forward.graph, backward.graph))
+        return forward, backward
+
+    # On the CPU, because Inductor folds graphs of meta tensors away.
+    with FakeTensorMode() as mode, V.set_fake_mode(mode):
+        fakes = [
+            torch.empty_strided(one.shape, one.stride(), dtype=one.dtype).requires_grad_(one.requires_grad)
+            for one in leaves
+            if isinstance(one, torch.Tensor)
+        ]
+        aot_function(run, nop, nop, partition_fn=split, decompositions=select_decomp_table())(*fakes)
+    return _measured(*halves, len(parameters), alone)
+
+
+def _measured(forward: Graph, backward: Graph, place_of_hidden: int, alone: bool) -> CompiledBlock:
+    result, *saved = forward.output_node().args[0]
+    # A saved tensor may be a view of another one, of an input, or of the result.
+    root_of = {one.name: _root(one) for one in saved if isinstance(one, Node)}
+    inputs = forward.find_nodes(op="placeholder")
+    roots = set(root_of.values())
+    own = roots - {*inputs, _root(result)}
+    # The backward pass frees its own, the block's input and the gradient that it is given.
+    given = {node: root_of.get(node.name, node) for node in backward.find_nodes(op="placeholder")}
+    gradients = {node for node in given if node.name not in root_of}
+    freed = {root: _bytes(root) for root in (*own, *gradients, inputs[place_of_hidden])}
+    return CompiledBlock(
+        tuple(_bytes(root) for root in own),
+        frozenset(place for place, node in enumerate(inputs) if node in roots),
+        _peak(forward, {node: node for node in inputs}, {}),
+        _peak(backward, given, freed),
+        result.meta["val"].dtype,
+        alone,
+    )
+
+
+def _peak(graph: Graph, given: Mapping[Node, Hashable], freed: Mapping[Hashable, int]) -> int:
+    """The most that a graph's buffers take together, less what it has freed by then.
+
+    Args:
+        given: the buffer behind each input.
+        freed: sizes of those among them that go when nothing needs them any more.
+    """
+    reads: dict[Node, set[Hashable]] = {node: {buffer} for node, buffer in given.items()}
+    made: dict[Hashable, int] = {}
+    last: dict[Hashable, Node] = {}
+    results = {_root(one) for one in graph.output_node().args[0] if isinstance(one, Node)}
+    for node in graph.nodes:
+        if node.op == "call_function":
+            sources = set().union(*(reads.get(one, set()) for one in node.all_input_nodes))
+            if _is_view(node) or (_is_fused(node) and node not in results and not _is_read_as_buffer(node)):
+                reads[node] = sources
+                continue
+            reads[node], made[node] = {node}, _bytes(node)
+            last |= dict.fromkeys((*sources, node), node)
+    now = most = 0
+    for node in made:
+        gone = [buffer for buffer, user in last.items() if user is node and buffer not in results]
+        leaves = sum(freed.get(buffer, made.get(buffer, 0)) for buffer in gone)
+        # A fused kernel writes over what it reads for the last time, where that has the size.
+        in_place = _is_fused(node) and leaves >= made[node]
+        most = max(most, now + (0 if in_place else made[node]))
+        now += made[node] - leaves
+    return most
+
+
+def _root(node: Node) -> Node:
+    while node.op == "call_function" and _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    if node.target in _VIEWS:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema) and any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
+
+
+def _is_fused(node: Node) -> bool:
+    return node.target in _FUSED or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _is_read_as_buffer(node: Node) -> bool:
+    """By a kernel that fuses nothing, as a matrix product."""
+    users = [(user, _is_view(user)) for user in node.users]
+    return any(_is_read_as_buffer(user) if view else _fuses_nothing(user) for user, view in users)
+
+
+def _fuses_nothing(node: Node) -> bool:
+    return node.op == "output" or not (_is_fused(node) or torch.Tag.reduction in getattr(node.target, "tags", ()))
+
+
+def _bytes(node: Node) -> int:
+    return sum(allocated_bytes(one) for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor))
+
+
+# ---- in the place of the blocks ----
+
+
+def stand_in(blocks: Iterable[torch.nn.Module], compiled: CompiledBlock, tracker: Tracker) -> None:
+    """Have the blocks take and free memory as compiled ones do; they compute nothing."""
+    for block in blocks:
+        block.forward = _StandIn(list(block.parameters()), compiled, tracker)
+
+
+class _StandIn:
+    def __init__(self, parameters: list[torch.nn.Parameter], compiled: CompiledBlock, tracker: Tracker) -> None:
+        self.parameters, self.compiled, self.tracker = parameters, compiled, tracker
+
+    def __call__(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = [*self.parameters, hidden, *tree_leaves((args, kwargs))]
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        kept = [one for place, one in enumerate(tensors) if place in self.compiled.kept_inputs]
+        result = _Passes.apply(self, kept, hidden, *self.parameters)
+        return result if self.compiled.alone else (result, None)
+
+
+class _Passes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, block: _StandIn, kept: list[torch.Tensor], hidden: torch.Tensor, *_: Any) -> torch.Tensor:
+        block.tracker.note(block.compiled.forward_peak)
+        ctx.block, ctx.hidden_type = block, hidden.dtype
+        ctx.kept = [*kept, *(hidden.new_empty(size, dtype=torch.uint8) for size in block.compiled.kept)]
+        return torch.empty_like(hidden, dtype=block.compiled.result)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        ctx.block.tracker.note(ctx.block.compiled.backward_peak)
+        ctx.kept = None
+        gradients = (torch.empty_like(one) for one in ctx.block.parameters)
+        return None, None, torch.empty_like(gradient, dtype=ctx.hidden_type), *gradients

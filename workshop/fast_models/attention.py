@@ -1,0 +1,216 @@
+"""Attention of packed rows as one kernel: the same function as the library's, its scores never in memory.
+
+The library multiplies, adds ALiBi, masks, converts to fp32, takes the softmax, converts back and multiplies again: each
+step writes [rows, heads, length, length] numbers and reads them again. A fused kernel keeps a tile of them on the chip.
+
+ALiBi (arXiv:2108.12409) adds slope x (key's position - query's position) to a score. The library adds slope x key's
+position, which differs by a constant per query, and softmax does not see a constant. The distance is the better form:
+it is small where attention is strong, so bf16 keeps its digits; and two documents packed into one row need no positions
+of their own, because a distance inside a document does not depend on where it begins.
+
+BLOOM's attention is replaced. The other decoders of the library have a place for a kernel of one's own, and take the
+places of tokens within their documents as `position_ids`: they get flex_attention with the same blocks.
+
+Rows are padded on the right: no real token comes after padding, so the causal mask alone keeps padding out of sight.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, BlockMask, flex_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flex_attention_mask
+from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
+
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class FusedBloomAttention(BloomAttention):
+    """The library's attention with its middle part replaced by `attention_mask`, a Kernel.
+
+    Given ALiBi as a tensor, as when the library generates with its cache, it is the library's attention.
+    """
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        residual: torch.Tensor,
+        alibi: torch.Tensor | None,
+        attention_mask: torch.Tensor | Kernel,
+        **options: object,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """[rows, length, hidden size] in and out; no attention weights, which never exist."""
+        if alibi is not None:
+            return super().forward(hidden_states, residual, alibi, attention_mask, **options)
+        query, key, value = self._reshape(self.query_key_value(hidden_states))  # [rows, heads, length, head size]
+        context = attention_mask(query, key, value).transpose(1, 2).flatten(2)
+        return dropout_add(self.dense(context), residual, self.hidden_dropout, self.training), None
+
+
+def slopes(heads: int, device: torch.device) -> torch.Tensor:
+    """ALiBi's slope of each head, [heads], fp32; from the library, which knows the case of 112 heads too."""
+    two_positions = torch.ones(1, 2, device=device)
+    return build_alibi_tensor(two_positions, heads, torch.float32)[:, 0, 1]
+
+
+def visible(length: int, documents: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+    """Which keys a query may see, bool [1 or rows, 1, length, length]: those before it, in its own document."""
+    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+    if documents is None:
+        return causal
+    return causal & (documents[:, None, :, None] == documents[:, None, None, :])
+
+
+def additive_mask(length: int, documents: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """The library's form of `visible`: 0, or the least number of its type."""
+    seen = visible(length, documents, like.device)
+    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)
+
+
+def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Kernel:
+    """torch's scaled_dot_product_attention with ALiBi and the mask as one bias, made once for all layers.
+
+    The bias is [1 or rows, heads, length, length]: small for one document per row, 0.5 GiB for 64 packed rows of
+    BLOOM-560m at 512 tokens.
+    """
+    position = torch.arange(length, device=device)
+    alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
+    bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
+    return _Sdpa(bias)
+
+
+class _Sdpa:
+    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors they see on their way into a block.
+    def __init__(self, bias: torch.Tensor) -> None:
+        self.bias = bias
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
+
+
+def flex(
+    heads: int,
+    length: int,
+    documents: torch.Tensor | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: dict[str, Any] | None = None,
+) -> Kernel:
+    """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped.
+
+    Args:
+        options: flex_attention's `kernel_options`.
+    """
+    return _Flex(slopes(heads, device), packed_blocks(documents, length, device), options)
+
+
+def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
+    """The mask of flex_attention: a token sees those before it in its own document."""
+    if documents is not None:
+        documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
+
+    # flex_attention traces these: what they read becomes an input of its kernel.
+    def causal(row, head, query_position, key_position):
+        return query_position >= key_position
+
+    def causal_in_document(row, head, query_position, key_position):
+        same = documents[row, query_position] == documents[row, key_position]
+        return (query_position >= key_position) & same
+
+    return block_mask(documents, length, causal if documents is None else causal_in_document, device)
+
+
+def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
+    """The same as a tensor, bool [rows, 1, length, length]; None, which the library takes as causal, without any."""
+    return None if documents is None else visible(length, documents, device)
+
+
+def places(documents: torch.Tensor) -> torch.Tensor:
+    """`position_ids`: the place of each token in its own document, from 0; [rows, length] as `documents`."""
+    place = torch.arange(documents.shape[1], device=documents.device)
+    begins = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
+    return place - (place * begins).cummax(dim=1).values
+
+
+def use_flex(model: Any, options: dict[str, Any] | None) -> None:
+    """Have a decoder of the library compute its attention with flex_attention, as it takes kernels of others.
+
+    The library's own flex_attention would be given rotated queries and keys in fp32 beside values in bf16.
+    """
+    AttentionInterface.register("packed_flex", partial(_packed_flex, kernel_options=options))
+    AttentionMaskInterface.register("packed_flex", flex_attention_mask)  # for generation, which knows no documents
+    model.set_attn_implementation("packed_flex")
+
+
+def _packed_flex(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: BlockMask,
+    scaling: float | None = None,
+    kernel_options: dict[str, Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
+    grouped = query.shape[1] != key.shape[1]
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    found = _flex_kernel(query)(
+        *(query, key, value),
+        **{"block_mask": attention_mask, "scale": scaling, "enable_gqa": grouped, "kernel_options": kernel_options},
+    )
+    return found.transpose(1, 2).contiguous(), None
+
+
+def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, device: torch.device) -> BlockMask:
+    """What torch's create_block_mask finds by looking at every pair of positions, from the ends of the blocks alone.
+
+    Preparing that takes Python over 10 ms per batch, in which the GPU has nothing to do (the profile of rung 11).
+
+    Args:
+        documents: [rows, length], rising from 1 along a row, 0 after the last; None: one per row.
+        seen: the mask itself, for blocks in which some pairs may see each other and some may not.
+    """
+    size = _DEFAULT_SPARSE_BLOCK_SIZE
+    if documents is None:
+        documents = torch.ones(1, length, dtype=torch.long, device=device)
+    rows, blocks = len(documents), -(-length // size)
+    beyond, nowhere = torch.iinfo(documents.dtype).max - 1, torch.iinfo(documents.dtype).max
+    rising = documents.masked_fill(documents == 0, beyond)
+    in_blocks = functional.pad(rising, (0, blocks * size - length), value=nowhere).view(rows, blocks, size)
+    first, last = in_blocks.amin(2), in_blocks.amax(2)
+    # [rows, 1, query blocks, key blocks]: some pairs see each other; all do, because both blocks lie in one document
+    meet = (last[:, None, None, :] >= first[:, None, :, None]).tril()
+    full = (first[:, None, None, :] == last[:, None, :, None]).tril(-1)
+    partial = meet & ~full
+    parts = {}
+    for name, chosen in {"kv": partial, "full_kv": full, "q": partial.mT, "full_q": full.mT}.items():
+        parts[f"{name}_num_blocks"] = chosen.sum(-1, dtype=torch.int32)
+        chosen_first = chosen.int().argsort(dim=-1, descending=True, stable=True)
+        parts[f"{name}_indices"] = chosen_first.to(torch.int32, memory_format=torch.contiguous_format)
+    return BlockMask(seq_lengths=(length, length), BLOCK_SIZE=(size, size), mask_mod=seen, **parts)
+
+
+class _Flex:
+    def __init__(self, head_slopes: torch.Tensor, blocks: BlockMask, options: dict[str, Any] | None) -> None:
+        def alibi(score, row, head, query_position, key_position):
+            return score + head_slopes[head] * (key_position - query_position)
+
+        self.score, self.blocks, self.options = alibi, blocks, options
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return _flex_kernel(query)(
+            query, key, value, score_mod=self.score, block_mask=self.blocks, kernel_options=self.options
+        )
+
+
+def _flex_kernel(query: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return _fused_flex() if query.is_cuda and not torch.compiler.is_compiling() else flex_attention
+
+
+@cache
+def _fused_flex() -> Callable[..., torch.Tensor]:
+    return torch.compile(flex_attention, dynamic=False)  # uncompiled it would compute all scores, as the library does
