@@ -13,13 +13,13 @@ class LogError(InputError):
     """A log that does not have the form its kind should have.
 
     Args:
-        path: the log.
+        path: the log; what a line stands in that is in no file.
         line: line number, counted from 1; None when the whole file is meant.
         found: what the file holds there (shortened to 120 characters).
         expected: what would be right.
     """
 
-    def __init__(self, path: Path, line: int | None, found: str, expected: str):
+    def __init__(self, path: Path | str, line: int | None, found: str, expected: str):
         found = found if len(found) <= 120 else found[:117] + "..."
         super().__init__(
             f"{one_line(str(path))}{'' if line is None else f':{line}'}: found {found!r}, expected {expected}"

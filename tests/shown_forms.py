@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.launching import REPO
 from tools.rehearsal import demos
-from tools.submit.submissions import read_lines
+from tools.submit.submissions import read_argument
 
 # What comes now and then (the terminal shows a line of a progress bar every few seconds), depends on the machine, or is
 # another program's; the loss of the last evaluation is in the
@@ -20,7 +19,7 @@ def assert_printed_as_shown(printed: str, line: str, logs: Path, resumed: bool =
         printed: by a launcher in a test, whose runs are in `logs`.
         line: of a list in instructor/demos.
     """
-    (submission,) = read_lines(REPO / "a test", [line], {})
+    submission = read_argument(line, {})
     shown = (demos.kept(submission).folder / (demos.RESUMED if resumed else demos.LAUNCHED)).read_text()
     here, there = _forms(demos.without_places(printed, logs)), _forms(shown)
     assert (here - there, there - here) == (set(), set()), (

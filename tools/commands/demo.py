@@ -10,10 +10,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resumed", action="store_true", help="what the run printed when it was resumed")
     parser.add_argument(
         "words",
-        type=shlex.split,
+        type=_words,
         metavar="COMMAND",
         help=f"in quotes: a line of instructor/demos/*.txt, or {', '.join(demos.TOOLS)} with its arguments",
     )
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a shell line ({error})") from error
 
 
 def run(arguments: argparse.Namespace) -> int:

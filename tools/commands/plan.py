@@ -15,7 +15,7 @@ from tools.plan.lines import check_node, workload_of
 from tools.plan.predict import Prediction, Range, predict
 from tools.plan.ranking import Question, rank
 from tools.plan.workload import SOCKETS_GB_PER_S
-from tools.submit.submissions import Submission, exercise_files, read, read_lines
+from tools.submit.submissions import Submission, exercise_files, read, read_argument
 from tools.tables import drawing
 from tools.tables.repository import ROOT
 
@@ -203,7 +203,7 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
         if what == "all":
             found += [line for file in exercise_files([]) for line in read(file, os.environ)]
         elif ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
-            found += read_lines(ROOT / "LINE", [what], os.environ)
+            found.append(read_argument(what, os.environ))
         else:
             found += [line for file in exercise_files([what]) for line in read(file, os.environ)]
     # An exercise that is asked for twice, as in `all fsdp`, has its runs once.

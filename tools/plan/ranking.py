@@ -20,7 +20,7 @@ from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
 from tools.plan.predict import Prediction, predict
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
-from tools.submit.submissions import read_lines
+from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
@@ -196,7 +196,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     options += [f"--gpus-per-node={question.gpus // question.nodes}"] * (question.gpus > 1)
     path = f"{'fsdp_configs' if fsdp else 'ds_configs'}/{name}.json" if name else ""
     words = [f"{key}={value}" for key, value in settings.items() if value]
-    (submission,) = read_lines(ROOT / "LINE", [shlex.join([*words, *options, launcher, *[path] * bool(path)])], {})
+    submission = read_argument(shlex.join([*words, *options, launcher, *[path] * bool(path)]), {})
     workload = workload_of(submission)
     shipped = read_object((ROOT / folder / path).resolve()) if path else {}
     config = dict(shipped)

@@ -20,7 +20,7 @@ from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.rehearsal.chapters import DEMOS, tiny_names
 from tools.submit.local_runs import announced_folder
-from tools.submit.submissions import Submission, read_lines
+from tools.submit.submissions import Submission, read_argument
 from tools.tables import fill as tables
 from tools.tables import markdown
 from tools.tables.repository import ROOT, exercise_folder
@@ -76,7 +76,7 @@ def shown(words: Sequence[str], resumed: bool = False) -> str:
     if words[0] in TOOLS:
         command, lines = _of_tool(words)
     else:
-        (line,) = read_lines(ROOT / "command line", [shlex.join(words)], {})
+        line = read_argument(shlex.join(words), {})
         run = kept(line)
         command = f"python -m tools submit --resume {_shown_folder(run)} --local" if resumed else typed(line)
         output = (run.folder / (RESUMED if resumed else LAUNCHED)).read_text()

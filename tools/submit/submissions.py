@@ -38,7 +38,7 @@ class Submission:
 
     Attributes:
         exercise: the exercise's folder.
-        file: the submit.txt, or another list of runs.
+        file: the submit.txt, or another list of runs; None: the line is an argument of a command.
         line: line number in it, counted from 1; written: as it stands there.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
@@ -48,8 +48,8 @@ class Submission:
     """
 
     exercise: Path
-    file: Path
-    line: int
+    file: Path | None
+    line: int | None
     written: str
     settings: dict[str, str]
     overrides: tuple[str, ...]
@@ -59,6 +59,9 @@ class Submission:
 
     @property
     def place(self) -> str:
+        """The file and the line, as errors name them; of an argument the argument."""
+        if self.file is None:
+            return repr(self.written)
         elsewhere = "" if self.file.parent == self.exercise else f" ({self.exercise.name})"
         return f"{self.file.parent.name}/{self.file.name}:{self.line}{elsewhere}"
 
@@ -136,35 +139,40 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
-    return read_lines(path, path.read_text().splitlines(), shell, extra_options)
-
-
-def read_lines(
-    path: Path, lines: Sequence[str], shell: Mapping[str, str], extra_options: Sequence[str] = ()
-) -> list[Submission]:
-    """As read, of lines that need not be in a file; `path` is what an error names."""
     found = []
     known_of = cache(known_settings)
-    for number, line in enumerate(lines, start=1):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise LogError(path, number, line, f"a shell line ({error})") from error
-        if words:
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if words := _words(path, number, line):
             found.append(_submission(path, number, line, words, known_of, shell, extra_options))
     return found
 
 
+def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
+    """The line that a command was given, its launcher with its exercise. Errors, as those of read, name the line."""
+    return _submission(None, None, line, _words(None, None, line), known_settings, shell, ())
+
+
+def _words(path: Path | None, number: int | None, line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise LogError(path or repr(line), number, line, f"a shell line ({error})") from error
+
+
 def _submission(
-    path: Path,
-    number: int,
+    path: Path | None,
+    number: int | None,
     line: str,
     words: list[str],
     known_of: Callable[[Path], set[str]],
     shell: Mapping[str, str],
     extra_options: Sequence[str],
 ) -> Submission:
+    where = path or repr(line)
     launcher = next((word for word in words if word.endswith(".slurm")), "")
+    if not path and "/" not in launcher:
+        expected = "a launcher with its exercise, as in fsdp/multi_gpu.slurm"
+        raise LogError(where, None, launcher or "no launcher", expected)
     folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
     known = known_of(folder)
     settings, options = {}, []
@@ -173,22 +181,22 @@ def _submission(
         if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
             close = get_close_matches(match[1], known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise LogError(path, number, match[1], f"one of {', '.join(sorted(known))}{hint}")
+            raise LogError(where, number, match[1], f"one of {', '.join(sorted(known))}{hint}")
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):
         if not _OPTION.fullmatch(rest[0]):
-            raise LogError(path, number, rest[0], "an sbatch option as --name=value")
+            raise LogError(where, number, rest[0], "an sbatch option as --name=value")
         options.append(rest.pop(0))
     if not rest or not (folder / Path(rest[0]).name).is_file():
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
         expected = f"a launcher of {folder.name}: {launchers}"
-        raise LogError(path, number, rest[0] if rest else "no launcher", expected)
+        raise LogError(where, number, rest[0] if rest else "no launcher", expected)
     launcher, arguments = Path(rest[0]).name, rest[1:]
     for argument in arguments:
         if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
-            raise LogError(path, number, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
+            raise LogError(where, number, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,

@@ -11,7 +11,7 @@ from tools.plan import evaluate
 from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
 from tools.plan.verdicts import verdicts
-from tools.submit.submissions import exercise_files, read, read_lines
+from tools.submit.submissions import exercise_files, read, read_argument
 
 REFERENCE = REPO / "logs" / "reference"
 
@@ -79,7 +79,7 @@ def test_line_that_begins_with_an_option_is_a_line(capsys) -> None:
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = verdicts(read_lines(REPO / "LINE", [*lines], {}), GPUS["h200"])
+    unknown, known = verdicts([read_argument(line, {}) for line in lines], GPUS["h200"])
     assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
     assert known.text.startswith("fits: ")
 
@@ -94,7 +94,19 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected at least 1"),
         (["--check", "--output", "plan.txt"], "--output plan.txt: the name must end in .png, .svg or .pdf"),
         (["--model", "tiny", "--project", "1", "--output", "no/a.png"], "--output no/a.png: there is no folder no"),
-        (["MAX_LENGTH=no fsdp/multi_gpu.slurm"], "MAX_LENGTH='no': expected a whole number"),
+        (
+            ["MAX_LENGTH=no fsdp/multi_gpu.slurm"],
+            "error: 'MAX_LENGTH=no fsdp/multi_gpu.slurm': MAX_LENGTH='no': expected a whole number",
+        ),
+        (
+            ["fsdp/multi_gpu.slurm fsdp_configs/full.json"],
+            "error: 'fsdp/multi_gpu.slurm fsdp_configs/full.json': found 'fsdp_configs/full.json', expected a config",
+        ),
+        (
+            ["multi_gpu.slurm"],
+            "error: 'multi_gpu.slurm': found 'multi_gpu.slurm', expected a launcher with its exercise",
+        ),
+        (["# fsdp/multi_gpu.slurm"], "error: '# fsdp/multi_gpu.slurm': found 'no launcher', expected a launcher with"),
         (["baseline", "--gpu", "b300"], "--gpu b300: unknown; expected one of h200"),
         (
             ["RUNG=1_bf16 speed-ladder/ladder.slurm", "--gpu", "v100-32gb"],

@@ -8,7 +8,7 @@ from tools.plan.cost import cost, must_do, table
 from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
 from tools.plan.predict import predict
-from tools.submit.submissions import exercise_files, read, read_lines
+from tools.submit.submissions import exercise_files, read, read_argument
 
 
 @pytest.mark.parametrize("file", exercise_files([]), ids=lambda path: path.parent.name)
@@ -30,7 +30,7 @@ def test_time_is_the_planners_and_gpu_hours_count_every_gpu() -> None:
 
 def test_run_that_is_not_planned_takes_as_long_as_the_reference_runs_did() -> None:
     one, two = (
-        cost(read_lines(REPO / "LINE", ["--gpus-per-node=2 by-hand/by_hand.slurm ddp.py"] * count, {}), GPUS["h200"])
+        cost([read_argument("--gpus-per-node=2 by-hand/by_hand.slurm ddp.py", {})] * count, GPUS["h200"])
         for count in (1, 2)
     )
     assert 0.1 < one.minutes < 2

@@ -10,10 +10,10 @@ from tools.plan.lines import workload_of
 from tools.plan.memory import MIB
 from tools.plan.predict import predict, simulated
 from tools.plan.timing import work_of
-from tools.submit.submissions import read_lines
+from tools.submit.submissions import read_argument
 
 TEXT = (REPO / "tools" / "PLANNER.md").read_text()
-(LINE,) = read_lines(REPO / "LINE", ["--gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero2.json"], {})
+LINE = read_argument("--gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero2.json", {})
 
 
 def test_worked_example_has_the_planners_terms_and_they_are_the_formulas() -> None:
