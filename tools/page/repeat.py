@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.submit.submissions import OPERATIONAL, read_lines
+from tools.submit.submissions import OPERATIONAL, read_argument
 from tools.submit.submitted import effective_settings, same
 from tools.tables.repository import ROOT
 
@@ -32,7 +32,7 @@ def command(run: Run) -> str:
     words = [f"--nodes={record.get('nodes') or 1}", f"--gpus-per-node={record.get('gpus_per_node') or 1}"]
     words += [f"{exercise}/{launcher}", *_configuration(exercise, record.get("config"))]
     try:
-        usual = dict(_usual_settings(tuple(words), exercise))
+        usual = dict(_usual_settings(tuple(words)))
     except (InputError, OSError):
         return ""
     other = {name: value for name, value in sorted(record["settings"].items()) if _differs(name, value, usual)}
@@ -68,10 +68,9 @@ def _configuration(exercise: str, stem: Any) -> list[str]:
 
 
 @cache
-def _usual_settings(words: tuple[str, ...], exercise: str) -> tuple[tuple[str, Any], ...]:
+def _usual_settings(words: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """What the run would have with nothing set: env_vars.sh and the defaults."""
-    (submission,) = read_lines(ROOT / exercise / "submit.txt", [shlex.join(words)], {})
-    return tuple(effective_settings(submission).items())
+    return tuple(effective_settings(read_argument(shlex.join(words), {})).items())
 
 
 def _differs(name: str, value: Any, usual: dict[str, Any]) -> bool:

@@ -2,8 +2,7 @@ import shlex
 
 from tools.logs.runs import read_run
 from tools.page.repeat import command
-from tools.submit.submissions import read_lines
-from tools.tables.repository import ROOT
+from tools.submit.submissions import read_argument
 
 SETTINGS = {"batch_size": 8, "fp16": False, "experiment_name": "mine", "train_size": 500}
 
@@ -24,8 +23,7 @@ def test_run_started_by_hand_is_repeated_with_what_differs_from_the_exercise_s_s
     shape = "--nodes=1 --gpus-per-node=2"
     assert found == f"BATCH_SIZE=8 FP16=false sbatch {shape} fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json"
     line = " ".join(word for word in shlex.split(found) if word != "sbatch")
-    (submission,) = read_lines(ROOT / "runs.txt", [line], {})
-    assert submission.launcher == "multi_gpu.slurm"
+    assert read_argument(line, {}).launcher == "multi_gpu.slurm"
 
 
 def test_where_the_record_says_too_little_there_is_no_command(make_run):
