@@ -158,23 +158,25 @@ def shape(model: str, length: int, rows: int, precision: str = "bf16", checkpoin
     }
 
 
-# Read in these files on 2026-11-22, but for fms-fsdp's row of 96 H100, which is in a newer README than the one found.
+# Read in these files on 2026-11-22.
 _TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3"
 _TITAN_RUN = "Llama-3.1-8B, 2 x 8,192, selective checkpointing, H100 of 500 W and 2.4 TB/s"
 _FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md (MPT-7B, here Llama-2-7B)"
-_IBM = "fms-fsdp, README.md, 7b"
-_IBM_LATER = f"{_IBM}; from memory, not found again"
+_IBM = "fms-fsdp, README.md, 7b: HSDP, no checkpointing, 400 and 800 Gbit/s per node"
+_KEMPNER = "KempnerForge, benchmarks/mfu_scaling/mfu_scaling_2026-04-05.md, row 4"
 _LLAMA = shape("llama-3.1-8b", 8192, 2)
+_LLAMA_2 = shape("llama-2-7b", 4096, 2)
 _MPT = shape("llama-2-7b", 2048, 16, checkpointing=True)
+_AGAIN = shape("llama-3.1-8b", 4096, 4, checkpointing=True)
 PUBLISHED = (
     Published(_TITAN, _TITAN_RUN, _LLAMA, "h100-80gb", 8, "full_shard", 400, 5762),
     Published(_TITAN, _TITAN_RUN, _LLAMA, "h100-80gb", 128, "full_shard", 400, 5605),
     Published(_FOUNDRY, "7B, 6 x 2,048", shape("llama-2-7b", 2048, 6), "h100-80gb", 8, "full_shard", 400, 10643),
     Published(_FOUNDRY, "7B, 16 x 2,048, checkpointing", _MPT, "a100-40gb", 16, "full_shard", 200, 3645),
-    Published(_IBM, "Llama-2-7B, 2 x 4,096", shape("llama-2-7b", 4096, 2), "a100-80gb", 128, "hybrid_shard", 50, 3760),
-    Published(
-        _IBM_LATER, "Llama-2-7B, 2 x 4,096", shape("llama-2-7b", 4096, 2), "h100-80gb", 96, "hybrid_shard", 100, 7500
-    ),
+    Published(_IBM, "Llama-2-7B, 2 x 4,096", _LLAMA_2, "a100-80gb", 128, "hybrid_shard", 50, 3700),
+    Published(_IBM, "Llama-2-7B, 2 x 4,096", _LLAMA_2, "h100-80gb", 96, "hybrid_shard", 100, 7500),
+    # 38,983 tokens/s of all four; its two micro-batches per step are here one.
+    Published(_KEMPNER, "8.03B, 4 x 4,096, checkpointing", _AGAIN, "h200", 4, "full_shard", 400, 38_983 / 4),
 )
 
 
