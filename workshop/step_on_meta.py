@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.cuda_on_meta import HALF, Autocast, CudaKernels, answers_of_cuda
 from workshop.errors import WorkshopError
+from workshop.float8_on_meta import use_float8_on_meta
 from workshop.models import blocks_of, shape_config
 from workshop.tensor_bytes import Tracker
 
@@ -35,7 +36,7 @@ class StepShape:
             model in `precision` throughout, as DeepSpeed's and what FSDP gathers.
         precision: fp32, fp16, bf16.
         labelled: positions with logits per micro-batch; 0: all.
-        fast, attention, loss, loss_chunk, stream, packing, compile: the speed ladder's switches.
+        fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
     """
 
@@ -53,6 +54,7 @@ class StepShape:
     packing: bool = False
     labelled: int = 0
     compile: bool = False
+    float8: str = "none"
     short_rows: int = 0
     module: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -114,14 +116,17 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
 def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
-    Of compiled blocks, too, the operations are those of the uncompiled ones. The parts of a shorter last micro-batch
-    follow those of a usual one.
+    Of compiled blocks, too, the operations are those of the uncompiled ones, without float8's casts, which are fused.
+    The parts of a shorter last micro-batch follow those of a usual one.
     """
     model = build(shape)
-    blocks, parameters = list(blocks_of(model)), list(model.parameters())
+    blocks, parameters = blocks_of(model), list(model.parameters())
+    if not shape.compile:
+        use_float8_on_meta(blocks, shape.float8)
     usual = _micro_batch(model, shape, Tracker())
     operations, parts = usual.operations, usual.parts
     if shape.compile:
+        use_float8_on_meta(blocks, shape.float8)
         short = _micro_batch(model, _short(shape), Tracker()).parts if shape.short_rows else []
         parts = [*_compiled_micro_batch(model, shape).parts, *short]
     return {

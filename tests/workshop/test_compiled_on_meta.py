@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from workshop.compiled_on_meta import compile_block
+from workshop.fast_models.float8 import RECIPES, use_float8
+from workshop.float8_on_meta import use_float8_on_meta
 from workshop.step_on_meta import StepShape, simulate
 
 MIB = 2**20
@@ -28,10 +30,34 @@ def test_compiled_gpt2_takes_what_the_h200_measured_within_one_percent() -> None
     assert peak_mib(step, step["parameters"]) == pytest.approx(12_434, rel=0.01)
 
 
+def test_float8_without_torchao_takes_what_the_h200_measured_within_one_percent() -> None:
+    # logs/reference/h200x4-host-f/speed-ladder/20261122-143209-p4878, whose epochs ended with 29 rows, uncompiled
+    shape = StepShape("llama-3.2-1b", batch_size=32, labelled=548, float8="tensorwise", short_rows=29, **TOP)
+    step = simulate(shape)
+    assert peak_mib(step, step["parameters"]) + 65 == pytest.approx(44_036, rel=0.01)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_float8_stands_in_for_torchao_s_layers(recipe: str) -> None:
+    pytest.importorskip("torchao", reason="requirements-gpu.txt")
+    found = []
+    for use in (use_float8, use_float8_on_meta):
+        blocks = nn.ModuleList([Gated(64).to("meta", torch.bfloat16)])
+        use(blocks, recipe)
+        hidden = torch.empty(32, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
+        found.append(compile_block(blocks[0], (hidden,), {}, nullcontext))
+    theirs, ours = found
+    small = 1024  # scales
+    assert sorted(size for size in ours.kept if size > small) == sorted(size for size in theirs.kept if size > small)
+    assert ours.forward_peak == pytest.approx(theirs.forward_peak, abs=10 * small)
+    assert ours.backward_peak == pytest.approx(theirs.backward_peak, abs=10 * small)
+
+
 class Gated(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, size: int = 8) -> None:
         super().__init__()
-        self.up, self.gate, self.down = nn.Linear(8, 32, False), nn.Linear(8, 32, False), nn.Linear(32, 8, False)
+        self.up, self.gate = nn.Linear(size, 4 * size, False), nn.Linear(size, 4 * size, False)
+        self.down = nn.Linear(4 * size, size, False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden + self.down(nn.functional.silu(self.gate(hidden)) * self.up(hidden))

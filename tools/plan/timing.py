@@ -22,6 +22,8 @@ from tools.plan.workload import Workload
 
 TERMS = {
     "half_products": Term("gpu", "x", 1.3, "matrix products in fp16 or bf16 at the data sheet's rate", 0.1),
+    "float8_products": Term("gpu", "x", 1.3, "matrix products of blocks under FLOAT8 at the data sheet's rate", 0.2),
+    "float8_casts": Term("gpu", "x", 1.5, "bytes these read and write in bf16: their scales and casts, fused", 0.5),
     "fp32_products": Term("gpu", "x", 1.3, "matrix products in fp32 at the data sheet's rate", 0.1),
     "attention": Term("gpu", "x", 2.5, "operations of fused attention, no position left out, at the same rates"),
     "product_bytes": Term("gpu", "x", 0.5, "bytes that these two read and write, at the data sheet's bandwidth", 0.5),
@@ -118,7 +120,10 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
     every = "matrix product", "attention", "other"
-    products_s = count("flops", "matrix product") / rate
+    float8 = shape.get("float8", "none") != "none"
+    in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
+    products_s = (count("flops", "matrix product") - in_8_bits) / rate
+    float8_rate = gpu.flops_per_s("fp8") / filled if float8 else rate
     # Parameters: of a rank's shard on the GPU, and of that on the CPU.
     shard = step["parameters"] / strategy.shards
     on_cpu = strategy.share_on_cpu
@@ -129,6 +134,8 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
         "half_products": products_s * (precision != "fp32"),
+        "float8_products": in_8_bits / float8_rate,
+        "float8_casts": count("bytes", "matrix product", places=("blocks",)) / bandwidth * (float8 and compiled),
         "fp32_products": products_s * (precision == "fp32"),
         "attention": count("flops", "attention") / rate,
         "product_bytes": count("bytes", "matrix product", "attention") / bandwidth,

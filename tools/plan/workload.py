@@ -140,10 +140,6 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
 
 def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int) -> Workload:
     """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one."""
-    if settings.get("float8", "none") != "none":
-        raise InputError(
-            f"FLOAT8={settings['float8']}: not planned, two measured runs say too little about its speed; expected none"
-        )
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
@@ -168,6 +164,10 @@ def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, worl
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or _LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
+    if (float8 := settings.get("float8", "none")) != "none":
+        if precision != "bf16" or method.startswith("zero"):
+            raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
+        shape["float8"] = float8
     setup = Setup(nodes, settings.get("padding") == "dynamic", bool(settings.get("data_workers")))
     names = ("train_size", "num_epochs", "max_steps", "eval_size")
     numbers = (settings.get(name) or 0 for name in names)

@@ -27,9 +27,9 @@ def use_float8(blocks: torch.nn.ModuleList, recipe: str, emulate: bool = False) 
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
-    convert_to_float8_training(blocks, config=config, module_filter_fn=_fits)
+    convert_to_float8_training(blocks, config=config, module_filter_fn=fits)
 
 
-def _fits(module: torch.nn.Module, name: str) -> bool:
+def fits(module: torch.nn.Module, name: str) -> bool:
     """The tensor cores multiply in steps of 16."""
     return isinstance(module, torch.nn.Linear) and module.in_features % 16 == module.out_features % 16 == 0

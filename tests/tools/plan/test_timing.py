@@ -53,6 +53,14 @@ def test_update_costs_per_tensor_where_the_library_loops_over_them() -> None:
     assert work("zero1", config=zero1)["updates"] == work("fsdp2")["updates"] == 0
 
 
+def test_float8_computes_the_blocks_products_at_its_rate_and_casts_their_factors() -> None:
+    plain, float8 = work(compile=True), work(compile=True, float8="tensorwise")
+    assert float8["half_products"] == 0
+    assert float8["float8_products"] == pytest.approx(plain["half_products"] / 2, rel=0.01)
+    assert float8["float8_casts"] == pytest.approx(plain["product_bytes"])
+    assert plain["float8_products"] == plain["float8_casts"] == 0
+
+
 def test_compiled_blocks_are_not_launched_operation_by_operation() -> None:
     plain, compiled = work(), work(compile=True)
     assert compiled["launches"] == 100
