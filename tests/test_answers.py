@@ -102,9 +102,13 @@ def custom_model() -> dict[str, str]:
 
 
 def elsewhere() -> dict[str, str]:
-    """The data sheet's peaks, and Young's approximation of the best interval between checkpoints."""
+    """The data sheet's peaks, what of Table 1's run is padding, and Young's best interval between checkpoints."""
     peaks = PEAK_TFLOPS["NVIDIA H200"]
+    (table_1,) = REPO.glob("logs/reference/h200x1/baseline/*/summary.json")
+    speeds = json.loads(table_1.read_text())
+    real_share = speeds["train/real_tokens_per_second"] / speeds["train/tokens_per_second"]
     return {
+        "H200's Table 1: tokens among the positions (%)": f"{100 * real_share:.1f}",
         **{f"H200: TFLOP/s in {precision}": f"{peaks[precision]:g}" for precision in ("bf16", "fp32")},
         "best interval, save 30 s, failure every 7,200 s (s)": f"{math.sqrt(2 * 30 * 7200):.0f}",
     }
