@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from custom_model.settings import MODEL_NAME, GPTSettings
+from evidence.counted import counted
 from evidence.settings import setting
 from workshop.deepspeed import check_conflicts, check_sections, read_json
 from workshop.errors import WorkshopError
@@ -58,8 +59,8 @@ class FSDPConfig:
         config = cls(**found, world_size=world_size)
         if world_size % config.replicas or (config.replicas > 1 and world_size // config.replicas < 2):
             raise WorkshopError(
-                f"{path}: {config.replicas} replicas of {world_size} GPU(s); expected GPUs in a multiple of it, at "
-                "least twice as many"
+                f"{path}: {config.replicas} replicas of {counted(world_size, 'GPU')}; expected GPUs in a multiple of "
+                "it, at least twice as many"
             )
         return config
 

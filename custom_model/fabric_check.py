@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from custom_model.settings import CustomSettings
 from evidence import nccl_log
+from evidence.counted import counted
 from evidence.errors import LogError
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
@@ -137,7 +138,8 @@ def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
         found = f"only {', '.join(log.collectives)}" if log.collectives else "no line of results"
         return fail(CANNOT_MEASURE, f"{path.name}: found {found}, expected an all-reduce, so nothing could be judged")
     if log.world_size != world_size:
-        return fail(CANNOT_MEASURE, f"{path.name}: found a world of {log.world_size} rank(s), expected {world_size}")
+        found = f"a world of {counted(log.world_size, 'rank')}"
+        return fail(CANNOT_MEASURE, f"{path.name}: found {found}, expected {world_size}")
     print(f"Measured AllReduce BW: {measured:.2f} GB/s", flush=True)
     if measured < least_gb_per_s:
         return fail(TOO_SLOW, f"found {measured:.2f} GB/s, expected FABRIC_MIN_GB_PER_S={least_gb_per_s:g} or more")

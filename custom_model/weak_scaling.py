@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from custom_model.flops import Shapes
+from evidence.counted import counted
 from workshop.errors import WorkshopError
 
 
@@ -40,17 +41,17 @@ def read_rule(path: Path) -> dict[int, Sizes]:
 
 def main() -> None:
     path, gpus = Path(sys.argv[1]), int(sys.argv[2])
-    rule = read_rule(path)
+    rule, on = read_rule(path), counted(gpus, "GPU")
     if gpus not in rule:
-        raise WorkshopError(f"{path}: has no sizes for {gpus} GPU(s), expected {', '.join(map(str, sorted(rule)))}")
+        raise WorkshopError(f"{path}: has no sizes for {on}, expected {', '.join(map(str, sorted(rule)))}")
     names = ("HIDDEN_SIZE", "FF_DIM", "VOCAB_SIZE", "MAX_LENGTH")
     shapes, sizes = Shapes(*(int(os.environ[name]) for name in names)), rule[gpus]
     print(f"NUM_LAYERS={sizes.num_layers} BATCH_SIZE={sizes.batch_size} GRAD_ACC=1")
     first = rule[min(rule)].flops_per_step(shapes)
     work = sizes.flops_per_step(shapes)
     print(
-        f"{path.stem} rule on {gpus} GPUs: {sizes.num_layers} layers, batch {sizes.batch_size} per GPU, "
-        f"{work / 1e12:.4g} TFLOP per GPU and step ({work / first - 1:+.1%} against {min(rule)} GPUs)",
+        f"{path.stem} rule on {on}: {counted(sizes.num_layers, 'layer')}, batch {sizes.batch_size} per GPU, "
+        f"{work / 1e12:.4g} TFLOP per GPU and step ({work / first - 1:+.1%} against {counted(min(rule), 'GPU')})",
         file=sys.stderr,
     )
 

@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from evidence.counted import counted
+
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
 BLOCK_BYTES = 64 << 20
@@ -117,8 +119,9 @@ def complaint(folder: Path, world_size: int) -> str:
     """Why `world_size` processes cannot go on from a whole checkpoint; empty if they can."""
     saved = manifest(folder)
     if saved.get("fixed_world_size") and saved["world_size"] != world_size:
+        processes = counted(saved["world_size"], "process", "processes")
         return (
-            f"{folder}: saved by {saved['world_size']} processes, and DeepSpeed's ZeRO loads its optimizer on as many "
+            f"{folder}: saved by {processes}, and DeepSpeed's ZeRO loads its optimizer on as many "
             f"only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP take another number)"
         )
     return ""

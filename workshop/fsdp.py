@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evidence.counted import counted
 from workshop.deepspeed import read_json
 from workshop.errors import WorkshopError
 from workshop.settings import Settings, world_size
@@ -130,8 +131,8 @@ def check_replicas(path: Path, replicas: int) -> None:
     ranks = world_size()
     if replicas > 1 and (ranks % replicas or ranks // replicas < 2):
         raise WorkshopError(
-            f"{path}: dp_replicate_size is {replicas}, which cannot split {ranks} GPU(s) into groups of equally "
-            f"many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
+            f"{path}: dp_replicate_size is {replicas}, which cannot split {counted(ranks, 'GPU')} into groups of "
+            f"equally many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.counted import counted
 from workshop.errors import WorkshopError
 from workshop.sample import harbour
 
@@ -90,7 +91,8 @@ def is_path(dataset: str) -> bool:
 
 def _check_size(variable: str, asked: int, available: int, dataset: str) -> None:
     if asked > available:
-        raise WorkshopError(f"{variable}={asked}: found {available} examples in {dataset}, expected at most as many")
+        found = f"{counted(available, 'example')} in {dataset}"
+        raise WorkshopError(f"{variable}={asked}: found {found}, expected at most as many")
 
 
 def _read_file(path: Path) -> list[Example]:

@@ -75,7 +75,7 @@ def test_launcher_is_told_the_sizes_and_the_reader_the_work() -> None:
 def test_number_of_gpus_without_sizes_is_an_error() -> None:
     answer = sizes_for("3")
     assert answer.returncode == 1
-    assert answer.stderr.endswith("constant.json: has no sizes for 3 GPU(s), expected 2, 4, 8, 16\n")
+    assert answer.stderr.endswith("constant.json: has no sizes for 3 GPUs, expected 2, 4, 8, 16\n")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}'])

@@ -161,7 +161,7 @@ def test_rehearsal_queues_its_jobs_waits_for_them_and_reports(
     command = [sys.executable, "-m", "tools", "rehearse", "baseline", "--", "--mem=1G"]
     answer = subprocess.run(command, cwd=participant, env=shell, capture_output=True, text=True)
     assert answer.returncode == 1, "the stand-in has no steps to plot"
-    assert "1 runs of 1 exercises, on SLURM" in answer.stdout and "1 of 1 jobs ended" in answer.stdout
+    assert "1 run of 1 exercise, on SLURM" in answer.stdout and "1 of 1 job ended" in answer.stdout
     (record,) = (tmp_path / "logs/rehearsal").glob("*/baseline/*/run.json")
     assert json.loads(record.read_text())["slurm_job_id"]
     assert "baseline  1 completed" in answer.stdout

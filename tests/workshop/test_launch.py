@@ -84,11 +84,11 @@ def test_K1_bad_value_is_refused_by_name_and_leaves_no_run(tmp_path: Path) -> No
     ("launcher", "arguments", "changes", "told"),
     [
         ("by-hand/by_hand.slurm", "ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
-        ("by-hand/by_hand.slurm", "fsdp.py fsdp_configs/hybrid_shard.json", {}, "2 replicas of 1 GPU(s)"),
+        ("by-hand/by_hand.slurm", "fsdp.py fsdp_configs/hybrid_shard.json", {}, "2 replicas of 1 GPU;"),
         ("by-hand/by_hand.slurm", "zero.py ds_configs/zero2.json", {"BATCH_SIZE": "few"}, "BATCH_SIZE='few'"),
         ("custom_model/single_node.slurm", "", {"NUM_HEADS": "3"}, "HIDDEN_SIZE=64 cannot be shared"),
         ("deepspeed-single-gpu/deepspeed.slurm", "own.json", {}, "own.json: nothing reads 'zero_stage'"),
-        ("fsdp/single_gpu.slurm", "fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU(s)"),
+        ("fsdp/single_gpu.slurm", "fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU into"),
         ("speed-ladder/peers.slurm", "", {"RUNG": "peer_trl_padded", "GENERATE_SIZE": "4"}, "no peer reads it"),
     ],
 )

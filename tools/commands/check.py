@@ -7,6 +7,7 @@ speed that is further off may be another run's: it is so within what two equal r
 import argparse
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     count = verdicts(checked)
     total = sum(count.values())
     print(
-        f"{total} cell{'' if total == 1 else 's'}: "
+        f"{counted(total, 'cell')}: "
         + ", ".join(f"{count[verdict]} {verdict}" for verdict in (RIGHT, ANOTHER_RUN, WRONG, BLANK))
     )
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.doctor import environment, on_node, site
 from tools.logs.runs import default_logs
 from tools.submit.submitted import sourced_environment
@@ -48,5 +49,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(map(str, found)))
         warnings = sum(one.status == "warning" for one in found)
-        print(f"{len(found)} checks: {len(errors)} errors, {warnings} warnings")
+        print(f"{counted(len(found), 'check')}: {counted(len(errors), 'error')}, {counted(warnings, 'warning')}")
     return 1 if errors else 0

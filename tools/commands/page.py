@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.logs.runs import default_logs, find_runs
 
@@ -31,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     made = site.build(own, find_runs(*machines), logs, output)
     if not own:
         print(f"no runs in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr)
-    print(f"wrote {output}: {len(made.own)} runs and {len(made.reference)} reference runs")
+    reference = counted(len(made.reference), "reference run")
+    print(f"wrote {output}: {counted(len(made.own), 'run')} and {reference}")
     print(f"next: open {output / 'index.html'} in a browser")
     return 0

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from evidence.counted import counted
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, measure_all
@@ -187,7 +188,8 @@ def _project(arguments: argparse.Namespace, gpu_name: str) -> int:
     found = projection.project(shape, gpu_name, assumed)
     if arguments.output:
         projection.draw(found, arguments.output)
-    print(f"{question.model} on {gpu_name}, {question.batch} rows of {question.length} tokens per GPU and step.")
+    rows = f"{counted(question.batch, 'row')} of {question.length} tokens"
+    print(f"{question.model} on {gpu_name}, {rows} per GPU and step.")
     print(projection.text(found, assumed, arguments.project, arguments.price))
     return 0
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.memory_lines import cpu_lines, gpu_lines
@@ -97,7 +98,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
             if places is None and not lines:
                 without.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
         if len(without) == len(runs):
-            raise InputError(f"none of the {len(runs)} runs has steps.csv or a log of memory")
+            raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         for axes, name in ((loss_axes, "Training loss"), (memory_axes, memory)):
             axes.set_title(name, fontsize="medium")
         drawing.label(loss_axes, _OVER[over][0], "training loss", "no log")

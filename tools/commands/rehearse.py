@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED
 from tools.doctor import site
@@ -64,9 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     steps = Steps(logs.resolve(), environment)
     lines = sum(len(chapter.lines) for chapter in found)
-    print(
-        f"{lines} runs of {len(found)} exercises, {'on this machine' if local else 'on SLURM'}, in {logs}", flush=True
-    )
+    runs, where = counted(lines, "run"), "on this machine" if local else "on SLURM"
+    print(f"{runs} of {counted(len(found), 'exercise')}, {where}, in {logs}", flush=True)
     begin_s, done, interrupted = time.monotonic(), list[Rehearsed](), False
     try:
         queued = {} if local else _queued(found, steps, arguments)
@@ -156,7 +156,8 @@ def _report(done: list[Rehearsed], steps: Steps, took_s: float) -> tuple[str, bo
     skipped = [f"{o.line.written}: {o.skipped}" for one in done for o in one.outcomes if o.skipped]
     parts = [table, *(["skipped here:", *skipped] if skipped else [])]
     parts += [f"\n{len(problems)} failed; each with the command that repeats it:", *problems] if problems else []
-    parts.append(f"\n{len(done)} exercises in {took_s / 60:.1f} minutes: {len(problems) or 'nothing'} failed")
+    exercises = counted(len(done), "exercise")
+    parts.append(f"\n{exercises} in {took_s / 60:.1f} minutes: {len(problems) or 'nothing'} failed")
     return "\n".join(parts), bool(problems)
 
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.errors import InputError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
@@ -44,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--jobs {arguments.jobs}: expected at least 1")
     runs = _chosen(arguments.what)
     total_s = sum(run.runtime_s for run in runs) / arguments.speed
-    print(f"{len(runs)} runs, {duration(total_s)} h one after the other, {arguments.jobs} at a time; Ctrl-C ends them")
+    one_by_one = f"{counted(len(runs), 'run')}, {duration(total_s)} h one after the other"
+    print(f"{one_by_one}, {arguments.jobs} at a time; Ctrl-C ends them")
 
     def told(run: Run, replay: Replay) -> None:
         print(f"{replay.state:9}  {replay.folder}  replay of {run.folder}", flush=True)

@@ -12,6 +12,7 @@ import re
 import shlex
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.errors import InputError, NoRunsError
 from tools.tables import quoted
 from tools.tables.markdown import BLOCK_END, BLOCK_START
@@ -48,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.check:
                 path.write_text(after, encoding="utf-8")
     count = sum(count for _, count in blocks.values())
-    print(f"{count} generated blocks, {drifted} files {'drifted' if arguments.check else 'updated'}")
+    files = f"{counted(drifted, 'file')} {'drifted' if arguments.check else 'updated'}"
+    print(f"{counted(count, 'generated block')}, {files}")
     if drifted and arguments.check:
         print("next: python -m tools report")
         return 1

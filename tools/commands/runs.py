@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from evidence.counted import counted
 from evidence.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
@@ -92,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     counts = Counter(run.state for run in found)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
     replays = sum(bool(run.replay_of) for run in found)
-    print(f"{len(found)} runs: {told}" + (f"; {replays} of them replays, not measured here" if replays else ""))
+    remark = f"; {replays} of them replays, not measured here" if replays else ""
+    print(f"{counted(len(found), 'run')}: {told}{remark}")
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0
@@ -192,7 +194,7 @@ def _length(run: Run) -> str | None:
     """How long it trained, as asked for: a short try is not the real run."""
     examples, epochs = run.facts["train_examples"], run.facts["epochs"]
     if steps := (run.record.get("settings") or {}).get("max_steps"):
-        return f"{steps} steps"
+        return counted(steps, "step")
     return f"{epochs} x {examples:,}" if epochs and examples else None
 
 

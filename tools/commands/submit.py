@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from evidence.counted import counted
 from evidence.near_misses import complaint
 from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
@@ -70,13 +71,13 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
     for line, verdict in found:
         print(f"{name}  {verdict.text}  {line.place}  {line.short}")
     fitting = [line for line, verdict in found if verdict.fits]
-    count = len(due) - len(fitting)
+    count, runs = len(due) - len(fitting), counted(len(due), "run")
     if not count or arguments.yes or arguments.dry_run:
         return due
     if not sys.stdin.isatty():
-        print(f"note: {count} of {len(due)} runs cannot fit; nobody is here to ask, so they are started all the same")
+        print(f"note: {count} of {runs} cannot fit; nobody is here to ask, so they are started all the same")
         return due
-    answer = input(f"{count} of {len(due)} runs cannot fit. Start them all the same? [y/N] ")
+    answer = input(f"{count} of {runs} cannot fit. Start them all the same? [y/N] ")
     return due if answer.strip().lower() in ("y", "yes") else fitting
 
 

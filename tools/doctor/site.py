@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.doctor.finding import Finding, ask
 from tools.logs.run import LOST_AFTER_S
 from tools.tables.repository import ROOT
@@ -34,7 +35,8 @@ def slurm(environment: Environment) -> list[Finding]:
     """Partitions with limits and GPUs, whether sbatch takes the launchers, accounting; in a job, what it was given."""
     if job := environment.get("SLURM_JOB_ID"):
         gpus = environment.get("SLURM_GPUS_ON_NODE", "0")
-        text = f"job {job} on {socket.gethostname()}, partition {environment.get('SLURM_JOB_PARTITION')}, {gpus} GPU(s)"
+        partition = environment.get("SLURM_JOB_PARTITION")
+        text = f"job {job} on {socket.gethostname()}, partition {partition}, {counted(int(gpus), 'GPU')}"
         return [Finding("slurm", "ok", text)]
     if shutil.which("sbatch", path=environment.get("PATH")) is None:
         text = "no sbatch on PATH: runs start on this machine, one after the other"
@@ -48,7 +50,7 @@ def slurm(environment: Environment) -> list[Finding]:
 def partitions(listed: str, environment: Environment) -> Finding:
     """`listed`: sinfo's name|availability|time limit|nodes|GPUs, several lines for nodes that differ."""
     rows = [line.split("|") for line in listed.split("\n") if line.count("|") == 4]
-    text = ", ".join(f"{name} ({up}, limit {limit}, {nodes} nodes, {gpus})" for name, up, limit, nodes, gpus in rows)
+    text = ", ".join(f"{name} ({up}, limit {limit}, nodes: {nodes}, {gpus})" for name, up, limit, nodes, gpus in rows)
     wanted = environment.get("SBATCH_PARTITION")
     mine = [row for row in rows if (row[0].rstrip("*") in wanted.split(",") if wanted else row[0].endswith("*"))]
     fix = "set SBATCH_PARTITION in cluster.env (cp cluster.env.example cluster.env)"

@@ -49,7 +49,7 @@ def _tables(grades: Sequence[Grade]) -> list[dict[str, Any]]:
     for one in found.values():
         counts = {place: Counter(cell.verdict for cell in by.values()) for place, by in one["cells"].items()}
         one["counts"] = counts
-        one["places"] = [(row, column) for row, _ in one["rows"] for column in one["header"] if (row, column) in counts]
+        one["places"] = [cell["place"] for row in one["rows"] for cell in row if cell["place"] in counts]
         one["wrong"] = [
             (row, column, name, cell.text)
             for row, column in one["places"]
@@ -61,13 +61,17 @@ def _tables(grades: Sequence[Grade]) -> list[dict[str, Any]]:
 
 def _blank_table(filled: FilledTable) -> dict[str, Any]:
     table, labels = filled.table, filled.table.label_columns
+    names = [" / ".join(row[:labels]) for row in table.rows]
     words = re.sub(r"[*`]", "", table.caption)
     return {
         "anchor": f"table-{table.number}{'-tiny' if table.tiny else ''}",
         "caption": words.replace(f"Table {table.number}", f"Table {table.number}:", 1),
         "header": table.header,
         "labels": labels,
-        "rows": [(" / ".join(row[:labels]), row) for row in table.rows],
+        "rows": [
+            [{"label": text, "place": (name, column)} for text, column in zip(row, table.header, strict=True)]
+            for name, row in zip(names, table.rows, strict=True)
+        ],
         "people": [],
         "cells": {},
     }

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import jinja2
 
+from evidence.counted import counted
 from evidence.printable import printable
 
 STATIC = Path(__file__).parent / "static"
 
 
 def environment() -> jinja2.Environment:
-    """With `made`, the time now."""
+    """With `made`, the time now, and `counted`."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -21,4 +22,5 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     pages.globals["made"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    pages.globals["counted"] = counted
     return pages

@@ -255,6 +255,7 @@ def _table(table: CourseTable, ids: dict[str, str]) -> dict[str, Any]:
         "caption": _plain(words),
         "exercise": table.exercise,
         "header": [_plain(label) for label in table.table.header],
+        "labels": table.table.label_columns,
         "rows": _rows(table.own, first, ids) if table.own or first else [],
         "own": table.own,
         "machine": table.references[0][0] if table.references else "",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from evidence.counted import counted
 from tools.errors import InputError
 from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.logs.run import read_object
@@ -223,8 +224,8 @@ def text(question: Question, ranked: list[Ranked]) -> str:
         *("step (ms)", "tokens/s", "limited by", question.gpu),
     )
     lines = [
-        f"{question.model} on {question.gpus} x {question.gpu}, {question.nodes} node(s): {question.batch} rows of "
-        f"{question.length} tokens per GPU and step, {question.precision}"
+        f"{question.model} on {question.gpus} x {question.gpu}, {counted(question.nodes, 'node')}: "
+        f"{counted(question.batch, 'row')} of {question.length} tokens per GPU and step, {question.precision}"
         + (f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""),
         f"\n| {' | '.join(titles)} |\n|{'---|' * len(titles)}",
     ]

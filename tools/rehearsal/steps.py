@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.logs.runs import read_run
 from tools.submit import slurm
 from tools.submit.submissions import Submission
@@ -89,7 +90,7 @@ def wait_for_queue(lines: Sequence[Submission], logs: Path, limit_min: float) ->
     while time.monotonic() < end_s:
         queue = slurm.queue()
         left = [queue[mark] for mark in marks if mark in queue]
-        now = f"{len(marks) - len(left)} of {len(marks)} jobs ended, {left.count('running')} running"
+        now = f"{len(marks) - len(left)} of {counted(len(marks), 'job')} ended, {left.count('running')} running"
         if now != before:
             print(now, flush=True)
             before = now

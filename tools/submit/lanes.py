@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from evidence.counted import counted
 from tools.errors import InputError
 
 
@@ -34,9 +35,9 @@ def lanes(number: int) -> list[Lane]:
         InputError: fewer processors, or GPUs where there are any, than lanes.
     """
     processors, gpus = _processors(), _gpus()
-    for what, there in (("processor(s)", len(processors)), ("GPU(s)", len(gpus) or number)):
+    for what, there in (("processor", len(processors)), ("GPU", len(gpus) or number)):
         if not 1 <= number <= there:
-            raise InputError(f"--jobs {number}: this machine has {there} {what}; expected from 1 to {there}")
+            raise InputError(f"--jobs {number}: this machine has {counted(there, what)}; expected from 1 to {there}")
     cores, cards = len(processors) // number, len(gpus) // number
     return [
         Lane(tuple(gpus[lane * cards : (lane + 1) * cards]), tuple(processors[lane * cores : (lane + 1) * cores]))

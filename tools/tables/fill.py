@@ -8,6 +8,7 @@ from os.path import commonpath
 from pathlib import Path
 from statistics import stdev
 
+from evidence.counted import counted
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
 from tools.tables import markdown
@@ -182,7 +183,8 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
         filled.cells.append([None if cell is None else _fill_cell(filled, chosen, cell) for cell in row])
     filled.runs.sort(key=lambda run: run.start)
     if replays := [run for run in filled.runs if run.replay_of]:
-        _note(filled, f"{len(replays)} of {len(filled.runs)} runs are replays: their figures were not measured here")
+        note = f"replays, not measured here: {len(replays)} of {counted(len(filled.runs), 'run')}"
+        _note(filled, note)
     if note := note_on_owners([run for choice in choices.values() for run in choice.equal]):
         _note(filled, note)
     return filled

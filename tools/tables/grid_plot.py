@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evidence.counted import counted
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.tables import drawing
@@ -26,7 +27,7 @@ def draw(runs: list[Run], title: str, output: Path) -> list[str]:
     """
     done, notes = _cells(runs)
     if done.empty:
-        raise InputError(f"none of the {len(runs)} runs has completed in its precision; the first: {notes[0]}")
+        raise InputError(f"of {counted(len(runs), 'run')} none has completed in its precision; the first: {notes[0]}")
     memory, label = "peak_allocated_mib", "peak allocated GPU memory (MiB)"
     if done[memory].isna().all():  # no GPU
         memory, label = "peak_cpu_mib", "peak CPU memory (MiB)"
@@ -80,10 +81,13 @@ def _bars(axes: Any, table: pd.DataFrame, figure: str, label: str) -> None:
                     x, bar["median"], 0.25, color=f"C{_PRECISIONS.index(precision)}", label=name, yerr=error, capsize=3
                 )
     axes.set(xticks=range(len(configs)), xticklabels=configs, ylabel=label)
-    processes = "1 process" if size[0] == 1 else f"{size[0]} processes"
-    axes.set_title(f"{size[3]}, {processes}, batch {size[1]}, length {size[2]}", **_TITLE)
+    axes.set_title(f"{size[3]}, {_processes(size[0])}, batch {size[1]}, length {size[2]}", **_TITLE)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     drawing.legend_above(axes)
+
+
+def _processes(number: int) -> str:
+    return counted(number, "process", "processes")
 
 
 def _lines(table: pd.DataFrame, along: str, other: str) -> dict[str, pd.DataFrame]:
@@ -91,8 +95,8 @@ def _lines(table: pd.DataFrame, along: str, other: str) -> dict[str, pd.DataFram
     by = ["model", "config", "precision", "world_size", other]
     groups = _spread(table, [*by, along], "step_time_ms")
     return {
-        f"{model} {config} {precision}, {gpus} process(es), {other.split('_')[-1]} {fixed}": line.droplevel(by)
-        for (model, config, precision, gpus, fixed), line in groups.groupby(by, observed=True, dropna=False)
+        f"{model} {config} {precision}, {_processes(size)}, {other.split('_')[-1]} {fixed}": line.droplevel(by)
+        for (model, config, precision, size, fixed), line in groups.groupby(by, observed=True, dropna=False)
         if len(line) > 1
     }
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from evidence.counted import counted
 from tools.logs.run import Not, Run
 from tools.tables.fill import plan
 from tools.tables.markdown import Table
@@ -16,7 +17,7 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], commands: Mappi
     # Some tables are about several exercises.
     own = [run for run in runs if run.record["exercise"] in exercises] or runs
     return [
-        f"- {count} run{'s' if count > 1 else ''}: {reason}" + (f"; `{commands[reason]}`" if reason in commands else "")
+        f"- {counted(count, 'run')}: {reason}" + (f"; `{commands[reason]}`" if reason in commands else "")
         for reason, count in left_out(tables, own).items()
     ]
 

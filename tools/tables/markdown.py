@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.errors import InputError
 
 _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
@@ -88,7 +89,8 @@ def _table(path: Path, caption: re.Match, lines: list[str], below: int) -> Table
     header, rows = cells(lines[start]), [cells(line) for line in lines[start + 2 : end]]
     for i, row in enumerate(rows, start + 3):
         if len(row) != len(header):
-            raise InputError(f"{path}:{i}: {len(row)} cells, but the header of Table {caption[1]} has {len(header)}")
+            found = counted(len(row), "cell")
+            raise InputError(f"{path}:{i}: {found}, but the header of Table {caption[1]} has {len(header)}")
     if not rows:
         raise InputError(f"{path}:{start + 1}: Table {caption[1]} has no rows")
     numbers = list(range(start + 3, end + 1))

@@ -6,6 +6,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
@@ -37,7 +38,7 @@ def spread_percent(metric: Metric, own: Sequence[Run]) -> tuple[float, str]:
     """By how much two equal runs differ in this figure, and whose: the participant's largest, or 9 of 10 of ours."""
     figure = metric.figure or _USUAL
     if found := differences_percent(own, figure):
-        return found[-1], f"your {len(found)} pair{'s' * (len(found) > 1)} of equal runs"
+        return found[-1], f"your {counted(len(found), 'pair')} of equal runs"
     return _reference(figure)
 
 
@@ -48,4 +49,4 @@ def _reference(figure: str) -> tuple[float, str]:
     found = differences_percent((run for host in hosts for run in find_runs(host)), figure)
     if not found:
         return _reference(_USUAL) if figure != _USUAL else (0.0, "no equal runs")
-    return found[int(len(found) * 0.9)], f"9 of 10 of {len(found)} pairs of equal runs in logs/reference"
+    return found[int(len(found) * 0.9)], f"9 of 10 of {counted(len(found), 'pair')} of equal runs in logs/reference"

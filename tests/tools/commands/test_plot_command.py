@@ -119,7 +119,7 @@ def test_loss_over_examples_needs_a_log_that_counts_them(plot, make_run):
     make_run("r1", **{"gpu_memory.csv": None, "cpu_memory.txt": None})
     assert plot("--over", "time")[0] == 0
     code, _, error = plot("--over", "examples")
-    assert code == 2 and "none of the 1 runs" in error
+    assert code == 2 and "of 1 run none" in error
     steps = "step,step_time_s,tokens,real_tokens,loss,epoch,samples\n1,0.5,2048,700,2.5,0.25,16\n"
     make_run("r2", **{"gpu_memory.csv": None, "steps.csv": steps})
     assert plot("--over", "examples")[0] == 0
@@ -140,7 +140,7 @@ def test_nothing_to_draw_is_an_error_and_no_runs_another(plot, make_run):
     assert plot()[0] == 3
     make_run("r1", **{"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None})
     code, _, error = plot()
-    assert code == 2 and "none of the 1 runs has steps.csv or a log of memory" in error
+    assert code == 2 and "of 1 run none has steps.csv or a log of memory" in error
 
 
 @pytest.mark.parametrize("output", ["curves.txt", "nowhere/curves.png"])

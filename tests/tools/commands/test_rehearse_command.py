@@ -33,7 +33,7 @@ def test_completed_runs_are_filled_checked_and_plotted(tmp_path: Path, capsys: p
     assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 0
     printed = capsys.readouterr().out
     assert "[1/1] baseline 1 completed ok ok ok" in printed
-    assert "1 exercises in" in printed and "nothing failed" in printed
+    assert "1 exercise in" in printed and "nothing failed" in printed
     assert (logs / "baseline.png").exists() and (logs / "report.txt").read_text() in printed
     assert len([*(logs / "baseline").iterdir()]) == 1, "the run was launched once more"
     assert not (tmp_path / "logs").exists(), "the participant's folder"

@@ -24,7 +24,7 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
 )
 def test_partition_of_the_jobs_is_there_up_and_has_gpus(partition: dict[str, str], status: str) -> None:
     found = site.partitions(LISTED, partition)
-    assert found.status == status and "gpu (up, limit 1-00:00:00, 2 nodes, gpu:h200:8)" in found.text
+    assert found.status == status and "gpu (up, limit 1-00:00:00, nodes: 2, gpu:h200:8)" in found.text
     unknown = site.partitions(LISTED, {"SBATCH_PARTITION": "gpus"})
     assert unknown.status == "error" and "SBATCH_PARTITION=gpus is not one of them" in unknown.text
 

@@ -84,5 +84,5 @@ def test_runs_of_one_size_draw_no_empty_panels(cell, drawn):
 
 def test_nothing_to_draw_says_why(cell, drawn):
     cell("r1", 100.0, precision="fp32")
-    with pytest.raises(InputError, match=r"none of the 1 runs has completed in its precision.*ran in fp32"):
+    with pytest.raises(InputError, match=r"of 1 run none has completed in its precision.*ran in fp32"):
         drawn()

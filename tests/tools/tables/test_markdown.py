@@ -52,7 +52,7 @@ def test_escaped_pipe_does_not_end_a_cell():
     [
         ("**Table 1** *T*\n\ntext\n", "README.md:1: Table 1 has a caption, but no pipe table"),
         ("**Table 1** *T*", "README.md:1: Table 1 has a caption, but no pipe table"),
-        ("**Table 1** *T*\n\n| a | b |\n|---|---|\n| c |\n", "README.md:5: 1 cells, but the header of Table 1 has 2"),
+        ("**Table 1** *T*\n\n| a | b |\n|---|---|\n| c |\n", "README.md:5: 1 cell, but the header of Table 1 has 2"),
         ("**Table 1** *T*\n\n| a | b |\n|---|---|\n\n", "README.md:3: Table 1 has no rows"),
     ],
 )

@@ -30,7 +30,7 @@ function filter() {
   });
   byId("count").textContent = only
     ? `The ${visible.length} runs of one cell. “Show all” shows the others.`
-    : `${visible.length} of ${rows.length} runs are shown.`;
+    : `Shown: ${visible.length} of ${rows.length} runs.`;
   return scatter();
 }
 
@@ -62,7 +62,7 @@ async function scatter() {
   const chart = byId("scatter");
   const count = traces.reduce((sum, trace) => sum + trace.x.length, 0);
   chart.setAttribute("role", "img");
-  chart.setAttribute("aria-label", `${list.titles[yName]} against ${list.titles[xName]} of ${count} runs`);
+  chart.setAttribute("aria-label", `${list.titles[yName]} against ${list.titles[xName]} of ${count} run${count === 1 ? "" : "s"}`);
   const message = { text: "No completed run that is shown has both figures.", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 };
   await draw(chart, traces, list.titles[xName], list.titles[yName], {
     fromZero: true,
