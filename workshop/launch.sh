@@ -26,7 +26,10 @@ ARGUMENTS=("$@")  # the launcher's
 RECEIVED=""  # the signal that told this job to end
 NOTICED=""   # the one that SLURM sends some time before the time limit (#SBATCH --signal)
 NOT_BEGUN="" # it came before the training had begun
+ENDED=""     # this launcher has ended the training, which did not die by itself
+AGAIN=""     # a training that died may go on, in the job that SLURM queues again: this one has no time left
 STEP=""      # the process that runs for the job
+LAUNCHED=()  # the command of the training
 trap 'NOTICED=USR1' USR1
 
 die() { echo "error: $*" >&2; exit 1; }
@@ -99,6 +102,9 @@ earlier_folder() {
     fi
 }
 
+# What became of the run, in run.json. To its end, also where Ctrl-C reaches every process of a terminal.
+record() { (trap '' TERM INT; exec python -m workshop.run_record "$@"); }
+
 # Prints the newest whole checkpoint of this run; of those that are not whole, a line in train.out says why.
 newest_checkpoint() {
     python -m workshop.checkpoints newest "$(cd "$RUN_DIR" && realpath -m "$OUTPUT_DIR")" $((NNODES * NPROC_PER_NODE)) \
@@ -107,7 +113,7 @@ newest_checkpoint() {
 
 # The run folder's next attempt begins, from the checkpoint given; from RESUME_FROM or the first step if there is none.
 go_on() {
-    python -m workshop.run_record reopen "$RUN_DIR" "$1" || exit 1
+    record reopen "$RUN_DIR" "$1" || exit 1
     [ -z "$1" ] || export RESUME_FROM=$1
     echo "the run goes on from ${1:-${RESUME_FROM:-the first step: no whole checkpoint}}" | tee -a "$RUN_DIR/train.out"
 }
@@ -196,7 +202,7 @@ warn_if_changed() {
         "\`python -m tools submit\` keeps the code of the submission)" >&2
 }
 
-# Set before a step starts, not while it runs: bash ignores a signal while it sets a trap for it.
+# Set once, before the first step: bash ignores a signal while it sets a trap for it.
 write_down_signals() {
     trap 'told_to_end TERM' TERM
     trap 'told_to_end INT' INT
@@ -204,11 +210,11 @@ write_down_signals() {
 }
 
 begin_run() {
+    [ ${#LAUNCHED[@]} -gt 0 ] || write_down_signals
     LAUNCHED=("$@")
-    write_down_signals
     make_run_folder
     warn_if_changed
-    LAUNCHER=$(basename "${script:-}") python -m workshop.run_record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
+    LAUNCHER=$(basename "${script:-}") record begin "$RUN_DIR" "$(basename "$EXERCISE_DIR")" "$CONFIG" -- "$@" || exit 1
     [ -z "$NOTICED" ] || notice
 }
 
@@ -222,7 +228,8 @@ tell_to_end() {
 notice() {
     NOTICED=USR1
     tell_to_end USR1 && return 0
-    rm "$RUN_DIR/.starts" 2>/dev/null || return 0  # it saves nothing, or has come to its end
+    # Else it saves nothing or has come to its end; or it has just begun.
+    rm "$RUN_DIR/.starts" 2>/dev/null || { tell_to_end USR1; return 0; }
     NOT_BEGUN=1
     echo "SIGUSR1, which SLURM sends before the time limit: the training has not begun, and does not begin"
     [ -z "$STEP" ] || kill -TERM "$STEP" 2>/dev/null
@@ -236,13 +243,12 @@ told_to_end() {
 
 # SLURM kills everything a few seconds (KillWait) after its TERM: write the end down first, and again when all is over.
 stop_step() {
-    tell_to_end "$RECEIVED" || kill -TERM "$STEP" 2>/dev/null
-    python -m workshop.run_record ending "$RUN_DIR" 143 "$RECEIVED" >/dev/null
+    tell_to_end "$RECEIVED" || { kill -TERM "$STEP" 2>/dev/null && ENDED=ended; }
+    record ending "$RUN_DIR" 143 "$RECEIVED" >/dev/null
 }
 
 run_step() {
     [ -z "$RECEIVED$NOT_BEGUN" ] || return 143
-    write_down_signals  # also after a step that failed
     local code viewer shown
     shown=$(wc -c < "$RUN_DIR/train.out")
     "$REPO/workshop/kill_with_parent.sh" TERM "$@" >> "$RUN_DIR/train.out" 2>&1 &
@@ -260,8 +266,6 @@ run_step() {
     [ "$code" -ne 0 ] || [ ! -s "$RUN_DIR/.stop" ] || code=143  # it ended before its end, as it was told
     [ -z "$NOT_BEGUN" ] || code=143
     [ $code = 0 ] || rm -f "$RUN_DIR/.starts" "$RUN_DIR/.listens"  # nobody is left
-    # What ended the run is known when a step has failed; after another a further step may follow.
-    [ $code = 0 ] || trap '' TERM INT
     return $code
 }
 
@@ -271,11 +275,10 @@ run_training() {
     while true; do
         run_step "$@"; code=$?
         [ "$code" -ne 0 ] && [ -z "$RECEIVED$NOT_BEGUN" ] && [ ! -s "$RUN_DIR/.stop" ] && [ $((left--)) -gt 0 ] || return $code
-        python -m workshop.run_record end "$RUN_DIR" "$code" | grep "^failed" || return $code
-        write_down_signals  # to look at a large checkpoint takes a while
+        record end "$RUN_DIR" "$code" | grep "^failed" || return $code
         checkpoint=$(newest_checkpoint) && [ -n "$checkpoint" ] && [ "$checkpoint" != "${RESUME_FROM:-}" ] || return $code
         [ -z "$RECEIVED" ] || return $code
-        [ -z "$NOTICED" ] || { NOT_BEGUN=1; return 143; }
+        [ -z "$NOTICED" ] || { NOTICED="" AGAIN=1; return $code; }
         go_on "$checkpoint"
         begin_run "${LAUNCHED[@]}"
     done
@@ -284,8 +287,8 @@ run_training() {
 # After the notice SLURM queues the job again where it may be (sbatch --requeue, or the site's JobRequeue); but not without
 # end one whose time is over each time before its training begins.
 requeue() {
-    [ "$NOTICED" ] && [ -n "${SLURM_JOB_ID:-}" ] || return
-    [ -s "$RUN_DIR/.stop" ] || { [ "$NOT_BEGUN" ] && [ "$(grep -c "had begun" "$RUN_DIR/run.json")" -le "${RESTARTS:-3}" ]; } || return
+    [ "$NOTICED$AGAIN" ] && [ -n "${SLURM_JOB_ID:-}" ] || return
+    [ "$AGAIN" ] || [ -s "$RUN_DIR/.stop" ] || { [ "$NOT_BEGUN" ] && [ "$(grep -c "had begun" "$RUN_DIR/run.json")" -le "${RESTARTS:-3}" ]; } || return
     scontrol show job "$SLURM_JOB_ID" | grep -q "Requeue=1" || return
     echo "queued again: scontrol requeue $SLURM_JOB_ID"
     scontrol requeue "$SLURM_JOB_ID"
@@ -293,7 +296,7 @@ requeue() {
 
 end_run() {
     trap '' TERM INT
-    python -m workshop.run_record end "$RUN_DIR" "$1" "${RECEIVED:-$NOTICED}"
+    record end "$RUN_DIR" "$1" "${RECEIVED:-$NOTICED}" "$ENDED"
     requeue
     python -m tools summary "$RUN_DIR" || echo "evidence: $RUN_DIR"
     exit "$1"

@@ -4,7 +4,7 @@ Needs nothing but the standard library, so that the launcher can record a run wh
 
     python -m workshop.run_record begin RUN_DIR EXERCISE CONFIG -- COMMAND...
     python -m workshop.run_record ending RUN_DIR EXIT_CODE SIGNAL    the training still runs, and may be saving
-    python -m workshop.run_record end RUN_DIR EXIT_CODE [SIGNAL]
+    python -m workshop.run_record end RUN_DIR EXIT_CODE [SIGNAL [ended]]    ended: by the launcher, not by itself
     python -m workshop.run_record reopen RUN_DIR [CHECKPOINT]
 """
 
@@ -38,6 +38,9 @@ RESERVE_BYTES = 64 << 10
 _EXPORT = re.compile(r"^\s*export\s+([A-Z][A-Z0-9_]*)=", re.MULTILINE)
 
 _KEY = re.compile(r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|PASSWORD|SECRET)['\"]?\]?\s*[=:]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)")
+
+# Of evidence/causes.py: what a training dies of that was told to end, and not because of the signal.
+OWN_CAUSES = ("disk full", "CUDA error", "hang")
 
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = (
@@ -116,12 +119,15 @@ def slurm_state() -> str | None:
     return state or ("preempted" if again else None)
 
 
-def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0, stopped: str = "") -> dict[str, str]:
+def outcome(
+    exit_code: int, signal: str, output: Path, oom_kills: int = 0, stopped: str = "", by_itself: bool = False
+) -> dict[str, str]:
     """State, cause and reason of a training that ended with `exit_code` after the launcher received `signal` (or none),
     while the kernel killed `oom_kills` processes on this node because memory ran out.
 
     Args:
         stopped: the step after which the training saved and ended because it was told to; empty: it was not.
+        by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
     """
 
     def ended(state: str, cause: str, reason: str) -> dict[str, str]:
@@ -138,9 +144,11 @@ def outcome(exit_code: int, signal: str, output: Path, oom_kills: int = 0, stopp
         return ended("completed", "", "")
     if signal == "USR1" and exit_code == 143:  # the launcher's own code for it
         return ended(slurm_state() or NOTICE, "", NOT_BEGUN)
-    if signal and signal != "USR1":
-        return ended(slurm_state() or "cancelled", "", f"the launcher received SIG{signal}")
     found = cause(output) if output.exists() else None
+    # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
+    died = by_itself and found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES)
+    if signal and signal != "USR1" and not died:
+        return ended(slurm_state() or "cancelled", "", f"the launcher received SIG{signal}")
     if found and (found.state == "oom" or found.name == "hang"):
         return ended(found.state, found.name, found.text)
     rank_killed = found is not None and found.rank_killed
@@ -259,8 +267,13 @@ def reopen(run_dir: Path, checkpoint: str) -> None:
     update_run_record(run_dir, **now, attempts=[*record.get("attempts", []), attempt])
 
 
-def end(run_dir: Path, exit_code: int, signal: str, over: bool = True) -> None:
-    """How the run ended. Args: over: no process of the training lives; else it may be saving its last checkpoint."""
+def end(run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself: bool = False) -> None:
+    """How the run ended.
+
+    Args:
+        over: no process of the training lives; else it may be saving its last checkpoint.
+        by_itself: see `outcome`.
+    """
     full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
     for name in (RESERVE, STARTS, LISTENS):
         (run_dir / name).unlink(missing_ok=True)
@@ -268,8 +281,11 @@ def end(run_dir: Path, exit_code: int, signal: str, over: bool = True) -> None:
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
     kills = kernel_oom_kills()
     kills -= read_run_record(run_dir).get("oom_kills_before", kills)
-    stopped = (run_dir / STOP).read_text().strip() if exit_code and (run_dir / STOP).exists() else ""
-    ended = outcome(exit_code, signal, run_dir / "train.out", kills, stopped)
+    told = exit_code != 0 and (run_dir / STOP).exists()
+    stopped = (run_dir / STOP).read_text().strip() if told else ""
+    if full and told and by_itself and not stopped:
+        signal = ""  # it died while it saved, and train.out may have had no room to say so
+    ended = outcome(exit_code, signal, run_dir / "train.out", kills, stopped, by_itself)
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
@@ -286,7 +302,9 @@ def main() -> None:
     elif verb == "reopen":
         reopen(Path(run_dir), rest[0] if rest else "")
     else:
-        end(Path(run_dir), int(rest[0]), rest[1] if len(rest) > 1 else "", over=verb == "end")
+        code, signal, ended = [*rest, "", ""][:3]
+        over = verb == "end"
+        end(Path(run_dir), int(code), signal, over, by_itself=over and not ended)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,15 @@
 here=$(dirname "$0")
 
 # A session of its own, so that a signal reaches the command's children too; TERM first, KILL for what is left after 10 s.
+stop() {
+    stopped=1
+    [ -z "$training" ] || { kill -TERM -- -$training 2>/dev/null; (sleep 10; kill -KILL -- -$training 2>/dev/null) & }
+}
+training="" stopped=""
+trap stop TERM INT
 setsid "$here/kill_with_parent.sh" KILL "$@" &
 training=$!
-stop() { kill -TERM -- -$training 2>/dev/null; (sleep 10; kill -KILL -- -$training 2>/dev/null) & }
-trap stop TERM INT
+[ -z "$stopped" ] || stop  # told while the command was being started
 "$here/kill_with_parent.sh" TERM "$here/loggers.sh" $training &
 loggers=$!
 

@@ -2,8 +2,12 @@
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import leftovers, with_own_shm
 from tests.shown_forms import assert_printed_as_shown
+from workshop.run_record import STOP
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -81,3 +86,65 @@ def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, 
     assert_printed_as_shown(job.stdout + job.stderr, line, tmp_path)
     assert_printed_as_shown(again.stdout + again.stderr, line, tmp_path, resumed=True)
     assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Of 16 MiB: room for the checkpoints until somebody fills it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", disk], capture_output=True).returncode:
+        pytest.skip("only root can make a small disk")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def wait_for(condition: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
+    end_s = time.monotonic() + 180
+    while not condition():
+        assert launcher.poll() is None and time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.1)
+
+
+def waiting_drill(folder: Path, output: Path | str) -> tuple[subprocess.Popen[str], Path]:
+    """A launcher whose training waits after step 25 until it is told to end, and its run folder."""
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": "time_limit", "OUTPUT_DIR": str(output)}
+    command = [*with_own_shm(folder / "shm"), "bash", "resilience/drill.slurm"]
+    launcher = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
+    waits = "waits for you to do it"
+    wait_for(lambda: any(waits in path.read_text() for path in folder.glob("resilience/*/train.out")), launcher)
+    (run,) = (folder / "resilience").iterdir()
+    return launcher, run
+
+
+def assert_failed(launcher: subprocess.Popen[str], run: Path, folder: Path, cause: str, reason: str) -> None:
+    shown, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1, shown[-3000:]
+    found = record(run)
+    assert (found["state"], found["cause"], found.get("attempts")) == ("failed", cause, None)
+    assert reason in found["reason"]
+    assert leftovers(run, folder / "shm") == []
+
+
+@pytest.mark.parametrize("told_by", ["USR1", "TERM"])
+def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause(
+    tmp_path: Path, small_disk: Path, told_by: str
+) -> None:
+    """It was recorded as a notice before the training had begun, or as a preemption."""
+    launcher, run = waiting_drill(tmp_path, small_disk / "out")
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(1 << 16)) == 1 << 16:
+            pass
+    launcher.send_signal(getattr(signal, f"SIG{told_by}"))
+    assert_failed(launcher, run, tmp_path, "disk full", "")
+    assert sorted(path.name for path in (small_disk / "out").iterdir()) == ["checkpoint-10", "checkpoint-20"]
+
+
+def test_rank_that_is_killed_before_it_could_save_as_it_was_told_is_the_reason(tmp_path: Path) -> None:
+    launcher, run = waiting_drill(tmp_path, "bloom-qa-finetuned")
+    rank = json.loads((run / "heartbeat/rank-0.json").read_text())["pid"]
+    os.kill(rank, signal.SIGSTOP)
+    launcher.send_signal(signal.SIGTERM)
+    wait_for((run / STOP).exists, launcher)
+    os.kill(rank, signal.SIGKILL)
+    assert_failed(launcher, run, tmp_path, "", "a rank was killed (SIGKILL)")

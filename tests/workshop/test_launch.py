@@ -242,6 +242,28 @@ def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_start
     assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
 
 
+def test_signal_while_a_dead_training_is_recorded_is_not_lost(tmp_path: Path) -> None:
+    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { echo checkpoint-1; };"
+    script += 'eval "as_it_is_$(declare -f record)"; record() { [ "$1" != end ] || kill -TERM $$; as_it_is_record "$@"; };'
+    script += "begin_run train; run_training bash -c 'echo >> $LOG_DIR/started; exit 1'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
+
+
+def test_notice_while_the_training_begins_to_listen_reaches_it(tmp_path: Path) -> None:
+    """It renames the file that says so after the launcher has looked for the new name, and before it takes the old."""
+    training = "cd $RUN_DIR; kill -USR1 $LAUNCHER_PID; until [ -e .stop ]; do sleep 0.1; done; echo 7 > .stop"
+    script = "source ../workshop/launch.sh; start_run;"
+    script += 'rm() { mv "$RUN_DIR/.starts" "$RUN_DIR/.listens" 2>/dev/null; command rm "$@"; };'
+    script += f"begin_run train; run_training timeout 30 bash -c '{training}'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    saved = "SIGUSR1: checkpoint-7 was saved, then the training ended"
+    assert (job.returncode, record["state"], record["reason"]) == (143, "timeout", saved), job.stdout + job.stderr
+
+
 @pytest.mark.parametrize(
     ("when", "training"),
     [
@@ -295,15 +317,15 @@ def test_end_that_the_launcher_writes_down_beforehand_does_not_disturb_the_train
 
 
 def test_notice_of_the_end_between_two_attempts_ends_the_job_instead_of_starting_the_next(tmp_path: Path) -> None:
-    """And a training that never saves goes on until the time limit."""
+    """And a training that never saves goes on until the time limit. The record says what the one attempt died of."""
     script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { kill -USR1 $$; echo checkpoint-1; };"
     script += "begin_run train; run_training bash -c 'rm $RUN_DIR/.starts; kill -USR1 $LAUNCHER_PID; "
-    script += "echo >> $LOG_DIR/started; sleep 1; exit 1'; end_run $?"
+    script += 'echo >> $LOG_DIR/started; sleep 1; echo "ValueError: bad batch"; exit 1\'; end_run $?'
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert (job.returncode, (tmp_path / "started").read_text()) == (143, "\n"), job.stderr
+    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
     record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert (record["state"], record["reason"]) == ("timeout", NOT_BEGUN)
+    assert (record["state"], record["reason"]) == ("failed", "ValueError: bad batch")
 
 
 def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
