@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,23 +32,28 @@ UNFINISHED = "unfinished"
 BLOCK_BYTES = 64 << 20
 
 
-def digest(file: Path) -> str:
-    """SHA-256 of the SHA-256 of each 64 MiB: so that one large file, too, is read by several threads."""
+def digest(file: Path, progress: Callable[[], None] = lambda: None) -> str:
+    """SHA-256 of the SHA-256 of each 64 MiB: so that one large file, too, is read by several threads.
+
+    Args: progress: called after each, from any thread.
+    """
     starts = range(0, max(file.stat().st_size, 1), BLOCK_BYTES)
 
     def block(start: int) -> bytes:
         with file.open("rb") as stream:
             stream.seek(start)
-            return hashlib.sha256(stream.read(BLOCK_BYTES)).digest()
+            found = hashlib.sha256(stream.read(BLOCK_BYTES)).digest()
+        progress()
+        return found
 
     with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as threads:
         return hashlib.sha256(b"".join(threads.map(block, starts))).hexdigest()
 
 
-def finish(folder: Path, goal: Path, **facts: Any) -> int:
+def finish(folder: Path, goal: Path, progress: Callable[[], None] = lambda: None, **facts: Any) -> int:
     """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes."""
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    files = {name: [(folder / name).stat().st_size, digest(folder / name)] for name in names}
+    files = {name: [(folder / name).stat().st_size, digest(folder / name, progress)] for name in names}
     (folder / MANIFEST).write_text(json.dumps(facts | {"files": files}, indent=1) + "\n")
     if goal.exists():  # of an attempt that had gone further and was not whole
         shutil.rmtree(goal)

@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 
 from workshop.callbacks import StepRecorder
 from workshop.checkpoints import UNFINISHED, finish, keep_newest, manifest, remove_unfinished
+from workshop.heartbeat import beat
 from workshop.run_record import LISTENS, STARTS, STOP, last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
 
@@ -142,6 +143,7 @@ class CheckpointWriter(TrainerCallback):
         size = finish(
             output / UNFINISHED / name,
             output / name,
+            progress=beat,  # the other ranks wait meanwhile, and no file grows
             step=state.global_step,
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,

@@ -1,6 +1,9 @@
 """What a cluster does to a job: it goes on by itself, or is recorded as what it was, and nothing is left behind."""
 
+import contextlib
 import csv
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import leftovers
-from workshop.run_record import LISTENS, NOT_BEGUN, STARTS
+from workshop.run_record import LISTENS, NOT_BEGUN, STARTS, STOP
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -136,6 +139,29 @@ def test_notice_of_the_end_before_the_first_step_queues_the_job_again(
     assert not (run / LISTENS).exists(), "the training was quicker than scancel"
     attempt = assert_came_back(cluster, job, run, undisturbed, "timeout", NOT_BEGUN)
     assert (attempt["last_step"], attempt["steps_lost"]) == (0, 0)
+
+
+def test_rank_that_is_killed_while_it_saves_before_the_time_limit_is_the_cause_and_the_job_queues_itself_again(
+    cluster: ThrowawaySlurm, undisturbed: list[float], tmp_path: Path
+) -> None:
+    job, run = start(cluster, tmp_path, "time_limit")
+    (rank,) = [pid for pid in cluster.processes() if is_rank(pid, run)]
+    os.kill(rank, signal.SIGSTOP)
+    cluster.cancel(job, "--signal=USR1", "--batch")
+    until((run / STOP).exists, 60, STOP)
+    os.kill(rank, signal.SIGKILL)
+    attempt = assert_came_back(cluster, job, run, undisturbed, "failed", "a rank was killed (SIGKILL)")
+    assert (attempt["resumed_step"], attempt["steps_lost"]) == (20, 5)
+
+
+def is_rank(pid: int, run: Path) -> bool:
+    """Whether that process is a training process of the run, and not its launcher."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return {f"RUN_DIR={run}".encode(), b"RANK=0"} <= {*words} and b"train.py" in Path(
+            f"/proc/{pid}/cmdline"
+        ).read_bytes()
+    return False
 
 
 def test_training_that_hangs_is_ended_and_goes_on_in_the_same_job(

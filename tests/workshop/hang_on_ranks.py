@@ -1,4 +1,5 @@
-"""Two ranks in RUN_DIR under the heartbeat's watch: `saves`, for longer than every time limit, or `holds` the lock.
+"""Two ranks in RUN_DIR under the heartbeat's watch: rank 0 `saves` or `hashes` for longer than every time limit, rank 1
+`holds` the interpreter's lock, or both do (`all_hold`), which only workshop/hang_watch.py can see.
 
 Prints the exit code of each, negative for a signal; what rank N writes goes to RUN_DIR/rankN.out.
 """
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from workshop import heartbeat
+from workshop import checkpoints, heartbeat, rank_files
 
 HANG_TIMEOUT_S = 4.0
 SAVE_S = 3 * HANG_TIMEOUT_S
@@ -40,25 +41,40 @@ def save(output: Path) -> None:
             time.sleep(0.05)
 
 
+def look_at(output: Path) -> None:
+    """A checkpoint's files, block by block, slowly; none grows."""
+    output.mkdir()
+    (output / "model.safetensors").write_bytes(b"w")
+    end_s = time.monotonic() + SAVE_S
+    while time.monotonic() < end_s:
+        checkpoints.digest(output / "model.safetensors", heartbeat.beat)
+        time.sleep(0.05)
+
+
 def rank_of_two(rank: int, kind: str, run: Path) -> None:
     os.environ["RANK"] = str(rank)
     timeout = timedelta(seconds=HANG_TIMEOUT_S + 1)
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2, timeout=timeout)
+    group = dist.new_group([0, 1], timeout=timeout)  # as HYBRID_SHARD and ZeRO make them
     settings = SimpleNamespace(run_dir=run, output_path=run / "out", hang_timeout_s=HANG_TIMEOUT_S)
     heart = heartbeat.Heartbeat(settings)
     heart.on_train_begin()
     dist.all_reduce(torch.ones(1))
-    if kind == "holds" and rank == 1:
+    if kind == "all_hold" or (kind == "holds" and rank == 1):
         hold_the_lock()
     if kind == "saves" and rank == 0:
         save(run / "out")
+    if kind == "hashes" and rank == 0:
+        look_at(run / "out")
+    in_group = dist.barrier(group=group, async_op=True)
     dist.barrier()
+    in_group.wait()
     heart.stop()
 
 
 def main() -> None:
     kind, run = sys.argv[1], Path(os.environ["RUN_DIR"])
-    heartbeat.GRACE_S = 2.0
+    rank_files.GRACE_S = 2.0
     children = []
     for rank in (0, 1):
         child = os.fork()

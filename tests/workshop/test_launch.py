@@ -244,7 +244,7 @@ def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_start
 
 def test_signal_while_a_dead_training_is_recorded_is_not_lost(tmp_path: Path) -> None:
     script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { echo checkpoint-1; };"
-    script += 'eval "as_it_is_$(declare -f record)"; record() { [ "$1" != end ] || kill -TERM $$; as_it_is_record "$@"; };'
+    script += 'eval "real_$(declare -f record)"; record() { [ "$1" != end ] || kill -TERM $$; real_record "$@"; };'
     script += "begin_run train; run_training bash -c 'echo >> $LOG_DIR/started; exit 1'; end_run $?"
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
