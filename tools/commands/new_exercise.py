@@ -1,7 +1,9 @@
 """Make the folder of a new exercise from the baseline, ready to run, and say what is left to do."""
 
 import argparse
+import contextlib
 import re
+import shutil
 from pathlib import Path
 from string import Template
 
@@ -53,16 +55,22 @@ def run(arguments: argparse.Namespace) -> int:
         "RESULTS.md": _RESULTS.format(number=number),
     }
     registry = _with_table(table, name)
-    folder = ROOT / name
+    folder, new_registry = ROOT / name, _REGISTRY.with_suffix(".new")
     folder.mkdir()
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
-    price = cost.table(read(folder / "submit.txt", {}), GPUS["h200"])
-    values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
-    for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
-        path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
-    _REGISTRY.write_text(registry, encoding="utf-8")
+    with contextlib.ExitStack() as on_failure:  # half an exercise would be in everybody's tables, and in the way
+        on_failure.callback(shutil.rmtree, folder)
+        on_failure.callback(answers.unlink, missing_ok=True)
+        on_failure.callback(new_registry.unlink, missing_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
+        price = cost.table(read(folder / "submit.txt", {}), GPUS["h200"])
+        values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
+        for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
+            path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
+        new_registry.write_text(registry, encoding="utf-8")
+        new_registry.replace(_REGISTRY)
+        on_failure.pop_all()
     print(f"made {name}/: README.md, {', '.join(files)}")
     print(f"made {answers.relative_to(ROOT)}, and entered Table {table} in {_REGISTRY.relative_to(ROOT)}")
     print(_STEPS.format(name=name, launcher=launcher))

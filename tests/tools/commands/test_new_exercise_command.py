@@ -82,6 +82,19 @@ def test_its_costs_are_those_that_report_would_write(copy: Path) -> None:
     assert block in (copy / NAME / "README.md").read_text()
 
 
+@pytest.mark.parametrize("unwritable", ["instructor/answers/second.md", "tools/tables/registry.new"])
+def test_exercise_that_cannot_be_written_in_full_leaves_nothing(copy: Path, unwritable: str) -> None:
+    """What cannot be written is a link into a folder that is not there, so that root cannot write it either."""
+    registry = (copy / "tools/tables/registry.py").read_text()
+    (copy / unwritable).symlink_to(copy / "nowhere" / "file")
+    words = [sys.executable, "-m", "tools", "new-exercise", "second"]
+    answer = subprocess.run(words, cwd=copy, capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (2, f"error: {copy / unwritable}: No such file or directory\n")
+    assert not (copy / "second").exists() and not (copy / "instructor/answers/second.md").exists()
+    assert (copy / "tools/tables/registry.py").read_text() == registry
+    (copy / unwritable).unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
