@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.cuda_on_meta import HALF, Autocast, CudaKernels, answers_of_cuda
@@ -24,6 +25,8 @@ from workshop.errors import WorkshopError
 from workshop.float8_on_meta import use_float8_on_meta
 from workshop.models import blocks_of, shape_config
 from workshop.tensor_bytes import Tracker
+
+_LOSS = "loss"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class StepShape:
         precision: fp32, fp16, bf16.
         labelled: positions with logits per micro-batch; 0: all.
         fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
+        loss_outside: computed from the model's logits by the training loop, which keeps them, as in by-hand/.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
     """
 
@@ -55,6 +59,7 @@ class StepShape:
     labelled: int = 0
     compile: bool = False
     float8: str = "none"
+    loss_outside: bool = False
     short_rows: int = 0
     module: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -138,7 +143,7 @@ def simulate(shape: StepShape) -> dict[str, Any]:
         "parameter_tensors": len(parameters),
         "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in model.modules()),
         "operations": operations,
-    }
+    } | ({"outside_parts": [part["unit"] == _LOSS for part in map(asdict, parts)]} if shape.loss_outside else {})
 
 
 def _short(shape: StepShape) -> StepShape:
@@ -155,14 +160,27 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
-            loss = model(**inputs).loss
-        tracker.begin("backward", "head")
+            if shape.loss_outside:
+                labels = inputs.pop("labels")
+                logits = model(**inputs).logits  # kept until the backward pass is done
+                loss = _loss_outside(logits, labels, tracker)
+            else:
+                loss = model(**inputs).loss
+        tracker.begin("backward", _LOSS if shape.loss_outside else "head")
         loss.backward()
         del loss, inputs
     tracker.end()
     for hook in hooks:
         hook.remove()
     return tracker
+
+
+def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) -> torch.Tensor:
+    """As by-hand/ddp.py's loss_sum, a part of its own: it runs after the model's forward pass has ended."""
+    logits.register_hook(lambda _: tracker.begin("backward", "head"))
+    tracker.begin("forward", _LOSS)
+    predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    return cross_entropy(predictions, targets, reduction="sum")
 
 
 def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:

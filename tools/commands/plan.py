@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line, prediction in rows:
         run_name = f"{line.exercise.name}: {line.short}"
         if prediction is None:
-            print(f"| {run_name} | {'- | ' * (len(titles) + 1)}not planned: starts no train.py |")
+            print(f"| {run_name} | {'- | ' * (len(titles) + 1)}not planned: starts no training that is simulated |")
             continue
         found = prediction.ranges
         cells = [

@@ -1,6 +1,6 @@
 """What an exercise's runs cost: the one source of the times that its README and the instructor's kit give.
 
-The time of a line is the planner's expectation. A line that the planner does not plan, because it starts no train.py,
+The time of a line is the planner's expectation. A line that the planner does not plan, as of the peers' trainings,
 takes as long as the median of the reference runs of its launcher.
 """
 

@@ -10,7 +10,7 @@ from evidence.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.run import read_object
 from tools.plan.gpus import Gpu
-from tools.plan.workload import Workload, of_settings
+from tools.plan.workload import SCRIPTS, Workload, of_settings
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
 
@@ -20,12 +20,13 @@ _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """What the line will do; None for a launcher that does not start a train.py, as by-hand's and the peers'.
+    """What the line will do; None for a launcher that starts none of SCRIPTS, as the peers'.
 
     Raises:
         InputError: a setting that is not what it has to be.
     """
-    if "train.py" not in (submission.exercise / submission.launcher).read_text():
+    script = _script(submission)
+    if not script:
         return None
     settings = {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
     nodes = submission.count("nodes")
@@ -35,9 +36,15 @@ def workload_of(submission: Submission) -> Workload | None:
         settings |= {"grad_acc": 1} | config["gpus"].get(str(world_size), {})
         config = None
     try:
-        return of_settings(settings, config, world_size, nodes)
+        return of_settings(settings, config, world_size, nodes, script)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
+
+
+def _script(submission: Submission) -> str | None:
+    """A launcher names the one that it starts, or takes its name as an argument, as by-hand's."""
+    words = [*submission.arguments, *(submission.exercise / submission.launcher).read_text().split()]
+    return next((word for word in words if word in SCRIPTS), None)
 
 
 def check_node(submission: Submission, gpu: Gpu) -> None:

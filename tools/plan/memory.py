@@ -19,6 +19,10 @@ MIB = 2**20
 REDUCE_BUCKET = 500_000_000
 MAX_LIVE_PARAMETERS = 1_000_000_000
 
+# by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
+# there beside all else in logs/reference/h200x4-host-c/by-hand, without and with accumulation (peaks of steps.csv).
+_HOOK_COPIES = {False: 4, True: 2}
+
 Terms = dict[str, float]
 
 
@@ -94,6 +98,8 @@ def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
+        if step.get("outside_parts") and strategy.half:
+            fixed["buckets in bf16"] = _HOOK_COPIES[strategy.accumulation > 1] * weights / 2
     return _micro_batches(step, strategy, fixed, carried=weights)
 
 
@@ -211,9 +217,14 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         fixed["weights"] = 4 * parameters / shards
         fixed["optimizer"] = 8 * parameters / shards
     moments = []
-    for part in step["parts"]:
+    # A loss that the training loop computes comes between the passes: the root unit is freed after the forward pass.
+    outside = step.get("outside_parts", [False] * len(step["parts"]))
+    for part, between in zip(step["parts"], outside, strict=True):
         ready = part["gradient_bytes"] / width
-        moments.append({**fixed, "activations": part["peak_bytes"], "gradients": 4 * ready / shards})
-    if strategy.accumulation > 1:
-        moments.append({**fixed, "activations": _activations(step), "gradients": width * parameters})
+        now = {**fixed, "activations": part["peak_bytes"], "gradients": 4 * ready / shards}
+        if between and strategy.reshards:
+            del now["gathered weights"]
+        moments.append(now)
+        if strategy.accumulation > 1:
+            moments.append({**now, "gradients": width * parameters})
     return moments

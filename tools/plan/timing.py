@@ -18,6 +18,7 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.fitting import Constants, Term
 from tools.plan.gpus import Gpu
+from tools.plan.memory import MAX_LIVE_PARAMETERS
 from tools.plan.workload import Workload
 
 TERMS = {
@@ -39,6 +40,7 @@ TERMS = {
     "fsdp_tensors": Term("host", "s", 50e-6, "parameter tensors that FSDP gathers"),
     "fsdp_updates": Term("host", "s", 200e-6, "parameter tensors of FSDP in the optimizer's step"),
     "steps": Term("gaps", "s", 10e-3, "ends of a step: nothing is queued on the GPU", 0.3),
+    "by_hand_steps": Term("gaps", "s", 3e-3, "the same in by-hand's loop, without a Trainer", 0.5),
     "updates": Term("gaps", "s", 10e-6, "parameter tensors in the Trainer's step: clipping, gradients set to none"),
     "deepspeed_updates": Term("gaps", "s", 50e-6, "the same in DeepSpeed's, which flattens them: ZeRO-0 to 2"),
     "rows": Term("gaps", "s", 0.5e-3, "rows that are made between the steps, without DATA_WORKERS"),
@@ -116,6 +118,9 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
             found[what] for place in places for name, found in step["operations"][place].items() if name in classes
         )
 
+    by_hand = workload.by_hand
+    # ZeRO-3 keeps what it gathered for the forward pass, up to this many parameters.
+    kept = min(1, strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS) / step["parameters"])
     filled = DYNAMIC_SHARE if setup.dynamic_padding else 1
     rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
@@ -146,11 +151,12 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "launches": count("launches", *every, places=alone),
         "compiled_blocks": step["blocks"] * accumulation * compiled,
         "zero_gradients": step["parameter_tensors"] * {"zero1": 1, "zero2": accumulation}.get(method, 0),
-        "zero3_modules": step["parameter_modules"] * accumulation * (method == "zero3"),
+        "zero3_modules": step["parameter_modules"] * accumulation * (2 - kept) * (method == "zero3"),
         "zero3_gathers": 3 * step["parameter_tensors"] * accumulation * (method == "zero3" and several),
         "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
         "fsdp_updates": step["parameter_tensors"] * method.startswith("fsdp"),
-        "steps": 1,
+        "steps": not by_hand,
+        "by_hand_steps": by_hand,
         "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
         "deepspeed_updates": step["parameter_tensors"] * (method in ("zero0", "zero1", "zero2") and not on_cpu),
         "rows": shape["batch_size"] * accumulation * (not setup.data_workers),
@@ -178,7 +184,9 @@ def _sent_bytes(workload: Workload, parameters: int) -> float:
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
     }
-    width = 4 if strategy.method == "ddp" or not strategy.half else 2  # DDP adds up fp32 gradients
+    # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
+    wide = strategy.method == "ddp" and not workload.by_hand
+    width = 4 if wide or not strategy.half else 2
     return sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * parameters * width
 
 

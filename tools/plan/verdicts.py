@@ -55,7 +55,7 @@ def _prediction(workload: Workload, step: Step | InputError, gpu: Gpu) -> Predic
 
 def _verdict(found: Prediction | InputError | None) -> Verdict:
     if not isinstance(found, Prediction):
-        return Verdict(f"not planned: {found or 'starts no train.py'}", True)
+        return Verdict(f"not planned: {found or 'starts no training that is simulated'}", True)
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, about {minutes:.1f} min"
     return Verdict(text, found.verdict != "does not fit")

@@ -23,6 +23,7 @@ CPU_TERMS = {
 # Seconds of the whole job beside its optimizer steps.
 OTHER_TERMS = {
     "jobs": Term("", "s", 12, "jobs: start of the processes, imports, model, data"),
+    "by_hand": Term("", "s", 8, "jobs without a Trainer, by-hand's, on several GPUs"),
     "several": Term("", "s", 4, "jobs on several GPUs: NCCL, the slowest rank"),
     "deepspeed": Term("", "s", 12, "jobs with DeepSpeed: its engine, its kernels"),
     "compilations": Term("", "s", 20, "jobs with compiled kernels, first step and first evaluation"),
@@ -95,8 +96,9 @@ def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, 
     billions = parameters / 1e9
     evaluations = _evaluations(workload)
     return {
-        "jobs": 1,
-        "several": strategy.world_size > 1,
+        "jobs": not workload.by_hand,
+        "by_hand": workload.by_hand,
+        "several": strategy.world_size > 1 and not workload.by_hand,
         "deepspeed": strategy.method.startswith("zero"),
         "compilations": compiles(workload),
         "offloaded": billions * strategy.share_on_cpu,

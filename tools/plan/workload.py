@@ -17,6 +17,9 @@ from tools.logs.run import Run, read_object
 from tools.plan.memory import Strategy
 from tools.tables.repository import ROOT
 
+TRAIN = "train.py"
+# What is simulated: the Trainer's training, and by-hand's three, which do the same without one.
+SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
 _METHODS = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp1", "fsdp2")
 # custom_model's; its name is a default of its settings there.
 _GPT = "simple-gpt"
@@ -84,6 +87,11 @@ class Workload:
     length: Length
 
     @property
+    def by_hand(self) -> bool:
+        """The training loop of by-hand/, without a Trainer."""
+        return "loss_outside" in self.shape
+
+    @property
     def key(self) -> str:
         """Equal for runs that do the same."""
         return json.dumps([self.shape, vars(self.strategy), vars(self.setup)], sort_keys=True)
@@ -95,10 +103,11 @@ def of_run(run: Run) -> Workload:
     if not record.get("settings") or not run.facts["world_size"]:
         raise InputError(f"{run.folder}/run.json: no settings or no number of ranks; expected both")
     name = record.get("config")
-    if "train.py" not in record.get("command", []):
-        raise InputError(f"{run.folder}/run.json: its command starts no train.py, the one training that is simulated")
+    script = next((word for word in record.get("command", []) if word in SCRIPTS), None)
+    if not script:
+        raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
     config = _config(ROOT / record["exercise"], name) if name else None
-    found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1)
+    found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1, script)
     return replace(found, shape=_with_short_rows(found, _measured_short_rows(run, found.shape)))
 
 
@@ -138,13 +147,17 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
     return read_object(found[0].resolve()) if found else None
 
 
-def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int) -> Workload:
-    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one."""
+def of_settings(
+    settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
+) -> Workload:
+    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS."""
+    if config and "replicas" in config:  # by-hand's name
+        config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
     _check(strategy)
-    name = _GPT if "ff_dim" in settings else settings["model_name"].rstrip("/").rsplit("/", 1)[-1]
+    name = (settings["model_name"] or _GPT).rstrip("/").rsplit("/", 1)[-1]
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
@@ -158,6 +171,8 @@ def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, worl
     if name == _GPT:
         shape["module"] = "custom_model.model"
         shape["sizes"] = {size: settings[size] for size in _GPT_SIZES}
+    if script != TRAIN:
+        shape["loss_outside"] = True
     switches = {switch: settings.get(switch, usual) for switch, usual in _USUAL.items()}
     if switches != _USUAL:
         labelled = switches.pop("logits") == "labelled"
@@ -170,12 +185,14 @@ def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, worl
         shape["float8"] = float8
     setup = Setup(nodes, settings.get("padding") == "dynamic", bool(settings.get("data_workers")))
     names = ("train_size", "num_epochs", "max_steps", "eval_size")
-    numbers = (settings.get(name) or 0 for name in names)
+    numbers = [settings.get(name) or 0 for name in names]
+    if script != TRAIN:
+        numbers[-1] = 0  # they evaluate nothing
     length = Length(
         *numbers,
         _generated(settings, world_size),
         packing=bool(settings.get("packing")),
-        save=settings.get("save") or "no",
+        save=settings.get("save") or "no" if script == TRAIN else "no",
         save_steps=settings.get("save_steps") or 0,
     )
     found = Workload(shape, strategy, setup, length)

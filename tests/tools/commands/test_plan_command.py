@@ -38,7 +38,7 @@ def test_every_line_of_every_exercise_is_understood() -> None:
     for file in exercise_files([]):
         for line in read(file, {}):
             workload = workload_of(line)
-            if file.parent.name == "by-hand" or line.launcher == "peers.slurm":
+            if line.launcher == "peers.slurm":
                 assert workload is None
             else:
                 assert workload.shape["max_length"] >= 64, line.place
@@ -50,6 +50,13 @@ def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_
     assert verdicts == {True: "does not fit", False: "fits"}
     (completed,) = (case for case in found if not case.ran_out)
     assert abs(completed.errors_percent["peak_allocated_mib"]) < 1
+
+
+def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
+    cases = evaluate.cases(find_runs(REFERENCE / "h200x4-host-c", experiment="by-hand"))
+    assert len(cases) == 24
+    errors = sorted(abs(case.errors_percent["peak_allocated_mib"]) for case in cases)
+    assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating
 
 
 def test_check_says_each_familys_error(capsys) -> None:

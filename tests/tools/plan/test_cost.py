@@ -29,17 +29,15 @@ def test_time_is_the_planners_and_gpu_hours_count_every_gpu() -> None:
 
 
 def test_run_that_is_not_planned_takes_as_long_as_the_reference_runs_did() -> None:
-    one, two = (
-        cost([read_argument("--gpus-per-node=2 by-hand/by_hand.slurm ddp.py", {})] * count, GPUS["h200"])
-        for count in (1, 2)
-    )
+    one, two = (cost([read_argument("speed-ladder/peers.slurm", {})] * count, GPUS["h200"]) for count in (1, 2))
     assert 0.1 < one.minutes < 2
-    assert two.minutes == 2 * one.minutes and one.gpu_hours == pytest.approx(2 * one.minutes / 60)
+    assert two.minutes == 2 * one.minutes and one.gpu_hours == pytest.approx(one.minutes / 60)
 
 
 def test_exercise_that_nobody_ran_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.plan.cost._measured_s", lambda exercise, launcher: None)
-    assert table(read(REPO / "by-hand/submit.txt", {}), GPUS["h200"]).count("| not measured | not measured |") == 2
+    peers = [line for line in read(REPO / "speed-ladder/submit.txt", {}) if line.launcher == "peers.slurm"]
+    assert table(peers, GPUS["h200"]).count("| not measured | not measured |") == 1
 
 
 def test_total_is_a_table_by_exercise(capsys) -> None:
