@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
+from workshop.ending import end_process
 from workshop.operators import prepare_operators
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
@@ -105,4 +106,5 @@ def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()  # after main: the model, which holds on to the connections, is gone
+    dist.destroy_process_group()
+    end_process()  # the interpreter's own end can abort while gloo's threads still let go of tensors

@@ -5,13 +5,11 @@ open_records     the settings into run.json; W&B, where it is on, into the run's
 measurements     the callbacks: steps.csv, speed, memory, what was sharded
 write_summary    summary.json: the figures of the training
 score_answers    exact match and F1, added to summary.json
-end_run          the scores in the log, the summary for Weights & Biases; the ranks part
+end_run          the ranks part; the scores in the log, the summary for Weights & Biases; the process ends
 """
 
-import gc
 import json
 import statistics
-import sys
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.callbacks import ProgressLine, Step, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
 from workshop.data import Data
+from workshop.ending import end_process
 from workshop.heartbeat import Heartbeat
 from workshop.profiling import Profiler
 from workshop.run_facts import RunRecorder
@@ -78,7 +77,7 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
     if writer and writer.ending:
         disconnect(trainer)
-        sys.exit()
+        end_process()
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
     if settings.goes_on:
@@ -131,24 +130,19 @@ def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
 
 
 def end_run(settings: Settings, trainer: Trainer) -> None:
-    """The scores in the log, the summary for Weights & Biases; then the ranks part. Collective."""
+    """The ranks part; the scores in the log, the summary for Weights & Biases; then the process ends. Collective."""
     disconnect(trainer)
     if trainer.is_world_process_zero():
         summary = json.loads((settings.run_dir / "summary.json").read_text())
         print("\n".join(sentences(summary)))
         report_summary(settings, summary)
+    end_process()
 
 
 def disconnect(trainer: Trainer) -> None:
-    """Close the connections between the ranks; gloo's threads abort a process that ends while they still listen.
-
-    The wrapped model holds on to them (DDP's reducer does), so it has to go first. Collective: call it on every rank.
-    """
+    """Close the connections between the ranks: none waits for another any more. Collective: call it on every rank."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-        trainer.model_wrapped = trainer.model
-        trainer.accelerator.free_memory()
-        gc.collect()
         torch.distributed.destroy_process_group()
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, Heartbeat):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from workshop.ending import end_process
+
 REPO = Path(__file__).parents[2]
 
 
@@ -31,6 +33,7 @@ def main(folder: Path, runs: list[str]) -> None:
         gc.collect()
     dist.barrier()
     dist.destroy_process_group()
+    end_process()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Run by test_fsdp_training.py under torchrun: the gradient scaler of fp16 on shards, overflow on one rank only."""
 
-import os
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from workshop.ending import end_process
 
 
 def main(offload: bool) -> None:
@@ -42,4 +42,4 @@ if __name__ == "__main__":
     for offload in (False, True):
         main(offload)
     dist.barrier()
-    os._exit(0)  # gloo's threads, which the sharded layer still holds, abort about one in ten orderly exits
+    end_process()

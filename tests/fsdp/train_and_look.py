@@ -17,6 +17,7 @@ from transformers.models.bloom.modeling_bloom import BloomBlock
 from tests.workshop.test_generation import EARLY_STOP, tiny_bloom
 from workshop.data import load_data
 from workshop.encoding import load_tokenizer
+from workshop.ending import end_process
 from workshop.fsdp import fsdp_config
 from workshop.generation import answer_questions
 from workshop.recording import measurements
@@ -99,6 +100,7 @@ def main(out: Path) -> None:
     (out / f"rank{rank}.json").write_text(json.dumps(seen))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+    end_process()
 
 
 if __name__ == "__main__":

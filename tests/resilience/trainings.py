@@ -116,8 +116,9 @@ def attempt(environment: dict[str, str], ranks: int, kill_after_s: float | None)
 
 def train_in_this_process() -> None:
     import train
-    from workshop import run_record
+    from workshop import recording, run_record
 
+    recording.end_process = sys.exit  # what `atexit` has registered is the parent's
     run = Path(os.environ["RUN_DIR"])
     run.mkdir(parents=True, exist_ok=True)
     code = 1

@@ -1,7 +1,6 @@
 """Run by test_generation.py under torchrun: answers of two ranks, plain and sharded, beside those of one process."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.workshop.test_generation import EARLY_STOP, EXAMPLES, tiny_bloom
 from workshop.encoding import load_tokenizer
+from workshop.ending import end_process
 from workshop.generation import answer_questions
 
 
@@ -48,7 +48,7 @@ def main(out: Path) -> None:
         answers[name] = answer_questions(wrap(tiny_bloom()), tokenizer, EXAMPLES, synced=synced, **settings, **on_ranks)
     (out / f"rank{rank}.json").write_text(json.dumps(answers))
     dist.barrier()
-    os._exit(0)  # gloo's threads, which the wrapped models still hold, abort about one in ten orderly exits
+    end_process()
 
 
 if __name__ == "__main__":
