@@ -114,17 +114,26 @@ def _durations(runs: Sequence[Run]) -> str:
     return "\n".join([header, *rows])
 
 
-def next_command(shown: Sequence[Run], options: str) -> str:
-    """What to do about the newest run, or nothing; `options`: with which the tables find it."""
+def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
+    """What to do about the newest run, or nothing.
+
+    Args:
+        options: with which the tables find it.
+        chapter: whose tables it fills; default: its exercise's.
+    """
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
-        tiny = " --tiny" if newest.facts["tiny"] else ""
-        return f"python -m tools fill {newest.record['exercise']}{options}{tiny}"
+        return f"python -m tools fill {chapter or newest.record['exercise']}{options}{tiny_option(newest)}"
     if newest and newest.state in ("preempted", "timeout", "cancelled") and _has_checkpoint(newest):
         return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""
+
+
+def tiny_option(run: Run) -> str:
+    """With which `fill` shows a tiny run."""
+    return " --tiny" if run.facts["tiny"] else ""
 
 
 def _has_checkpoint(run: Run) -> bool:

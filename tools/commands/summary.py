@@ -1,12 +1,16 @@
-"""What one run gave, in five lines: loss, speed, peak memory, where the evidence is, the next command."""
+"""What one run gave, in a few lines: loss, speed, peak memory, the tables' cells, its evidence, the next command."""
 
 import argparse
+import sys
 from pathlib import Path
 
+from evidence.printable import one_line
 from tools.commands.logs_option import as_options, single_run
-from tools.commands.runs import next_command
+from tools.commands.runs import next_command, tiny_option
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
+from tools.logs.runs import find_runs
+from tools.tables import run_cells
 from tools.tables.fill import written
 from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT
@@ -31,10 +35,27 @@ def run(arguments: argparse.Namespace) -> int:
         told = [words.format(figure) for metric, words in parts if (figure := _figure(run, metric))]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
+    options = as_options(_elsewhere(run.folder))
+    chapter = _print_cells(run, options) if run.state == "completed" else ""
     print(f"evidence: {run.folder}")
-    if hint := next_command([run], as_options(_elsewhere(run.folder))):
+    if hint := next_command([run], options, chapter):
         print(f"next: {hint}")
     return 0
+
+
+def _print_cells(run: Run, options: str) -> str:
+    """The cells that the run fills, or why it fills none; gives the folder whose tables they are in."""
+    try:
+        runs = find_runs(run.folder.resolve().parents[1], replays=True)
+        found, why_none = run_cells.cells_of(run.folder.resolve(), runs)
+    except Exception as error:  # the run has completed, whatever is wrong with the tables
+        what = str(error) if isinstance(error, (InputError, OSError)) else repr(error)
+        print(f"warning: the cells it fills are not known: {one_line(what)}", file=sys.stderr)
+        return ""
+    exercise = run.record["exercise"]
+    for line in run_cells.lines(found, exercise, f"{options}{tiny_option(run)}") or [f"none: {why_none}"]:
+        print(f"cells: {line}")
+    return exercise if not found or exercise in {one.chapter for one in found} else found[0].chapter
 
 
 def _figure(run: Run, metric: str) -> str | None:

@@ -39,6 +39,13 @@ class Cell:
     metric: Metric
     runs: tuple[Run, ...] = ()
 
+    @property
+    def answered(self) -> bool:
+        """Whether it shows what it asks for: a figure, or of a metric that is a word its word."""
+        return self.value is not None or (
+            self.metric.kind is str and self.text not in (*_SAID, self.metric.missing, "unreadable log")
+        )
+
 
 @dataclass
 class FilledTable:
@@ -166,8 +173,8 @@ def _meaning(table: Table, label: str, line: int) -> Meaning:
     return found
 
 
-def fill(table: Table, runs: list[Run]) -> FilledTable:
-    """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
+def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda cell: True) -> FilledTable:
+    """The table with every blank cell that is wanted filled from `runs` (of any exercise, oldest first)."""
     exercises = defaults_of(table).exercises
     candidates = [run for run in runs if run.record.get("exercise") in exercises]
     choices: dict[str, Choice] = {}  # many cells are about the same runs
@@ -180,7 +187,7 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
 
     filled = FilledTable(table, [])
     for row in plan(table):
-        filled.cells.append([None if cell is None else _fill_cell(filled, chosen, cell) for cell in row])
+        filled.cells.append([_fill_cell(filled, chosen, cell) if cell and wanted(cell) else None for cell in row])
     filled.runs.sort(key=lambda run: run.start)
     if replays := [run for run in filled.runs if run.replay_of]:
         note = f"replays, not measured here: {len(replays)} of {counted(len(filled.runs), 'run')}"
