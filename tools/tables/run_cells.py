@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tools.errors import InputError
@@ -26,7 +25,7 @@ class RunCells:
     table: Table
     cells: list[tuple[str, str, Cell]]
 
-    @cached_property
+    @property
     def chapter(self) -> str:
         """The folder whose README has the table."""
         return self.table.path.parent.name
