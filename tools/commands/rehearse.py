@@ -21,7 +21,7 @@ from tools.rehearsal.steps import Step, Steps, wait_for_end, wait_for_queue
 from tools.submit import slurm
 from tools.tables.repository import ROOT
 
-_COLUMNS = ("fill", "check", "plot")
+_COLUMNS = ("submit", "fill", "check", "plot")
 _RESUMED_MIN = 5
 
 
@@ -132,7 +132,7 @@ def _finished(chapter: Chapter, steps: Steps, started: list[Step], local: bool) 
 def _row(one: Rehearsed) -> list[str]:
     states = [outcome.state for outcome in one.outcomes]
     runs = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    wrong = {step.name.split()[0] for step in one.steps if step.problem}
+    wrong = {step.tool for step in one.steps if step.problem}
     cells = ["FAILED" if name in wrong else "ok" for name in _COLUMNS]
     return [one.chapter.name, runs, *cells, f"{one.took_s:.0f}"]
 

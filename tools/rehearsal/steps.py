@@ -28,6 +28,11 @@ class Step:
     problem: str
     output: Path
 
+    @property
+    def tool(self) -> str:
+        """Which of the tools it is, such as fill."""
+        return shlex.split(self.command)[3]
+
 
 @dataclass(frozen=True)
 class Steps:

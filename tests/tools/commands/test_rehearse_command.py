@@ -1,5 +1,6 @@
 """Before a course an instructor learns what fails, why, and what repeats it; a participant's runs are not touched."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.launching import PATH
 from tools.__main__ import main
 from tools.rehearsal import demos
 from tools.rehearsal.chapters import chapters, tiny_environment
+from tools.rehearsal.steps import Step, Steps
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def test_completed_runs_are_filled_checked_and_plotted(tmp_path: Path, capsys: p
     logs = kept_runs(tmp_path / "done", "baseline")
     assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 0
     printed = capsys.readouterr().out
-    assert "[1/1] baseline 1 completed ok ok ok" in printed
+    assert "[1/1] baseline 1 completed ok ok ok ok" in printed
     assert "1 exercise in" in printed and "nothing failed" in printed
     assert (logs / "baseline.png").exists() and (logs / "report.txt").read_text() in printed
     assert len([*(logs / "baseline").iterdir()]) == 1, "the run was launched once more"
@@ -51,6 +53,20 @@ def test_what_fails_is_reported_with_its_reason_and_the_command_that_repeats_it(
     assert f"baseline: fill: exit code 3: no runs of baseline in {logs}" in report
     assert f"  python -m tools fill baseline --tiny --logs {logs}\n" in report
     assert capsys.readouterr().out.count("FAILED") == 6  # in the progress and in the table
+
+
+@pytest.mark.parametrize(("step", "cells"), [("submit", "FAILED ok ok ok"), ("blank", "ok FAILED ok ok")])
+def test_failure_of_any_step_is_in_the_exercise_s_row(tmp_path, capsys, monkeypatch, step: str, cells: str) -> None:
+    logs, tool = kept_runs(tmp_path / "done", "baseline"), Steps.tool
+
+    def failing(steps: Steps, name: str, *arguments, **options) -> Step:
+        done = tool(steps, name, *arguments, **options)
+        return dataclasses.replace(done, problem="exit code 2: no") if name == step else done
+
+    monkeypatch.setattr(Steps, "tool", failing)
+    assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 1
+    assert f"[1/1] baseline 1 completed {cells} " in capsys.readouterr().out
+    assert f"baseline: {step}: exit code 2: no" in (logs / "report.txt").read_text()
 
 
 def test_unknown_exercise_and_a_keeping_of_less_than_all_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
