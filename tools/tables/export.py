@@ -10,14 +10,20 @@ from tools.tables.fill import FilledTable
 
 
 def cells(filled: list[FilledTable]) -> Iterator[dict[str, Any]]:
-    """One entry per cell that the logs fill: `value` is null where there is no figure and `text` says why."""
+    """One entry per cell that the logs fill: `value` is null where there is no figure and `text` says why.
+
+    `replay_of`: the measured runs that its runs replay, "" where its figure was measured.
+    """
     for table in filled:
         labels = table.table.label_columns
         for row, own in zip(table.table.rows, table.cells, strict=True):
             for name, cell in zip(table.table.header, own, strict=True):
                 if cell is not None:
-                    entry = {"table": table.table.number, "row": " / ".join(row[:labels]), "column": name}
-                    yield entry | {"value": cell.value, "unit": cell.metric.unit, "text": cell.text}
+                    yield {
+                        **{"table": table.table.number, "row": " / ".join(row[:labels]), "column": name},
+                        **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
+                        "replay_of": ", ".join(run.replay_of for run in cell.runs if run.replay_of),
+                    }
 
 
 def to_json(filled: list[FilledTable]) -> str:
@@ -29,7 +35,7 @@ def to_json(filled: list[FilledTable]) -> str:
 def to_csv(filled: list[FilledTable]) -> str:
     """A header, then a line per cell."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, ["table", "row", "column", "value", "unit", "text"], lineterminator="\n")
+    writer = csv.DictWriter(text, ["table", "row", "column", "value", "unit", "text", "replay_of"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(cells(filled))
     return text.getvalue()

@@ -1,5 +1,6 @@
 """Replays: written as the run was, at its pace, and never taken for a measurement."""
 
+import csv
 import itertools
 import json
 import signal
@@ -136,6 +137,8 @@ def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
     for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
         assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
     assert "no runs" in capsys.readouterr().err
+    cell, *_ = csv.DictReader(said("fill", "baseline", "--format", "csv", "--run", str(folder)).splitlines())
+    assert cell["replay_of"] == str(run)
     said("page", *own, "--output", str(tmp_path / "page"))
     pages = [tmp_path / "page" / name for name in ("index.html", f"runs/baseline-{folder.name}.html")]
     assert all(told in page.read_text() for page in pages)
