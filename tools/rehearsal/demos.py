@@ -30,6 +30,8 @@ RUNS = DEMOS / "runs"
 TOOLS = ("fill", "check", "runs", "plan")
 LAUNCHED, RESUMED = "launcher.out", "resumed.out"
 _EVIDENCE = ("run.json", "summary.json", "steps.csv", "collectives.csv", "train.out", "cpu_*.txt", "nccl*.log")
+_TRACEBACK = "Traceback (most recent call last):\n"
+_TORCHRUN = re.compile(rf'(?<=^{re.escape(_TRACEBACK)})  File ".*/torchrun", .*\n(?:  .*\n)*', re.MULTILINE)
 _NUMBER = re.compile(r"\d[\d.,:]*(?:e[+-]?\d+)?")
 
 
@@ -80,7 +82,7 @@ def shown(words: Sequence[str], resumed: bool = False) -> str:
         run = kept(line)
         command = f"python -m tools submit --resume {_shown_folder(run)} --local" if resumed else typed(line)
         output = (run.folder / (RESUMED if resumed else LAUNCHED)).read_text()
-        lines = shortened(output.rstrip().splitlines())
+        lines = shortened(without_torchrun(output).rstrip().splitlines())
     return "\n".join(["```text", f"$ {command}", *lines, "```"])
 
 
@@ -176,6 +178,11 @@ def participants_copy(readme: Path, runs: Sequence[Run]) -> str:
     first[first_column] = right.text.replace(",", "").replace(".", ",")
     second[second_column] = f"{wrong.value / 2:.{wrong.metric.decimals}f}"
     return "\n\n".join(markdown.render(view, rows[view.number]) for view in views) + "\n"
+
+
+def without_torchrun(text: str) -> str:
+    """A traceback that begins in torchrun without its calls, which are no one's mistake: how many lines they have."""
+    return _TORCHRUN.sub(lambda calls: f"  ... {calls[0].count(chr(10))} lines of torchrun's traceback\n", text)
 
 
 def shortened(lines: Sequence[str]) -> list[str]:

@@ -81,6 +81,15 @@ def test_of_lines_that_differ_in_numbers_the_first_and_the_last_stay() -> None:
     assert demos.shortened(["begin", *steps, "end"]) == ["begin", steps[0], "...", steps[-1], "end"]
 
 
+def test_of_torchrun_s_traceback_the_error_stays_and_of_a_script_s_all() -> None:
+    calls = '  File ".venv/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n             ^^^^^^\n'
+    begin, error = "Traceback (most recent call last):\n", "torch.ChildFailedError: \n  time : 2026\n"
+    text = f"E1122 failed\n{begin}{calls}{error}"
+    assert demos.without_torchrun(text) == f"E1122 failed\n{begin}  ... 3 lines of torchrun's traceback\n{error}"
+    script = text.replace("torchrun", "train.py")
+    assert demos.without_torchrun(script) == script
+
+
 def test_kept_runs_name_no_folder_of_the_machine_and_hold_no_checkpoint(tmp_path, monkeypatch) -> None:
     logs = tmp_path / "logs"
     (first,) = (demos.RUNS / "baseline").iterdir()
