@@ -153,7 +153,7 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     assert main(["summary", str(run)]) == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        f"warning: the cells it fills are not known: {readme}:5: 1 cells, but the header of Table 1 has 2\n"
+        f"warning: the cells it fills are not known: {readme}:5: 1 cell, but the header of Table 1 has 2\n"
     )
     *_, memory, evidence, following = printed.out.splitlines()
     assert (memory, evidence) == ("peak memory: 21,658 MiB of GPU memory", f"evidence: {run}")
