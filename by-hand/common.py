@@ -1,16 +1,18 @@
-"""What the three scripts share and no lesson is about: the model by name, where it is computed, DeepSpeed's file."""
+"""What the scripts share and no lesson is about: the model by name, its device, DeepSpeed's file, a rank's end."""
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+import torch.distributed as dist
 from by_hand_settings import ByHandSettings, zero_json
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
 from workshop.deepspeed import check_zero
+from workshop.ending import end_process
 from workshop.models import load_model
 
 
@@ -43,3 +45,9 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
         "bf16": {"enabled": settings.bf16},
         "zero_force_ds_cpu_optimizer": False,  # PyTorch's AdamW runs on the CPU too, without a compiler
     }
+
+
+def end_rank() -> NoReturn:
+    """Close the connections between the ranks; then this process ends, with exit code 0."""
+    dist.destroy_process_group()
+    end_process()

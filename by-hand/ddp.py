@@ -15,7 +15,7 @@ from math import ceil
 import torch
 import torch.distributed as dist
 from by_hand_settings import ByHandSettings
-from common import build_model, own_device
+from common import build_model, end_rank, own_device
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
-from workshop.ending import end_process
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
 
@@ -111,5 +110,4 @@ def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()
-    end_process()  # the interpreter's own end can abort while gloo's threads still let go of tensors
+    end_rank()  # not Python's own end, which can abort while gloo's threads still let go of tensors

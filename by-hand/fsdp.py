@@ -14,7 +14,7 @@ from math import ceil
 import torch
 import torch.distributed as dist
 from by_hand_settings import ByHandSettings, FSDPConfig
-from common import build_model, own_device
+from common import build_model, end_rank, own_device
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.functional import cross_entropy
@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
-from workshop.ending import end_process
 from workshop.models import blocks_of
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
@@ -118,5 +117,4 @@ def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()
-    end_process()  # the interpreter's own end can abort while gloo's threads still let go of tensors
+    end_rank()  # not Python's own end, which can abort while gloo's threads still let go of tensors

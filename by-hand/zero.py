@@ -15,13 +15,12 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from by_hand_settings import ByHandSettings
-from common import build_model, own_device, zero_config
+from common import build_model, end_rank, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data import load_data
 from workshop.encoding import IGNORE, load_tokenizer
-from workshop.ending import end_process
 from workshop.operators import prepare_operators
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence
@@ -106,5 +105,4 @@ def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()
-    end_process()  # the interpreter's own end can abort while gloo's threads still let go of tensors
+    end_rank()  # not Python's own end, which can abort while gloo's threads still let go of tensors
