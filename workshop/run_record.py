@@ -91,18 +91,22 @@ def kernel_oom_kills(root: Path = Path("/")) -> int:
     """Processes that the kernel has killed because memory ran out: of this process's control group (a job's, a
     container's), else of the whole node since it started, where another job's count too; 0 where it does not say.
     """
-    counters = [root / "proc/vmstat"]
-    groups = root / "proc/self/cgroup"
+    counters = [[root / "proc/vmstat"]]
+    groups, mounted = root / "proc/self/cgroup", root / "sys/fs/cgroup"
     for line in groups.read_text().splitlines() if groups.exists() else []:
         _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            counters.insert(0, root / f"sys/fs/cgroup/memory{path}/memory.oom_control")
+        job = re.sub(r"(/job_\d+)/.*", r"\1", path)  # of SLURM: srun's steps are no part of the batch step's group
+        if "memory" in controllers.split(","):  # version 1, where each group counts its own alone
+            own = mounted / f"memory{job}"
+            if not own.exists():
+                own, job = mounted / "memory", ""  # what a container sees of its own
+            counters.insert(0, [*own.rglob("memory.oom_control")] if "/job_" in job else [own / "memory.oom_control"])
         elif not controllers:
-            job = re.sub(r"(/job_\d+)/.*", r"\1", path)  # of SLURM: srun's steps are no part of the batch step's group
-            counters.insert(0, root / f"sys/fs/cgroup{job}/memory.events")
-    for counter in counters:
-        if counter.exists() and (kills := re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE)):
-            return int(kills[1])
+            counters.insert(0, [mounted / job.lstrip("/") / "memory.events"])
+    for files in counters:
+        texts = [file.read_text() for file in files if file.exists()]
+        if kills := [int(found[1]) for text in texts if (found := re.search(r"^oom_kill (\d+)", text, re.MULTILINE))]:
+            return sum(kills)
     return 0
 
 
@@ -280,7 +284,7 @@ def end(run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself
     if over:
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
     kills = kernel_oom_kills()
-    kills -= read_run_record(run_dir).get("oom_kills_before", kills)
+    kills = max(0, kills - read_run_record(run_dir).get("oom_kills_before", kills))  # a step's group goes with it
     told = exit_code != 0 and (run_dir / STOP).exists()
     stopped = (run_dir / STOP).read_text().strip() if told else ""
     if full and told and by_itself and not stopped:

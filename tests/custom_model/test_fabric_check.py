@@ -1,5 +1,6 @@
 """The verdict on a fabric: measured in one world, and fast enough for the threshold; 44 and 46 are told apart."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from custom_model.fabric_check import collectives, judge, row
 from evidence import nccl_log
 from tests.launching import PATH, REPO, tiny_profile
+from workshop.run_record import NOT_BEGUN
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"
@@ -64,28 +66,40 @@ printf '%s' "$FAKE_OUTPUT"
 """
 
 
-@pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST.replace("Rank  1", "Rank  0"), 44)])
-def test_K12_nccl_tests_are_started_by_mpi_and_their_world_is_counted(tmp_path: Path, output: str, code: int) -> None:
+def check_fabric(folder: Path, output: str, perf: str = ALL_REDUCE_PERF) -> subprocess.CompletedProcess[str]:
     """fabric.sh takes the tests that are linked with MPI; ldd, mpirun and the tests are stand-ins here."""
     programs = {
         "ldd": '#!/bin/bash\n[ -n "$1" ] && echo "libmpi.so.40"\n',
         "mpirun": '#!/bin/bash\n[ "$1 $2" = "-np 2" ] && shift 2 && exec "$@"\n',
-        **{f"{name}_perf": ALL_REDUCE_PERF for name in ("all_reduce", "all_gather", "reduce_scatter")},
+        **{f"{name}_perf": perf for name in ("all_reduce", "all_gather", "reduce_scatter")},
     }
     for name, text in programs.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
     script = "cd custom_model; source ../workshop/launch.sh; source ./fabric.sh; start_run; check_fabric; echo trains"
     variables = tiny_profile() | {
-        "PATH": f"{tmp_path}:{PATH}",
+        "PATH": f"{folder}:{PATH}",
         "GPUS_PER_NODE": "2",
-        "LOG_DIR": str(tmp_path / "logs"),
-        "CALLS": str(tmp_path / "calls"),
+        "LOG_DIR": str(folder / "logs"),
+        "CALLS": str(folder / "calls"),
         "FAKE_OUTPUT": output,
     }
-    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=variables, capture_output=True, text=True)
+    return subprocess.run(["bash", "-c", script], cwd=REPO, env=variables, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST.replace("Rank  1", "Rank  0"), 44)])
+def test_K12_nccl_tests_are_started_by_mpi_and_their_world_is_counted(tmp_path: Path, output: str, code: int) -> None:
+    job = check_fabric(tmp_path, output)
     assert job.returncode == code, job.stdout + job.stderr
     assert ("trains" in job.stdout) == (code == 0)
     assert "all_reduce_perf -b 1M -e 4M -f 4 -g 1 -n 5 -w 2" in (tmp_path / "calls").read_text()
     (log,) = tmp_path.glob("logs/custom_model/*/nccl.log")
     assert list(nccl_log.read(log).collectives) == ["all_reduce", "all_gather", "reduce_scatter"]
+
+
+def test_notice_of_the_end_during_the_check_ends_it_and_the_training_has_not_begun(tmp_path: Path) -> None:
+    job = check_fabric(tmp_path, FAST, "#!/bin/bash\nkill -USR1 $LAUNCHER_PID; exec sleep 60\n")
+    (run,) = tmp_path.glob("logs/custom_model/*/run.json")
+    record = json.loads(run.read_text())
+    assert (job.returncode, record["state"], record["reason"]) == (143, "timeout", NOT_BEGUN), job.stdout + job.stderr
+    assert "trains" not in job.stdout

@@ -54,6 +54,7 @@ FAULTS = {  # by the participant's number modulo 20: what it is, and the state t
     17: ("no such model", "failed"),
 }
 WRONG, UNREADABLE = 3, 6  # by the number modulo 7: my_results with a wrong cell, and one that is no text
+LONGEST_START_S = 300  # a job that waits for so long while no other runs will wait for ever
 LOOKS = (0.05, 0.3, 0.55, 0.8, 1)  # `watch --once` when more than this share of the jobs has ended
 TERMINAL = (50, 200)  # lines, columns
 
@@ -227,14 +228,24 @@ class LiveView:
 
 
 def hold(cluster: ThrowawaySlurm, people: Sequence[Person], folder: Path) -> Iterator[str]:
-    """Everybody's runs, from sbatch to their end, watched; gives rows of the table of durations."""
+    """Everybody's runs, from sbatch to their end, watched; gives rows of the table of durations.
+
+    Raises:
+        TimeoutError: the jobs that are left do not start; the message has SLURM's reasons.
+    """
     start_s = time.monotonic()
     jobs = {person: submit(cluster, person) for person in people}
     yield f"| {len(people)} times sbatch | {time.monotonic() - start_s:.1f} | |"
     looks: list[Timed] = []
     with LiveView(people, cluster.env) as view:
         acted: set[Person] = set()
+        ran_s = time.monotonic()
         while states := _unfinished(cluster):
+            if set(states) != {"PENDING"}:
+                ran_s = time.monotonic()
+            elif time.monotonic() - ran_s > LONGEST_START_S:
+                waiting = cluster.run("squeue", "--noheader", "--format=job %i: %r").strip()
+                raise TimeoutError(f"for {LONGEST_START_S} s no job has run, and these wait:\n{waiting}")
             for person in people:
                 person.take_over()
                 if person.run and person not in acted and (person.run / "steps.csv").exists():

@@ -166,25 +166,42 @@ def test_attempt_whose_launcher_was_killed_after_the_last_checkpoint_says_that_i
     assert not (tmp_path / STOP).exists()
 
 
+JOB_V1 = "memory/slurm/uid_0/job_7"
+
+
 @pytest.mark.parametrize(
-    ("group", "counter"),
+    ("group", "counters"),
     [
-        ("4:memory:/job_7\n0::/", "memory/job_7/memory.oom_control"),
-        ("0::/user.slice/session-7.scope", "user.slice/session-7.scope/memory.events"),
+        ("4:memory:/job_7\n0::/", {"memory/job_7/memory.oom_control": 1}),
+        ("4:memory:/mine", {"memory/mine/memory.oom_control": 1, "memory/mine/other_s/memory.oom_control": 5}),
+        (
+            "11:cpu,cpuacct:/\n4:hugetlb,memory:/slurm/uid_0/job_7/step_batch/task_0",
+            {
+                f"{JOB_V1}/memory.oom_control": 0,
+                f"{JOB_V1}/step_batch/memory.oom_control": 0,
+                f"{JOB_V1}/step_0/task_1/memory.oom_control": 1,
+            },
+        ),
+        ("4:memory:/docker/1f3a", {"memory/memory.oom_control": 1}),
+        ("0::/user.slice/session-7.scope", {"user.slice/session-7.scope/memory.events": 1}),
+        ("0::/", {"memory.events": 1}),
         (
             "0::/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0",
-            "system.slice/slurmstepd.scope/job_7/memory.events",
+            {"system.slice/slurmstepd.scope/job_7/memory.events": 1},
         ),
     ],
+    ids=["v1", "v1, outside of SLURM", "v1, SLURM", "v1, container", "v2", "v2, container", "v2, SLURM"],
 )
 def test_memory_that_another_job_of_the_node_ran_out_of_is_not_this_one_s(
-    tmp_path: Path, group: str, counter: str
+    tmp_path: Path, group: str, counters: dict[str, int]
 ) -> None:
     """It made a soak's killed rank an `oom`, which is not started again."""
-    files = {"proc/vmstat": "oom_kill 3\n", "proc/self/cgroup": group, f"sys/fs/cgroup/{counter}": "oom_kill 1\n"}
+    files = {"proc/vmstat": "oom_kill 3\n", "proc/self/cgroup": group}
+    files |= {f"sys/fs/cgroup/{name}": f"under_oom 0\noom_kill {kills}\n" for name, kills in counters.items()}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert run_record.kernel_oom_kills(tmp_path) == 1
-    (tmp_path / "sys/fs/cgroup" / counter).unlink()  # a container that does not show it
+    for counter in counters:
+        (tmp_path / "sys/fs/cgroup" / counter).unlink()  # a container that does not show it
     assert run_record.kernel_oom_kills(tmp_path) == 3

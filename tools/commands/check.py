@@ -9,6 +9,7 @@ from pathlib import Path
 
 from evidence.counted import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.number_options import percent
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
@@ -33,17 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=percent, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
     parser.add_argument("--complete", action="store_true", help="a cell that is not filled in is wrong, too")
-
-
-def percent(text: str) -> float:
-    """A percentage of at least 0, as argparse takes it."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage of at least 0")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -196,8 +186,8 @@ def _judge_figure(found: str, own: OwnCell, cell: Cell, tolerance: float, runs: 
         return RIGHT, remark
     direction = "too large" if nearest > cell.value else "too small"
     if cell.metric.time_or_speed:
-        percent, whose = spread_percent(cell.metric, runs)
-        if off <= max(abs(nearest), abs(cell.value)) * percent / 100:
-            return ANOTHER_RUN, f"found {found}: not of this run, but within {percent:.0f} % ({whose})"
-        direction += f", also for an equal run: {percent:.0f} % ({whose})"
+        spread, whose = spread_percent(cell.metric, runs)
+        if off <= max(abs(nearest), abs(cell.value)) * spread / 100:
+            return ANOTHER_RUN, f"found {found}: not of this run, but within {spread:.0f} % ({whose})"
+        direction += f", also for an equal run: {spread:.0f} % ({whose})"
     return WRONG, f"found {found}: {direction}"

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evidence.counted import counted
+from tools.commands.number_options import at_least_0
 from tools.doctor import environment, on_node, site
 from tools.logs.runs import default_logs
 from tools.submit.submitted import sourced_environment
@@ -25,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose models and data the cache must have, as for workshop.prefetch (default: MODEL_NAME and DATASET)",
     )
     parser.add_argument("--job", action="store_true", help="look on a compute node, through sbatch")
-    parser.add_argument("--wait", type=float, default=300, metavar="S", help="with --job: how long (default: 300)")
+    parser.add_argument("--wait", type=at_least_0, default=300, metavar="S", help="with --job: how long (default: 300)")
     parser.add_argument(
-        "--space", type=float, default=_SPACE_GIB, metavar="GIB", help=f"room for runs (default: {_SPACE_GIB})"
+        "--space", type=at_least_0, default=_SPACE_GIB, metavar="GIB", help=f"room for runs (default: {_SPACE_GIB})"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")

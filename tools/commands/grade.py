@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from evidence.printable import one_line
-from tools.commands.check import check_file, percent
+from tools.commands.check import check_file
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.number_options import percent
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run

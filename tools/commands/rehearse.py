@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from evidence.counted import counted
+from tools.commands.number_options import above_0
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED
 from tools.doctor import site
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help="default: all of the course")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--logs", type=Path, help="go on with this rehearsal (default: a new one in logs/rehearsal)")
-    parser.add_argument("--wait", type=float, default=20, metavar="MINUTES", help="for SLURM's jobs (default: 20)")
+    parser.add_argument("--wait", type=above_0, default=20, metavar="MINUTES", help="for SLURM's jobs (default: 20)")
     parser.add_argument("--keep", action="store_true", help="the runs replace those that the demos and START.md show")
 
 

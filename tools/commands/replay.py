@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.counted import counted
+from tools.commands.number_options import above_0
 from tools.errors import InputError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
@@ -20,19 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="*", help="exercises, whose reference tables' runs are meant, or folders of runs (default: all)"
     )
-    parser.add_argument("--speed", type=_positive, default=1.0, metavar="N", help="N times as fast (default: 1)")
+    parser.add_argument("--speed", type=above_0, default=1.0, metavar="N", help="N times as fast (default: 1)")
     parser.add_argument("--jobs", type=int, default=4, metavar="N", help="so many at a time (default: 4)")
     parser.add_argument("--logs", type=Path, help="where the replays go (default: $LOG_DIR, else logs/)")
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

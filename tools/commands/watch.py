@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, chosen_logs
+from tools.commands.number_options import above_0, at_least_0
 
 _FIND_EVERY_S = 10
 _PIPE_COLUMNS = 200
@@ -21,9 +22,9 @@ _PIPE_COLUMNS = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
-    parser.add_argument("--every", type=float, default=2, metavar="S", help="look again after (default: 2)")
+    parser.add_argument("--every", type=above_0, default=2, metavar="S", help="look again after (default: 2)")
     parser.add_argument(
-        "--recent", type=float, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
+        "--recent", type=at_least_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
     )
 
 

@@ -1,0 +1,27 @@
+"""A limit that is no number would never be reached, or at once."""
+
+import pytest
+
+from tools.__main__ import main
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "soon"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("doctor --job", "--wait"),
+        ("doctor", "--space"),
+        ("rehearse --local", "--wait"),
+        ("replay", "--speed"),
+        ("watch --once", "--every"),
+        ("watch --once", "--recent"),
+        ("check my_results.md", "--tolerance"),
+    ],
+)
+def test_option_that_is_no_number_is_refused_by_name(
+    capsys: pytest.CaptureFixture, command: str, option: str, value: str
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([*command.split(), f"{option}={value}"])
+    assert refused.value.code == 2
+    assert f"error: argument {option}: '{value}' is not a " in capsys.readouterr().err
