@@ -56,13 +56,6 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def encode(
-    example: Example, tokenizer: PreTrainedTokenizerBase, max_length: int, labels: Literal["answer", "text"] = "answer"
-) -> Encoded:
-    """`input_ids`, `attention_mask`, `labels` of one example, unpadded, at most `max_length` tokens; see encode_all."""
-    return encode_all([example], tokenizer, max_length, labels)[0]
-
-
 def encode_all(
     examples: Sequence[Example],
     tokenizer: PreTrainedTokenizerBase,
@@ -71,9 +64,10 @@ def encode_all(
 ) -> list[Encoded]:
     """Encode prompt, first answer and end-of-sequence of every example; a list is all the Trainer needs as a data set.
 
-    With labels="answer" the prompt's labels are -100; with "text" every token is a target. An example longer than
-    `max_length` loses tokens from the end of its context, possibly those with the answer, as is usual for this task.
-    Raises WorkshopError if an example does not fit even without context.
+    Each is `input_ids`, `attention_mask` and `labels`, not padded. With labels="answer" the prompt's labels are -100;
+    with "text" every token is a target. An example longer than `max_length` loses tokens from the end of its context,
+    possibly those with the answer, as is usual for this task. Raises WorkshopError if an example does not fit even
+    without context.
     """
     if labels not in ("answer", "text"):
         raise WorkshopError(f"LABELS={labels}: expected answer or text")
@@ -90,13 +84,8 @@ def encode_all(
     return encoded
 
 
-def encode_prompt(example: Example, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """`input_ids` and `attention_mask` up to and including ` Answer:`, from where a model generates."""
-    return encode_prompts([example], tokenizer, max_length)[0]
-
-
 def encode_prompts(examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Encoded]:
-    """encode_prompt for many examples, in their order."""
+    """`input_ids` and `attention_mask` up to and including ` Answer:`, from where a model generates."""
     prompts = _tokenise(examples, tokenizer, max_length, with_answer=False)
     return [{"input_ids": input_ids, "attention_mask": [1] * len(input_ids)} for input_ids, _ in prompts]
 

@@ -8,7 +8,6 @@ import pytest
 REPO = Path(__file__).parents[2]
 # Each may import from those after it.
 ORDER = ("commands", "rehearsal", "doctor", "watch", "replay", "page", "plan", "submit", "tables", "logs")
-SHARED = ("tools.errors",)
 
 
 def imported(path: Path) -> set[str]:

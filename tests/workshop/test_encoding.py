@@ -9,7 +9,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from workshop.encoding import IGNORE, PaddingCollator, encode, encode_all, encode_prompt, encode_prompts, load_tokenizer
+from workshop.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.squad import SAMPLE_DIR, Example, load_squad
 
@@ -37,6 +37,10 @@ def trained(pre_tokenizer, decoder, post_processor=None) -> PreTrainedTokenizerF
     )
     tokenizer.train_from_iterator(map(full_text, SAMPLE), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+def encode(example, *settings, **more):
+    return encode_all([example], *settings, **more)[0]
 
 
 @pytest.fixture(scope="module", params=["sample", "gpt2", "bloom-like", "llama-like"])
@@ -140,7 +144,8 @@ def test_truncation_takes_context_and_nothing_else(tokenizer, examples):
     kept = 128 - len(target) - len(tokenizer.tokenize(" Answer:"))
     assert row["input_ids"][:kept] == whole[:kept]  # the beginning stays
     assert row["input_ids"][kept:] == whole[-(128 - kept) :]  # "Answer:", the answer and the end stay
-    assert len(encode_prompt(example, tokenizer, 64)["input_ids"]) == 64
+    (prompt,) = encode_prompts([example], tokenizer, 64)
+    assert len(prompt["input_ids"]) == 64
 
 
 def test_an_example_without_room_for_any_context_is_named():
