@@ -30,9 +30,12 @@ def open_plain(path: Path | str) -> int:
 def read_plain(path: Path | str) -> bytes:
     """All bytes. Raises LogError for what is no plain file, cannot be read, or has more than LARGEST_BYTES."""
     try:
-        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_BYTES:
+        descriptor = open_plain(path)
+        try:
+            if (size := os.fstat(descriptor).st_size) > LARGEST_BYTES:
                 raise OSError(errno.EFBIG, f"more than {LARGEST_BYTES >> 20} MiB", str(path))
-            return file.read()
+            return b"".join(iter(lambda: os.read(descriptor, size + 1), b""))  # to its end, usually at once
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise LogError(Path(path), None, error.strerror or str(error), "a file that can be read") from error

@@ -7,22 +7,26 @@ are cut out at once where every line is as it should be; anything unusual is rea
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.plain_files import read_plain
 from tools.errors import LogError
+from tools.logs import digits
 
 if TYPE_CHECKING:
     import numpy as np
-
-    Cells = dict[str, list[bytes]]  # by column
 
 # What nvidia-smi prints for a quantity the GPU does not report.
 _NOT_AVAILABLE = (b"", b"[N/A]", b"N/A", b"[Not Supported]", b"[Unknown Error]", b"[GPU requires reset]")
 _UNIT_CHARACTERS = b" \t\rMiB%W"
 # A number's unit becomes spaces: that keeps `5 MiB` a number and `5M0` none.
 _UNITS_TO_SPACES = bytes(ord(" ") if byte in b"MiB%W" else byte for byte in range(256))
+
+_LONGEST = 24  # characters of a number with its unit
+_FEW = 250  # numbers that are read one by one in less time
 
 
 def read_bytes(path: Path) -> bytes:
@@ -51,8 +55,8 @@ def fields(line: str) -> list[str]:
     return [field.strip() for field in line.split(",")]
 
 
-def split(path: Path, data: bytes, names: list[str], header: str) -> Cells:
-    """Every column's cells, without header lines; a restarted logger writes one in the middle of the file.
+class Columns:
+    """A log's columns, without header lines; a restarted logger writes one in the middle of the file.
 
     Args:
         names: of all columns, in the file's order.
@@ -61,50 +65,87 @@ def split(path: Path, data: bytes, names: list[str], header: str) -> Cells:
     Raises:
         LogError: a line other than the last has the wrong number of fields.
     """
-    marker = header.encode()
-    lines = data[data.find(b"\n") + 1 :] if header else data
-    if header and marker in lines:  # perhaps after a line that was cut off when the logger was restarted
-        lines = b"\n".join(line for line in lines.split(b"\n") if marker not in line)
-    last = lines.rfind(b"\n", 0, -1) + 1
-    if lines.count(b",", last) != len(names) - 1:  # cut off
-        lines = lines[:last]
-    width = len(names) + 1
-    cells = lines.replace(b"\n", b",\n,").split(b",")
-    if len(cells) % width == 1 and set(cells[width - 1 :: width]) == {b"\n"} and b"\r" not in lines:
-        return {name: cells[place:-1:width] for place, name in enumerate(names)}
-    rows = []
-    numbered = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip(_UNIT_CHARACTERS)]
-    for number, line in numbered:
-        row = line.split(b",")
-        if header and marker in line:
-            continue
-        if len(row) == len(names):
-            rows.append(row)
-        elif number != numbered[-1][0]:
-            raise LogError(path, number, line.decode("utf-8", "replace"), f"{len(names)} fields: {', '.join(names)}")
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
+    def __init__(self, path: Path, data: bytes, names: list[str], header: str):
+        self._path, self._data, self._names = path, data, names
+        self._places = {name: place for place, name in enumerate(names)}
+        marker = header.encode()
+        lines = data[data.find(b"\n") + 1 :] if header else data
+        if header and marker in lines:  # perhaps after a line that was cut off when the logger was restarted
+            lines = b"\n".join(line for line in lines.split(b"\n") if marker not in line)
+        last = lines.rfind(b"\n", 0, -1) + 1
+        if lines.count(b",", last) != len(names) - 1:  # cut off
+            lines = lines[:last]
+        if b"\r" in lines or not self._cut(lines):
+            self._cut(b"".join(line + b"\n" for line in self._complete_lines(marker)))
 
-def numbers(path: Path, data: bytes, cells: Cells, column: str) -> np.ndarray:
-    """One column as float64; units are dropped, values that are not available are NaN.
+    def _cut(self, lines: bytes) -> bool:
+        """Find where cells end; returns whether every line has all of them."""
+        import numpy as np
 
-    Raises:
-        LogError: a value is not a number.
-    """
-    import numpy as np
+        self._lines, width = b"\n" + lines, len(self._names)
+        characters = self._characters = np.frombuffer(self._lines, np.uint8)
+        self._separators = np.flatnonzero((characters == ord(",")) | (characters == ord("\n")))
+        line_ends = self._separators[::width]
+        return len(self._separators) == lines.count(b"\n") * width + 1 and (characters[line_ends] == ord("\n")).all()
 
-    with contextlib.suppress(ValueError):
-        return np.array(cells[column], dtype=float)
-    with contextlib.suppress(ValueError):  # all at once, in a third of the time
-        plain = b",".join(cells[column]).translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
-        return np.array(plain.split(b","), dtype=float)
-    known = {cell: _number(cell) for cell in set(cells[column])}
-    if bad := [cell for cell, value in known.items() if value is None]:
-        found = next(cell for cell in cells[column] if cell in bad)
-        place = data.find(b"," + found) if b"," + found in data else data.find(found)
-        line = data.count(b"\n", 0, place + 1) + 1
-        raise LogError(path, line, found.decode("utf-8", "replace").strip(), f"a number in column {column}")
-    return np.array([known[cell] for cell in cells[column]], dtype=float)
+    def _complete_lines(self, marker: bytes) -> Iterator[bytes]:
+        """Line by line; blank ones are left out, and the last one if it is cut off."""
+        width = len(self._names)
+        numbered = [(n, line) for n, line in enumerate(self._data.splitlines(), 1) if line.strip(_UNIT_CHARACTERS)]
+        for number, line in numbered:
+            if marker and marker in line:
+                continue
+            if line.count(b",") == width - 1:
+                yield line
+            elif number != numbered[-1][0]:
+                expected = f"{width} fields: {', '.join(self._names)}"
+                raise LogError(self._path, number, line.decode("utf-8", "replace"), expected)
+
+    @cached_property
+    def _cells(self) -> list[bytes]:
+        return self._lines.replace(b"\n", b",").split(b",")[1:-1]
+
+    def cells(self, name: str) -> list[bytes]:
+        return self._cells[self._places[name] :: len(self._names)]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """One column as float64; units are dropped, values that are not available are NaN.
+
+        Raises:
+            LogError: a value is not a number.
+        """
+        import numpy as np
+
+        if (found := self._whole_numbers(name)) is not None:
+            return found
+        cells = self.cells(name)
+        with contextlib.suppress(ValueError):
+            return np.array(cells, dtype=float)
+        with contextlib.suppress(ValueError):  # all at once, in a third of the time
+            plain = b",".join(cells).translate(_UNITS_TO_SPACES).replace(b"[N/A]", b"nan")
+            return np.array(plain.split(b","), dtype=float)
+        known = {cell: _number(cell) for cell in set(cells)}
+        if bad := [cell for cell, value in known.items() if value is None]:
+            found = next(cell for cell in cells if cell in bad)
+            place = self._data.find(b"," + found) if b"," + found in self._data else self._data.find(found)
+            line = self._data.count(b"\n", 0, place + 1) + 1
+            raise LogError(self._path, line, found.decode("utf-8", "replace").strip(), f"a number in column {name}")
+        return np.array([known[cell] for cell in cells], dtype=float)
+
+    def _whole_numbers(self, name: str) -> np.ndarray | None:
+        """The same of a column of whole numbers that all end in the same unit, or none; None of another one."""
+        import numpy as np
+
+        place, width = self._places[name], len(self._names)
+        starts, ends = self._separators[place:-1:width] + 1, self._separators[place + 1 :: width]
+        if len(ends) < _FEW or (longest := (ends - starts).max()) > _LONGEST:
+            return None
+        at = ends - np.arange(longest, 0, -1)[:, None]
+        characters = np.where(at < starts, np.uint8(ord(" ")), self._characters[at])
+        while len(characters) and characters[-1, 0] in _UNIT_CHARACTERS and (characters[-1] == characters[-1, 0]).all():
+            characters = characters[:-1]
+        return digits.numbers(characters, 0)
 
 
 def _number(cell: bytes) -> float | None:

@@ -58,8 +58,8 @@ def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:
     if not memory or len(memory) > 2:
         expected = "a header with memory.used, or units (MiB), or the columns " + ", ".join(CONTRACT)
         raise LogError(path, 1, ", ".join(values), expected)
-    cells = columns.split(path, data, names, "")
-    samples = {place: columns.numbers(path, data, cells, names[place]) for place in memory}
+    log = columns.Columns(path, data, names, "")
+    samples = {place: log.numbers(names[place]) for place in memory}
     names[_used_of(path, samples, memory)] = "memory.used"
     return names
 

@@ -32,12 +32,13 @@ def read(path: Path, with_time: bool = False) -> MemoryLog:
     names = column_names(path, data)
     if not names:
         return MemoryLog(*(np.empty(0) for _ in range(3)))
-    cells = columns.split(path, data, names, start if "memory.used" in start else "")
-    memory = columns.numbers(path, data, cells, "memory.used")
+    log = columns.Columns(path, data, names, start if "memory.used" in start else "")
+    memory = log.numbers("memory.used")
     if not with_time:
         return MemoryLog(memory)
-    gpu = columns.numbers(path, data, cells, "index") if "index" in names else np.zeros(memory.size)
-    return MemoryLog(memory, _seconds(path, cells.get("timestamp"), memory.size), gpu)
+    gpu = log.numbers("index") if "index" in names else np.zeros(memory.size)
+    stamps = log.cells("timestamp") if "timestamp" in names else None
+    return MemoryLog(memory, _seconds(path, stamps, memory.size), gpu)
 
 
 def _seconds(path: Path, stamps: list[bytes] | None, samples: int) -> np.ndarray:

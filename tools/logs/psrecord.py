@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from evidence.plain_files import read_plain
 from tools.errors import LogError
+from tools.logs import digits
 from tools.logs.memory_log import MemoryLog
 
 if TYPE_CHECKING:
     import numpy as np
 
 _LINE_BYTES = 52
-_THOUSANDTHS = [*(10**place for place in range(10, 2, -1)), 0, 100, 10, 1]  # of a number's 12 characters
 _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 
@@ -65,14 +65,10 @@ def _as_printed(body: bytes, column: int) -> np.ndarray | None:
 
     if len(body) % _LINE_BYTES:
         return None
-    lines = np.frombuffer(body, np.uint8).reshape(-1, _LINE_BYTES)
-    digits = lines[:, 13 * column : 13 * column + 12] - np.uint8(ord("0"))  # a space is 240 then, a point 254
-    known = digits <= 9
-    begun = (known[:, :7] <= known[:, 1:8]) & (known[:, :7] | (digits[:, :7] == 240))  # spaces, then digits only
-    ends = (lines[:, -1] == ord("\n")) & (digits[:, 8] == 254)
-    if not (begun.all() and ends.all() and known[:, [7, 9, 10, 11]].all()):
+    characters = np.frombuffer(body, np.uint8).reshape(-1, _LINE_BYTES).T
+    if (characters[-1] != ord("\n")).any():
         return None
-    return (digits * known) @ _THOUSANDTHS / 1000
+    return digits.numbers(np.ascontiguousarray(characters[13 * column : 13 * column + 12]), decimals=3)
 
 
 def _cut_off(line: bytes) -> bool:

@@ -13,7 +13,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +70,7 @@ class Run:
     @cached_property
     def owner(self) -> str:
         """Whose folder it is: the login name, or the number of a user that this machine does not know."""
-        number = self.folder.lstat().st_uid
-        try:
-            return pwd.getpwuid(number).pw_name
-        except KeyError:
-            return str(number)
+        return _login_name(self.folder.lstat().st_uid)
 
     @cached_property
     def files(self) -> dict[str, list[int]]:
@@ -203,6 +199,14 @@ class Run:
             self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
             for key, wanted in where.items()
         )
+
+
+@cache
+def _login_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def duration(seconds: float) -> str:

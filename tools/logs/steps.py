@@ -51,6 +51,5 @@ def read(path: Path) -> StepLog:
     if missing := [name for name in _REQUIRED if name not in names]:
         expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"
         raise LogError(path, 1, header, expected)
-    cells = columns.split(path, data, names, header)
-    wanted = [field.name for field in fields(StepLog) if field.name in names]
-    return StepLog(**{name: columns.numbers(path, data, cells, name) for name in wanted})
+    log = columns.Columns(path, data, names, header)
+    return StepLog(**{field.name: log.numbers(field.name) for field in fields(StepLog) if field.name in names})
