@@ -51,7 +51,7 @@ def test_every_line_is_tiny(path: Path) -> None:
 def assert_refused(launcher: Path, arguments: Sequence[str]) -> None:
     """Without a Python that could train: a launcher that does not refuse must not begin."""
     variables = TINY | {"PATH": "/usr/bin:/bin", "WORKSHOP_VENV": "/nowhere", "LOG_DIR": "/nowhere"}
-    job = subprocess.run(["bash", launcher, *arguments], env=variables, capture_output=True, text=True, timeout=60)
+    job = subprocess.run(["bash", launcher, *arguments], env=variables, capture_output=True, text=True, timeout=300)
     assert job.returncode == 1
     assert job.stderr.startswith("error: MODEL_NAME=tiny in your shell (tiny.env) and '--")
 

@@ -50,7 +50,7 @@ def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environme
         assert time.monotonic() < end_s
         time.sleep(0.2)
     runner.send_signal(signal.SIGINT)
-    assert runner.wait(timeout=60) == 130
+    assert runner.wait(timeout=240) == 130
     assert states(environment) == ["completed", "cancelled"]
     runner = submit(environment)
     assert runner.wait(timeout=240) == 0

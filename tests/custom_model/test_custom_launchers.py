@@ -121,6 +121,6 @@ def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
 def test_single_node_refuses_two_gpus(tmp_path: Path) -> None:
     environment = tiny_profile() | {"LOG_DIR": str(tmp_path), "GPUS_PER_NODE": "2"}
     command = ["bash", "custom_model/single_node.slurm"]
-    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=60)
+    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
     assert (job.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "custom_model trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr

@@ -20,4 +20,4 @@ def user(cache: Path, endpoint: str, **changes: str) -> dict[str, str]:
 def python(cache: Path, endpoint: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     environment = user(cache, endpoint, **changes)
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)

@@ -194,7 +194,7 @@ def test_a_shared_cache_need_not_be_writable(cache: Path) -> None:
             env=user(home, REFUSED, HF_HUB_OFFLINE="1"),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         for folder, _, _ in os.walk(home):
             Path(folder).chmod(0o755)

@@ -70,7 +70,7 @@ def test_sbatch_completes_and_fills_the_tables(slurm: ThrowawaySlurm, environmen
     tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
     assert "| Steps per Epoch | 16 |" in tables
     assert "not measured" not in tables
-    until(lambda: processes_of(run) == [], 15, f"end of {processes_of(run)}")
+    until(lambda: processes_of(run) == [], 60, f"end of {processes_of(run)}")
 
 
 def start_long_job(slurm: ThrowawaySlurm, environment: dict[str, str]) -> tuple[int, Path]:
@@ -88,9 +88,9 @@ def test_time_limit_is_recorded_as_timeout(slurm: ThrowawaySlurm, environment: d
     job, run = start_long_job(slurm, environment)
     slurm.expire(job)
     assert slurm.wait(job, timeout_s=120) == "TIMEOUT"
-    until(lambda: record(run)["state"] != "running", 10, "end in run.json")
+    until(lambda: record(run)["state"] != "running", 60, "end in run.json")
     assert record(run)["state"] == "timeout"
-    until(lambda: processes_of(run) == [], 15, f"end of {processes_of(run)}")
+    until(lambda: processes_of(run) == [], 60, f"end of {processes_of(run)}")
 
 
 def test_K11_cancelled_job_leaves_no_logger(slurm: ThrowawaySlurm, environment: dict[str, str]) -> None:
@@ -99,10 +99,10 @@ def test_K11_cancelled_job_leaves_no_logger(slurm: ThrowawaySlurm, environment: 
     assert any("psrecord" in command for command in loggers)
     assert any("nvidia-smi" in command for command in loggers)
     slurm.cancel(job)
-    assert slurm.wait(job, timeout_s=60) == "CANCELLED"
-    until(lambda: record(run)["state"] != "running", 10, "end in run.json")
+    assert slurm.wait(job, timeout_s=180) == "CANCELLED"
+    until(lambda: record(run)["state"] != "running", 60, "end in run.json")
     assert record(run)["state"] == "cancelled"
-    until(lambda: processes_of(run) == [], 15, f"end of {processes_of(run)}")
+    until(lambda: processes_of(run) == [], 60, f"end of {processes_of(run)}")
 
 
 def test_K11_launcher_killed_without_slurm_leaves_no_logger(environment: dict[str, str]) -> None:
@@ -116,7 +116,7 @@ def test_K11_launcher_killed_without_slurm_leaves_no_logger(environment: dict[st
     launcher.kill()
     launcher.wait()
     run = only_run(environment)
-    until(lambda: processes_of(run) == [], 15, f"end of {processes_of(run)}")
+    until(lambda: processes_of(run) == [], 60, f"end of {processes_of(run)}")
 
 
 def test_K11_two_jobs_on_one_node_keep_apart(slurm: ThrowawaySlurm, environment: dict[str, str]) -> None:

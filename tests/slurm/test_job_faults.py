@@ -112,7 +112,7 @@ def test_preempted_job_saves_before_it_is_killed_and_slurm_starts_it_again(
 def test_cancelled_job_has_saved_and_does_not_come_back(cluster: ThrowawaySlurm, tmp_path: Path) -> None:
     job, run = start(cluster, tmp_path, "cancelled")
     cluster.cancel(job)
-    assert cluster.wait(job, timeout_s=60) == "CANCELLED"
+    assert cluster.wait(job, timeout_s=180) == "CANCELLED"
     assert_nothing_is_left(cluster, run)
     assert record(run)["state"] == "cancelled"
     assert (run / f"bloom-qa-finetuned/checkpoint-{len(losses(run))}/manifest.json").exists(), record(run)["reason"]

@@ -65,16 +65,16 @@ def test_failed_job_is_failed(slurm: ThrowawaySlurm, script: Script, tmp_path: P
 
 def test_cancelled_and_expired_jobs(slurm: ThrowawaySlurm, script: Script, tmp_path: Path) -> None:
     """Both states in one test, so that one cluster-wide 30 s tick serves both."""
-    expired = slurm.submit(script("sleep 100"), cwd=tmp_path)
+    expired = slurm.submit(script("sleep 1000"), cwd=tmp_path)
     slurm.wait_running(expired)
     slurm.expire(expired)
-    cancelled = slurm.submit(script("sleep 100"), cwd=tmp_path)
+    cancelled = slurm.submit(script("sleep 1000"), cwd=tmp_path)
     slurm.wait_running(cancelled)
     slurm.cancel(cancelled)
-    assert slurm.wait(cancelled, timeout_s=30) == "CANCELLED"
+    assert slurm.wait(cancelled, timeout_s=120) == "CANCELLED"
     with pytest.raises(TimeoutError, match="after 0 s"):
         slurm.wait(slurm.submit(script("sleep 1"), cwd=tmp_path), timeout_s=0)
-    assert slurm.wait(expired, timeout_s=60) == "TIMEOUT"
+    assert slurm.wait(expired, timeout_s=180) == "TIMEOUT"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_two_clusters_at_once_and_nothing_is_left_after_stop(
 ) -> None:
     with ThrowawaySlurm(cluster_folder, nodes=1) as second:
         # The sleep ignores SIGTERM and runs in its own session, as a stubborn training might.
-        job = second.submit(script("trap '' TERM; setsid sleep 100 & echo started; wait"), cwd=tmp_path)
+        job = second.submit(script("trap '' TERM; setsid sleep 1000 & echo started; wait"), cwd=tmp_path)
         second.wait_running(job)
         assert slurm.wait(slurm.submit(script("true"), cwd=tmp_path)) == "COMPLETED"
         assert len(second.processes()) >= 3
@@ -137,16 +137,16 @@ def test_interrupted_test_process_leaves_no_cluster(
         cluster.start()
         cluster.wait_running(cluster.submit(sys.argv[2], cwd=Path(sys.argv[1])))
         print("running", flush=True)
-        time.sleep(100)
+        time.sleep(1000)
     """
-    command = [sys.executable, "-c", code, str(cluster_folder), str(script("sleep 100"))]
+    command = [sys.executable, "-c", code, str(cluster_folder), str(script("sleep 1000"))]
     path = {"PYTHONPATH": f"{REPO}:{Path(__file__).parent}"}
     with subprocess.Popen(command, env=os.environ | path, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "running\n"
         assert cluster.processes() != []
         child.send_signal(end)
-    deadline = time.monotonic() + 5  # SIGKILL: the kernel takes a moment
+    deadline = time.monotonic() + 60  # SIGKILL: the kernel takes a moment
     while cluster.processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert cluster.processes() == []

@@ -126,7 +126,7 @@ class ThrowawaySlurm:
 
     # ---- start and stop
 
-    def start(self, timeout_s: float = 30) -> None:
+    def start(self, timeout_s: float = 120) -> None:
         """Start the daemons and return when every node is idle (about 1 s).
 
         Raises:
@@ -220,7 +220,7 @@ class ThrowawaySlurm:
             )
         return self.state(job_id)
 
-    def wait_running(self, job_id: int, timeout_s: float = 30) -> None:
+    def wait_running(self, job_id: int, timeout_s: float = 120) -> None:
         """Return when the job has been started (or has already ended)."""
         if not self._until(lambda: self.state(job_id) not in {"PENDING", "CONFIGURING"}, timeout_s):
             raise TimeoutError(f"job {job_id} still waits after {timeout_s} s: {self.show(job_id)['Reason']}")

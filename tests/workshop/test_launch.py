@@ -157,7 +157,7 @@ def test_more_than_one_gpu_for_the_baseline_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("launcher", ["fsdp/multi_gpu.slurm", "custom_model/multi_gpu.slurm"])
 def test_launcher_of_one_node_refuses_two_and_names_the_one_for_several(tmp_path: Path, launcher: str) -> None:
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "EMULATED_NODES": "2"}
-    job = subprocess.run(["bash", launcher], cwd=REPO, env=environ, capture_output=True, text=True, timeout=60)
+    job = subprocess.run(["bash", launcher], cwd=REPO, env=environ, capture_output=True, text=True, timeout=300)
     assert job.returncode != 0
     assert "multi_gpu.slurm trains on one node, but this job has 2; expected --nodes=1, or a launcher" in job.stderr
     assert "multi_node.slurm" in job.stderr
@@ -182,7 +182,7 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     (tools / "python").chmod(0o755)
     environ = {"PATH": f"{tools}:/usr/bin:/bin", "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
     command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
-    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
     assert job.stdout.count("nvidia-smi not found: no GPU memory log") == 1
     assert job.stdout.count("psrecord not found: no CPU memory log") == 1
     assert len((tmp_path / "cpu_pss.txt").read_text().splitlines()) >= 2
@@ -283,7 +283,7 @@ def test_notice_of_the_end_before_the_training_has_begun_loses_nothing(
     script += f"run_training bash -c 'echo >> $LOG_DIR/started; {training}'; end_run $?"
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(
-        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=300
     )
     run = only_run(tmp_path)
     record = json.loads((run / "run.json").read_text())
@@ -313,7 +313,7 @@ def test_end_that_the_launcher_writes_down_beforehand_does_not_disturb_the_train
     script = f"source ../workshop/launch.sh; start_run; begin_run train; run_training bash -c '{training}'; end_run $?"
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "OUTPUT_DIR": ".", "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(
-        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=300
     )
     record = json.loads((only_run(tmp_path) / "run.json").read_text())
     assert (job.returncode, record["state"], record["reason"]) == (code, state, reason), job.stdout + job.stderr

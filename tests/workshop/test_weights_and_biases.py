@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -71,9 +70,7 @@ def test_silent_server_is_given_up(monkeypatch) -> None:
     monkeypatch.setattr(weights_and_biases, "ANSWER_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:  # accepts and says nothing
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        start_s = time.monotonic()
-        assert not server_answers()
-        assert time.monotonic() - start_s < 3
+        assert not server_answers()  # else it would wait for the server without end
 
 
 def test_hanging_or_failing_sync_is_a_line_not_a_failure(monkeypatch, tmp_path: Path) -> None:

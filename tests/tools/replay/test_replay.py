@@ -106,7 +106,7 @@ def test_interrupted_replay_leaves_no_run_half_running(tmp_path: Path) -> None:
         replay = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
         assert "Ctrl-C" in replay.stdout.readline() and replay.stdout.readline().startswith("running")
         replay.send_signal(ending)
-        told, _ = replay.communicate(timeout=60)
+        told, _ = replay.communicate(timeout=300)
         assert replay.returncode == 130 and "recorded as cancelled" in told
     runs = find_runs(logs, replays=True)
     assert [run.state for run in runs] == ["cancelled"] * 2 and runs[0].reason == "the replay was interrupted"
