@@ -9,7 +9,8 @@
 here=$(dirname "$0")
 suffix=""
 [ "${NNODES:-1}" -gt 1 ] && suffix=-$(hostname -s)
-loggers=()
+trap 'kill $(jobs -p) 2>/dev/null' EXIT  # before the first starts: the run may be over by then
+trap exit TERM
 
 if command -v nvidia-smi >/dev/null; then
     devices=()
@@ -18,22 +19,15 @@ if command -v nvidia-smi >/dev/null; then
     format=csv
     [ -s "$RUN_DIR/gpu_memory$suffix.csv" ] && format+=,noheader  # the run goes on
     "$here/kill_with_parent.sh" KILL nvidia-smi --query-gpu=$fields --format=$format -lms "${GPU_LOG_INTERVAL_MS:-1000}" "${devices[@]}" >> "$RUN_DIR/gpu_memory$suffix.csv" &
-    loggers+=($!)
 else
     echo "warning: nvidia-smi not found: no GPU memory log"
 fi
 if command -v psrecord >/dev/null; then
     "$here/kill_with_parent.sh" KILL psrecord "$1" --include-children --interval 1 --log >(exec cat >> "$RUN_DIR/cpu_memory$suffix.txt") >/dev/null 2>&1 &
-    loggers+=($!)
 else
     echo "warning: psrecord not found: no CPU memory log (pip install -r requirements.txt)"
 fi
 "$here/kill_with_parent.sh" KILL python -m workshop.memory_logger "$1" "$RUN_DIR/cpu_pss$suffix.txt" &
-loggers+=($!)
 "$here/kill_with_parent.sh" KILL python -m workshop.hang_watch "$RUN_DIR" &
-loggers+=($!)
-
-trap 'kill "${loggers[@]}" 2>/dev/null' EXIT
-trap exit TERM
 "$here/kill_with_parent.sh" KILL tail -f --pid="$1" /dev/null &
 wait $!
