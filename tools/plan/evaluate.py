@@ -21,6 +21,7 @@ from tools.plan.workload import Workload, of_run
 
 METRICS = (*MEMORY, "cpu_mib", "step_time_s", "total_runtime_s")
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
+_LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
 
 
@@ -171,7 +172,8 @@ def _gpu_of(run: Run) -> Gpu:
 def measured_of(run: Run) -> dict[str, float]:
     """What one run measured, by the names of METRICS; no time of one that a profiler or timers made slower.
 
-    A step's time is the median: an fp16 step may skip its update.
+    A step's time is the median: an fp16 step may skip its update. A run that began again from a checkpoint loaded it
+    first, and its allocator's gaps are others: only its tensors are compared.
     """
     figures, summary = run.figures, run.summary
     found = {
@@ -185,6 +187,8 @@ def measured_of(run: Run) -> dict[str, float]:
     if steps is not None and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
         found["total_runtime_s"] = figures.total_runtime_s
+    if run.record.get("attempts"):
+        del found["peak_reserved_mib"], found["nvidia_smi_mib"]
     return {name: float(value) for name, value in found.items() if value}
 
 
@@ -231,26 +235,35 @@ def _leave_one_out(points: Sequence[_Point], formula: str) -> list[Constants]:
 
 
 def _ratios(guesses: Sequence[tuple[_Point, Prediction]]) -> dict[str, Ratios]:
-    """Measured over predicted of single runs, by what decides a step; 5th and 95th percentile."""
+    """Measured over predicted of single runs, by family and by what decides a step; 5th and 95th percentile."""
     found: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in FORMULAS}
+
+    def add(formula: str, ratio: float, *kinds: str) -> None:
+        for kind in ("all", *kinds):
+            found[formula].setdefault(kind, []).append(ratio)
+
     for point, guess in guesses:
+        family, decided_by = point.workload.family, guess.time.parts.decided_by
         for measured in point.each:
             expected = {name: guess.ranges[name].expected for name in measured}
             if "step_time_s" in measured:
                 ratio = measured["step_time_s"] / expected["step_time_s"]
-                for kind in ("all", guess.time.parts.decided_by):
-                    found["step_time_s"].setdefault(kind, []).append(ratio)
+                add("step_time_s", ratio, decided_by, f"{decided_by}, {family}")
             if "total_runtime_s" in measured:
                 rest = guess.time.run_s.expected - guess.time.steps * guess.time.step_s.expected
                 other_s = measured["total_runtime_s"] - guess.time.steps * measured["step_time_s"]
-                found["other_s"]["all"].append(max(1.0, other_s) / rest)
+                add("other_s", max(1.0, other_s) / rest, family)
             for name, formula in (("cpu_mib", "cpu_mib"), ("peak_reserved_mib", "reserved_mib")):
                 if name in measured:
-                    found[formula]["all"].append(measured[name] / expected[name])
+                    add(formula, measured[name] / expected[name], family)
     return {
-        name: {kind: _middle(values) for kind, values in kinds.items() if len(values) > 1} or {"all": (1.0, 1.0)}
+        name: {kind: _middle(values) for kind, values in kinds.items() if _enough(kind, values)} or {"all": (1.0, 1.0)}
         for name, kinds in found.items()
     }
+
+
+def _enough(kind: str, values: list[float]) -> bool:
+    return len(values) >= (2 if kind == "all" else _LEAST_RUNS)
 
 
 def _middle(values: list[float]) -> tuple[float, float]:

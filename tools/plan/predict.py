@@ -116,10 +116,11 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     """Args: step: simulated, one of `simulated`."""
     found, ratios = fitted.constants, fitted.ratios
     parts = timing.step_time(timing.work_of(workload, step, gpu), found["step_time_s"])
-    step_s = _within(parts.total, ratios["step_time_s"], parts.decided_by)
+    family = workload.family
+    step_s = _within(parts.total, ratios["step_time_s"], f"{parts.decided_by}, {family}", parts.decided_by)
     parameters, steps = step["parameters"], whole_run.steps_of(workload)
     other_s = whole_run.total(whole_run.other_work(workload, parameters, parts.total), found["other_s"])
-    others = _within(other_s, ratios["other_s"], "all")
+    others = _within(other_s, ratios["other_s"], "all", family)
     cpu_mib = whole_run.total(whole_run.cpu_work(workload, parameters), found["cpu_mib"])
     samples = whole_run.rows_per_step(workload) * whole_run.examples_per_row(workload)
     run_s = Range(*(getattr(others, end) + steps * getattr(step_s, end) for end in ("least", "expected", "largest")))
@@ -129,12 +130,14 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         gpu,
         _memory(step, workload, fitted),
         time,
-        _within(cpu_mib, ratios["cpu_mib"], "all"),
+        _within(cpu_mib, ratios["cpu_mib"], "all", family),
     )
 
 
-def _within(expected: float, ratios: Ratios, kind: str) -> Range:
-    least, largest = ratios[kind if kind in ratios else "all"]
+def _within(expected: float, ratios: Ratios, *kinds: str) -> Range:
+    """What holds the runs of each of these kinds; of all runs where there are too few of every kind."""
+    found = [ratios[kind] for kind in kinds if kind in ratios] or [ratios["all"]]
+    least, largest = min(one[0] for one in found), max(one[1] for one in found)
     return Range(expected * min(1, least), expected, expected * max(1, largest))
 
 
@@ -148,7 +151,7 @@ def _memory(step: Step, workload: Workload, fitted: Fitted) -> Memory:
     expected, error = sum(terms.values()), ALLOCATED_ERROR_PERCENT / 100
     allocated = Range(expected * (1 - error), expected, expected * (1 + error))
     held_mib = reserved.reserved_mib(reserved.work_of(workload, step), fitted.constants["reserved_mib"])
-    held = _within(held_mib, fitted.ratios["reserved_mib"], "all")
+    held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)
     held = Range(max(expected, held.least), held.expected, held.largest)
     least, median, largest = beside.of(fitted.beside, workload)
     nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)

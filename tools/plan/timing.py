@@ -42,7 +42,9 @@ TERMS = {
     "steps": Term("gaps", "s", 10e-3, "ends of a step: nothing is queued on the GPU", 0.3),
     "by_hand_steps": Term("gaps", "s", 3e-3, "the same in by-hand's loop, without a Trainer", 0.5),
     "updates": Term("gaps", "s", 10e-6, "parameter tensors in the Trainer's step: clipping, gradients set to none"),
-    "deepspeed_updates": Term("gaps", "s", 50e-6, "the same in DeepSpeed's, which flattens them: ZeRO-0 to 2"),
+    "deepspeed_updates": Term(
+        "gaps", "s", 50e-6, "the same of a shard in DeepSpeed's, which flattens them: ZeRO-0 to 2"
+    ),
     "rows": Term("gaps", "s", 0.5e-3, "rows that are made between the steps, without DATA_WORKERS"),
     "link": Term("network", "x", 1.5, "bytes a rank sends in its node, at NVLink's rate, that no computation hides"),
     "fabric": Term("network", "x", 1.0, "bytes a rank sends between nodes, at the all-reduce bandwidth of nccl.log"),
@@ -158,7 +160,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "steps": not by_hand,
         "by_hand_steps": by_hand,
         "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
-        "deepspeed_updates": step["parameter_tensors"] * (method in ("zero0", "zero1", "zero2") and not on_cpu),
+        "deepspeed_updates": step["parameter_tensors"] / strategy.shards * (zero and method != "zero3" and not on_cpu),
         "rows": shape["batch_size"] * accumulation * (not setup.data_workers),
         "link": sent / (gpu.link_gb_per_s * 1e9) * (setup.nodes == 1),
         "fabric": sent / (setup.fabric_gb_per_s * 1e9) * (setup.nodes > 1),

@@ -87,6 +87,11 @@ class Workload:
     length: Length
 
     @property
+    def family(self) -> str:
+        """Whose code shares the model: fsdp, zero, or the others'."""
+        return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
+
+    @property
     def by_hand(self) -> bool:
         """The training loop of by-hand/, without a Trainer."""
         return "loss_outside" in self.shape
