@@ -49,10 +49,10 @@ class RankFiles:
         return self.folder / f"rank-{rank}.dump"
 
     def states(self) -> dict[int, dict[str, Any]]:
-        """What each rank has written last."""
+        """What each rank has written last, as far as it can be read."""
         found = {}
-        for path in sorted(self.folder.glob("rank-*.json")):
-            with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            for path in sorted(self.folder.glob("rank-*.json")):
                 found[int(path.stem.split("-")[1])] = json.loads(path.read_text())
         return found
 
