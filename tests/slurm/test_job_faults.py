@@ -5,6 +5,7 @@ import csv
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import leftovers
-from workshop.run_record import LISTENS, NOT_BEGUN, STARTS, STOP
+from workshop.run_record import NOT_BEGUN, STARTS, STOP
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -129,14 +130,27 @@ def test_job_whose_node_loses_its_power_goes_on_on_another(
     assert (attempt["resumed_step"], attempt["steps_lost"]) == (20, 5)
 
 
+def held_back(folder: Path) -> dict[str, str]:
+    """Settings with which a training does not begin before there is a file `begin` in the folder."""
+    programs = folder / "venv/bin"
+    programs.mkdir(parents=True)
+    real = Path(sys.executable)
+    torchrun = f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {real.with_name("torchrun")} "$@"'
+    for name, line in {"python": f'exec {real} "$@"', "torchrun": torchrun}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{line}\n")
+        (programs / name).chmod(0o755)
+    return {"WORKSHOP_VENV": str(programs.parent)}
+
+
 def test_notice_of_the_end_before_the_first_step_queues_the_job_again(
     cluster: ThrowawaySlurm, undisturbed: list[float], tmp_path: Path
 ) -> None:
-    job = submit(cluster, tmp_path, "none")
-    until(lambda: [*tmp_path.glob(f"resilience/*/{STARTS}")], 60, "run folder")
+    job = submit(cluster, tmp_path, "none", **held_back(tmp_path))
+    until(lambda: [*tmp_path.glob(f"resilience/*/{STARTS}")], 120, "run folder")
     cluster.cancel(job, "--signal=USR1", "--batch")
+    until(lambda: "queued again" in cluster.job_output(job), 120, "end of the launcher")
+    (tmp_path / "begin").touch()
     (run,) = (tmp_path / "resilience").iterdir()
-    assert not (run / LISTENS).exists(), "the training was quicker than scancel"
     attempt = assert_came_back(cluster, job, run, undisturbed, "timeout", NOT_BEGUN)
     assert (attempt["last_step"], attempt["steps_lost"]) == (0, 0)
 
@@ -156,11 +170,11 @@ def test_rank_that_is_killed_while_it_saves_before_the_time_limit_is_the_cause_a
 
 def is_rank(pid: int, run: Path) -> bool:
     """Whether that process is a training process of the run, and not its launcher."""
+    process = Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        return {f"RUN_DIR={run}".encode(), b"RANK=0"} <= {*words} and b"train.py" in Path(
-            f"/proc/{pid}/cmdline"
-        ).read_bytes()
+        environment = (process / "environ").read_bytes().split(b"\0")
+        of_run = f"RUN_DIR={run}".encode() in environment and b"RANK=0" in environment
+        return of_run and b"train.py" in (process / "cmdline").read_bytes()
     return False
 
 
