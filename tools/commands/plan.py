@@ -10,7 +10,17 @@ from evidence.counted import counted
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, measure_all
-from tools.plan import choices, constants, cost, error_tables, evaluate, projection, ranking, simulate
+from tools.plan import (
+    choices,
+    constants,
+    cost,
+    error_tables,
+    evaluate,
+    kept_predictions,
+    projection,
+    ranking,
+    simulate,
+)
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.lines import check_node, workload_of
 from tools.plan.predict import Prediction, Range, predict
@@ -26,6 +36,7 @@ _OF_MODEL = {"gpus": 1, "nodes": 1, "length": 512, "batch": 16, "rung": "", "fab
 # What can be asked, the first that fits, and which options each reads.
 _WAYS = {
     "--fit": "what",
+    "--against": "what",
     "--check --format json": "what format",
     "--check": "what plain output",
     "--published": "",
@@ -50,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="TYPE", help=f"{', '.join(GPUS)}; default: this machine's, else {DEFAULT}")
     parser.add_argument("--total", action="store_true", help="only the runs' number, time and GPU-hours by exercise")
     parser.add_argument("--check", action="store_true", help="predict the runs in LOGS (default: logs/reference)")
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE.json", help="the same predictions, kept before the runs in LOGS were made"
+    )
     parser.add_argument("--fit", action="store_true", help="write constants.json and steps.json anew")
     question = parser.add_argument_group("which strategy", "instead of lines: --model NAME --gpus N, best first")
     question.add_argument("--model", metavar="NAME", help="one of workshop/shapes/*.json, as bloom-7b1")
@@ -81,6 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_unused(arguments, parser.parse_args([]))
     if arguments.output:
         drawing.check_output(arguments.output)
+    if arguments.against:
+        print(kept_predictions.table(arguments.against, find_runs(*map(Path, arguments.what or _REFERENCE.glob("*/")))))
+        return 0
     if arguments.check or arguments.fit:
         return _check(arguments)
     if arguments.published:

@@ -59,6 +59,17 @@ def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating
 
 
+def test_kept_predictions_are_compared_with_the_runs_of_their_lines(capsys) -> None:
+    folder = REFERENCE / "h200x4-host-f-unseen"
+    assert main(["plan", str(folder), "--against", str(folder / "predictions.json")]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) == 10 + 2  # four of the predicted lines did not run
+    (zero1,) = (row for row in rows if "gpt2" in row)
+    assert "--gpus-per-node=2" in zero1 and " +0.1 " in zero1
+    assert main(["plan", str(REFERENCE / "h200x1"), "--against", str(folder / "predictions.json")]) == 2
+    assert "none of its 14 lines completed in these logs" in capsys.readouterr().err
+
+
 def test_check_says_each_familys_error(capsys) -> None:
     assert main(["plan", "--check", str(REFERENCE / "h200x1"), "--format", "json"]) == 0
     metrics = json.loads(capsys.readouterr().out)["families"]["baseline"]

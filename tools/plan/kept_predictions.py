@@ -1,0 +1,67 @@
+"""Predictions that were kept before their lines ran (`plan --list FILE --format json`), beside what these measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.errors import InputError
+from tools.logs.run import Run, read_object
+from tools.plan.evaluate import METRICS, measured_of
+
+_TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")
+
+
+def table(file: Path, runs: Sequence[Run]) -> str:
+    """A row per prediction whose line ran to its end: errors in percent; then their means, the worst, the intervals.
+
+    Raises:
+        InputError: the file holds no predictions, or none of its lines ran.
+    """
+    predictions = read_object(file).get("runs")
+    if not predictions:
+        raise InputError(f"{file}: no predictions; expected what plan --format json prints")
+    found = [(one, measured_of(run)) for one in predictions if (run := _run_of(one["run"], runs))]
+    if not found:
+        raise InputError(f"{file}: none of its {len(predictions)} lines completed in these logs")
+    errors = [
+        {name: 100 * (one[name]["expected"] / value - 1) for name, value in measured.items()} for one, measured in found
+    ]
+    rows = [[_words(one["run"]), *_cells(error)] for (one, _), error in zip(found, errors, strict=True)]
+    by_metric = {name: [error[name] for error in errors if name in error] for name in METRICS}
+    sizes = {name: [abs(value) for value in values] for name, values in by_metric.items()}
+    rows.append(["**mean (worst)**", *(f"{statistics.fmean(one):.1f} ({max(one):.1f})" for one in sizes.values())])
+    inside = [
+        sum(one[name]["least"] <= measured[name] <= one[name]["largest"] for one, measured in found if name in measured)
+        for name in METRICS
+    ]
+    counts = [f"{count} of {len(sizes[name])}" for name, count in zip(METRICS, inside, strict=True)]
+    rows.append(["inside the interval", *counts])
+    head = f"| predicted before it ran: error (%) | {' | '.join(_TITLES)} |\n|{'---|' * (len(_TITLES) + 1)}"
+    return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _run_of(line: str, runs: Sequence[Run]) -> Run | None:
+    """The newest completed run of that line, which may have been started with more settings from the shell."""
+    exercise, words = line.split(": ", 1)
+    wanted = set(words.split())
+    own = [
+        run
+        for run in runs
+        if run.state == "completed"
+        and run.record["exercise"] == exercise
+        and wanted <= set((run.record.get("submission") or "").split())
+    ]
+    return max(own, key=lambda run: run.record["start_time"], default=None)
+
+
+def _words(line: str) -> str:
+    """Without what all such lines say."""
+    usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
+    return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
+
+
+def _cells(error: dict[str, Any]) -> list[str]:
+    return [f"{error[name]:+.1f}" if name in error else "-" for name in METRICS]
