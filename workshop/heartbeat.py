@@ -102,7 +102,7 @@ class Heartbeat(TrainerCallback):
     def _answer(self) -> None:
         with contextlib.suppress(OSError):
             if self.files.request(self.rank).exists():
-                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+                print_stacks()
                 self.files.request(self.rank).unlink()
 
     def _done_elsewhere(self) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class Heartbeat(TrainerCallback):
     def _report(self, every_s: float) -> None:
         silent = self._silent(3 * every_s)
         print(hang_line(f" (rank {self.rank})", self.timeout_s, self.step, silent), file=sys.stderr, flush=True)
-        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+        print_stacks()
         self.files.wake(self.files.here(silent))
         self._dump_collectives()
         time.sleep(rank_files.GRACE_S)  # for the other ranks to notice by themselves and print theirs
@@ -145,3 +145,11 @@ class Heartbeat(TrainerCallback):
                 (self.run_dir / f"flight_recorder-rank-{self.rank}.json").write_bytes(trace)
             except Exception as error:
                 print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)
+
+
+def print_stacks() -> None:
+    """Of all threads, in one piece: other ranks print theirs into the same train.out at the same time."""
+    stacks = os.memfd_create("stacks")  # there is room for it on a full disk
+    faulthandler.dump_traceback(stacks, all_threads=True)
+    os.write(sys.stderr.fileno(), os.pread(stacks, os.fstat(stacks).st_size, 0))
+    os.close(stacks)
