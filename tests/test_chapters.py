@@ -171,6 +171,13 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
     assert [row[1] for row in oom] == [f"{size} GiB" for size in sizes]
 
 
+def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run() -> None:
+    run = REPO / "logs/reference/h200x2-host-g/deepspeed-single-gpu/20261122-212916-p9717"
+    measured = (run / "offload_floor.txt").read_text()
+    section = (REPO / "deepspeed-zero3-offload/RESULTS.md").read_text().split("## The floor of a step")[1]
+    assert measured[measured.index("| part of a step") :] in section
+
+
 def span_s(times_s: list[float]) -> str:
     return f"{min(times_s):.1f} to {max(times_s):.1f} s"
 

@@ -45,6 +45,7 @@ _1B7 = {"model": "bloom-1b7"}
 _LADDER = {"model": "bloom-560m", "world_size": 1}
 _SPEED = {"nodes": 1, "learning": False, "max_steps": Not(300)}
 _SHARDED = {"world_size": 4, "method": "fsdp2"}
+_SHARDED_ON_2 = _SHARDED | {"world_size": 2}
 # Variants of a method's communication, which are no runs of the method's own row.
 _TUNED = (
     *("ddp_large_buckets", "ddp_bucket_view", "ddp_static_graph", "ddp_bf16_gradients", "ddp_fp16_gradients"),
@@ -64,9 +65,9 @@ TABLES: dict[str, TableDefaults] = {
     "1": TableDefaults("baseline"),
     "2": TableDefaults("baseline"),
     "2b": TableDefaults("baseline"),
-    # Not of the large micro-batch that Table 4d is about; a smaller GPU may ask for another than the exercise's.
+    # Not of the large micro-batches of Tables 4d and 9b; a smaller GPU may ask for another than the exercise's.
     "3": TableDefaults("deepspeed-single-gpu", _560M | {"batch_size": Not(16)}),
-    "4": TableDefaults("deepspeed-single-gpu", {"batch_size": Not(16)}),
+    "4": TableDefaults("deepspeed-single-gpu", {"batch_size": Not(16, 24)}),
     "4b": TableDefaults("deepspeed-single-gpu", _560M),
     "4c": TableDefaults("deepspeed-single-gpu", _560M | {"timed": True}),
     "4d": TableDefaults("deepspeed-single-gpu", _560M),
@@ -75,6 +76,7 @@ TABLES: dict[str, TableDefaults] = {
     "7": TableDefaults("deepspeed-multi-gpu", _1B7 | {"nodes": 1, "world_size": 2}),
     "8": TableDefaults("deepspeed-multi-gpu", _1B7 | {"config": "zero0"}),
     "9": TableDefaults(("deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp")),
+    "9b": TableDefaults("deepspeed-single-gpu", {"model": "bloom-3b", "batch_size": 24}),
     # Table 10b's labels ask for batches of 16 examples per GPU and step; these runs are no other table's.
     "10": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "examples_per_gpu_step": Not(16)}),
     "10b": TableDefaults("fsdp", {"nodes": 1, "world_size": 4, "precision": "fp16"}),
@@ -93,6 +95,7 @@ TABLES: dict[str, TableDefaults] = {
     "19": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4}),
     "19b": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 2}),
     "19c": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4, "batch_size": 64}),
+    "19d": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 2, "batch_size": 64}),
     "20": TableDefaults(_METHODS, _SCALING | {"model": "bloom-7b1", "world_size": 4}),
     "21": TableDefaults("by-hand", {"world_size": 4, "grad_acc": 1}),
     "21b": TableDefaults("by-hand", {"world_size": 2, "grad_acc": 1}),
@@ -103,8 +106,11 @@ TABLES: dict[str, TableDefaults] = {
     "23": TableDefaults("speed-ladder", _SPEED | {"world_size": 1, "max_length": 512}),
     "23b": TableDefaults("speed-ladder", _SPEED | _SHARDED | {"max_length": 512}),
     "23c": TableDefaults("speed-ladder", _SPEED | _SHARDED),
+    "23d": TableDefaults("speed-ladder", _SPEED | _SHARDED_ON_2 | {"max_length": 512}),
+    "23e": TableDefaults("speed-ladder", _SPEED | _SHARDED_ON_2),
     "24": TableDefaults("speed-ladder", _SPEED | _SHARDED | {"max_length": 512}),
     "24b": TableDefaults("speed-ladder", {"world_size": 1, "max_steps": 300}),
+    "24c": TableDefaults("speed-ladder", _SPEED | _SHARDED_ON_2 | {"max_length": 512}),
 }
 
 # What tiny.env changes: no table about tiny runs asks for it.
@@ -138,7 +144,7 @@ _LABELS: dict[str, Meaning] = {
     "stage 3 + offload, tuned": Meaning(where={"config": "zero3_offload_tuned"}),
     **{
         f"tuning/{name}": Meaning(where={"config": name})
-        for name in ("params_on_gpu", "leaf", "gpu_leaf", "gpu_leaf_small", *_TUNED)
+        for name in ("params_on_gpu", "leaf", "gpu_leaf", "gpu_leaf_small", "superoffload", "zenflow", *_TUNED)
     },
     **{
         name: Meaning(where={"config": name.replace(" + ", "_")})
