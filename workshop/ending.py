@@ -1,6 +1,7 @@
 """How a process of a training ends once everything is written: by itself, not by the interpreter's finalization."""
 
 import atexit
+import ctypes
 import os
 import sys
 from typing import NoReturn
@@ -17,4 +18,5 @@ def end_process() -> NoReturn:
     atexit._run_exitfuncs()  # DataLoader's workers, temporary folders, the compiler's processes
     sys.stdout.flush()
     sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what C libraries have printed: NCCL_DEBUG's lines
     os._exit(0)

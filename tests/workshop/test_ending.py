@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.launching import REPO
 
 ENDING = """
-import atexit, tempfile
+import atexit, ctypes, tempfile
 from torch.utils.data import DataLoader
 from workshop.ending import end_process
 
@@ -19,6 +19,7 @@ next(batches)
 workers = [worker.pid for worker in batches._workers]
 atexit.register(print, "registered")
 print(*workers, folder.name)  # into a pipe: not flushed
+ctypes.CDLL(None).puts(b"of a C library")  # nor is this
 end_process()
 """
 
@@ -26,6 +27,7 @@ end_process()
 def python(*arguments: str) -> list[str]:
     """The lines that it printed."""
     environment = os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONUNBUFFERED"] = ""
     job = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300)
     assert job.returncode == 0, job.stdout + job.stderr
     return job.stdout.splitlines()
@@ -37,8 +39,8 @@ def test_rank_is_not_aborted_while_gloo_lets_go_of_a_tensor(tmp_path: Path) -> N
 
 
 def test_nothing_is_lost_and_nobody_stays() -> None:
-    first, last = python("-c", ENDING)
+    first, registered, of_c = python("-c", ENDING)
     worker, folder = first.split()
-    assert last == "registered"
+    assert (registered, of_c) == ("registered", "of a C library")
     assert not Path(folder).exists()
     assert not Path(f"/proc/{worker}").exists()
