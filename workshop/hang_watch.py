@@ -27,11 +27,13 @@ def main() -> None:
     states = wait_for_hang(files, files.run_dir / os.environ.get("OUTPUT_DIR", ""))
     if here := files.here(states):  # else those of other nodes end the run
         timeout_s, step = states[min(here)]["timeout_s"], max(state["step"] for state in states.values())
-        print(hang_line("", timeout_s, step, states), file=sys.stderr, flush=True)
-        files.wake(here)
-        time.sleep(rank_files.GRACE_S)
-        for pid in files.here(states).values():
-            send(pid, signal.SIGKILL)
+        try:
+            print(hang_line("", timeout_s, step, states), file=sys.stderr, flush=True)
+            files.wake(here)
+            time.sleep(rank_files.GRACE_S)
+        finally:  # also where a full disk has no room for the line
+            for pid in files.here(states).values():
+                send(pid, signal.SIGKILL)
 
 
 def wait_for_hang(files: RankFiles, output: Path) -> dict[int, dict[str, Any]]:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.launching import REPO, tiny_profile
 from workshop.heartbeat import Heartbeat, beat
-from workshop.rank_files import LONGEST_END_S
+from workshop.rank_files import LONGEST_END_S, RankFiles
 
 SHORT_S = 8  # a machine that is busy with other tests must come round in it
 
@@ -143,6 +143,24 @@ def test_ranks_all_of_which_hold_the_lock_print_their_stacks_and_are_killed(pair
     for output in ranks:
         assert re.search(r'File ".*hang_on_ranks.py", line \d+ in hold_the_lock$', output, re.M), output
     assert not [*run.glob("heartbeat/*.dump")]
+
+
+def test_stopped_ranks_are_killed_also_where_a_full_disk_has_no_room_to_say_why(tmp_path: Path) -> None:
+    """The watch died of its own message, and the job waited for its time limit."""
+    environment = os.environ | {"RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "OUTPUT_DIR": "out"}
+    watch = "from workshop import hang_watch, rank_files; hang_watch.LONGEST_END_S = rank_files.GRACE_S = 0.2; "
+    rank = subprocess.Popen(["sleep", "600"], env=environment)
+    files = RankFiles(tmp_path)
+    files.folder.mkdir()
+    files.write(0, host=socket.gethostname(), pid=rank.pid, step=1, done=1, idle_s=0.0, timeout_s=0.2)
+    try:
+        with Path("/dev/full").open("wb") as full:
+            command = [sys.executable, "-c", watch + "hang_watch.main()", str(tmp_path)]
+            subprocess.run(command, env=environment, stderr=full, timeout=120, check=False)
+        assert rank.wait(timeout=60) == -signal.SIGKILL
+    finally:
+        rank.kill()
+        rank.wait()
 
 
 @pytest.fixture
