@@ -55,7 +55,7 @@ FAULTS = {  # by the participant's number modulo 20: what it is, and the state t
 }
 WRONG, UNREADABLE = 3, 6  # by the number modulo 7: my_results with a wrong cell, and one that is no text
 LONGEST_START_S = 300  # a job that waits for so long while no other runs will wait for ever
-LOOKS = (0.05, 0.3, 0.55, 0.8, 1)  # `watch --once` when more than this share of the jobs has ended
+LOOKS = (0.05, 0.3, 0.55, 0.8, 1)  # `watch --once` when more than this share of the jobs has ended, and after the last
 TERMINAL = (50, 200)  # lines, columns
 
 
@@ -237,6 +237,12 @@ def hold(cluster: ThrowawaySlurm, people: Sequence[Person], folder: Path) -> Ite
     jobs = {person: submit(cluster, person) for person in people}
     yield f"| {len(people)} times sbatch | {time.monotonic() - start_s:.1f} | |"
     looks: list[Timed] = []
+
+    def look() -> None:
+        looks.append(timed("watch", "--once", *logs_options(people), environment=cluster.env))
+        (folder / f"watch{len(looks)}.txt").write_text(looks[-1].output)
+        (folder / f"live{len(looks)}.txt").write_text(view.shown)
+
     with LiveView(people, cluster.env) as view:
         acted: set[Person] = set()
         ran_s = time.monotonic()
@@ -253,18 +259,17 @@ def hold(cluster: ThrowawaySlurm, people: Sequence[Person], folder: Path) -> Ite
                     _act(cluster, person, jobs[person])
             ended = 1 - len(states) / len(people)
             if ended > LOOKS[len(looks)]:
-                looks.append(timed("watch", "--once", *logs_options(people), environment=cluster.env))
-                (folder / f"watch{len(looks)}.txt").write_text(looks[-1].output)
-                (folder / f"live{len(looks)}.txt").write_text(view.shown)
+                look()
             time.sleep(1)
         wall_s = time.monotonic() - start_s
+        look()
     for person in people:
         person.take_over()
     yield f"| all runs, from the first sbatch to the last end | {wall_s:.1f} | |"
     share = f"{100 * view.cpu_s / view.wall_s:.1f} % of a core"
     yield f"| `watch` in a terminal meanwhile: {share} | {view.wall_s:.1f} | {view.cpu_s:.1f} |"
-    for number, look in enumerate(looks, 1):
-        yield look.row(f"`watch --once`, look {number}")
+    for number, timing in enumerate(looks, 1):
+        yield timing.row(f"`watch --once`, look {number}")
 
 
 def _unfinished(cluster: ThrowawaySlurm) -> list[str]:
