@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.plan.evaluate import METRICS, Case
+from tools.plan.evaluate import METRICS, TITLES, Case
 from tools.tables import drawing
 
 _BUSY_PERCENT = 70
-_TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")
 
 
 def _busy(case: Case) -> bool:
@@ -27,7 +26,7 @@ def summary(cases: Sequence[Case]) -> str:
     }
     rows += [_row(name, [case for case in cases if chosen(case)]) for name, chosen in kinds.items()]
     inside = " | ".join(_inside(cases, metric) for metric in METRICS)
-    titles = (*_TITLES, f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy")
+    titles = (*TITLES, f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy")
     head = f"| | configurations | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 2)}"
     return "\n".join([head, *rows, f"| runs inside the interval | | {inside} | | |"])
 

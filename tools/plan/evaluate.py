@@ -20,6 +20,7 @@ from tools.plan.simulate import Shape, steps_or_errors
 from tools.plan.workload import Workload, of_run
 
 METRICS = (*MEMORY, "cpu_mib", "step_time_s", "total_runtime_s")
+TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")  # of their columns
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json

@@ -9,9 +9,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
-from tools.plan.evaluate import METRICS, measured_of
-
-_TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")
+from tools.plan.evaluate import METRICS, TITLES, measured_of
 
 
 def table(file: Path, runs: Sequence[Run]) -> str:
@@ -39,7 +37,7 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     ]
     counts = [f"{count} of {len(sizes[name])}" for name, count in zip(METRICS, inside, strict=True)]
     rows.append(["inside the interval", *counts])
-    head = f"| predicted before it ran: error (%) | {' | '.join(_TITLES)} |\n|{'---|' * (len(_TITLES) + 1)}"
+    head = f"| predicted before it ran: error (%) | {' | '.join(TITLES)} |\n|{'---|' * (len(TITLES) + 1)}"
     return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
