@@ -34,8 +34,6 @@ from workshop.errors import WorkshopError
 
 REPO = Path(__file__).resolve().parents[1]
 NOT_MEASURED = "not measured"
-# Per parameter: fp32 weight and two moments read and written, fp32 gradient read.
-ADAM_BYTES = 28
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Rates:
 
     Attributes:
         to_gpu, to_cpu, to_gpu_pageable, to_cpu_pageable: bytes, from pinned and from pageable memory.
-        cpu_memory: bytes read and written by a = b + s c on all processors (STREAM's triad).
         adam: parameters updated by DeepSpeed's cpu_adam.
         matrix: operations of a bf16 matrix product.
     """
@@ -53,7 +50,6 @@ class Rates:
     to_cpu: float | None
     to_gpu_pageable: float | None
     to_cpu_pageable: float | None
-    cpu_memory: float
     adam: float
     matrix: float | None
 
@@ -105,7 +101,7 @@ def report(work: Work, rates: Rates, step_s: float | None, elsewhere: str = "") 
     lines = ["| rate | measured |", "|---|---|"]
     units = {"to_gpu": "GB/s", "to_cpu": "GB/s", "to_gpu_pageable": "GB/s", "to_cpu_pageable": "GB/s"}
     for name, rate in vars(rates).items():
-        unit = units.get(name) or {"cpu_memory": "GB/s", "adam": "billion parameters/s", "matrix": "TFLOP/s"}[name]
+        unit = units.get(name) or {"adam": "billion parameters/s", "matrix": "TFLOP/s"}[name]
         scale = 1e12 if unit == "TFLOP/s" else 1e9
         lines.append(f"| {name.replace('_', ' ')} | {f'{rate / scale:.2f} {unit}' if rate else NOT_MEASURED} |")
     seconds = parts_s(work, rates)
@@ -119,8 +115,6 @@ def report(work: Work, rates: Rates, step_s: float | None, elsewhere: str = "") 
     for name, (amount, unit, rate) in amounts.items():
         taken = f"{amount:.4g} / {rate:.4g} = {seconds[name]:.3g}" if rate else NOT_MEASURED
         lines.append(f"| {name} | {amount:.4g} {unit} | {taken} |")
-    bound_s = ADAM_BYTES * work.adam_parameters / rates.cpu_memory
-    lines.append(f"| update, if CPU memory were its only limit | {ADAM_BYTES} bytes each | {bound_s:.3g} |")
     known = [value for value in seconds.values() if value is not None]
     partly = "" if len(known) == len(seconds) else ", of the parts that were measured"
     lines += ["", f"floor, if all parts overlap: {max(known):.3g} s{partly}; one after the other: {sum(known):.3g} s"]
@@ -148,9 +142,7 @@ def measure(mib: int, repeats: int) -> Rates:
     """All rates of this machine, with buffers of so many MiB; those of a GPU only where there is one."""
     size = mib << 20
     gpu_rates = measure_gpu(size, repeats) if torch.cuda.is_available() else dict.fromkeys(GPU_RATES)
-    first, second, result = (torch.ones(size // 4) for _ in range(3))
-    triad = best_per_second(3 * size, lambda: torch.add(first, second, alpha=2.0, out=result), repeats)
-    return Rates(**gpu_rates, cpu_memory=triad, adam=measure_adam(size // 4, repeats))
+    return Rates(**gpu_rates, adam=measure_adam(size // 4, repeats))
 
 
 GPU_RATES = ("to_gpu", "to_cpu", "to_gpu_pageable", "to_cpu_pageable", "matrix")
