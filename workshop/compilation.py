@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import psutil
 from tqdm import tqdm
 
+from evidence.counted import counted
 from workshop.errors import WorkshopError
 
 BEAT_S = 1.0  # a process that compiles touches the lock that often
@@ -106,7 +107,7 @@ def _compile(builders: list[Any], folder: Path, variables: dict[str, str], beat:
     variables = variables | {"TORCH_EXTENSIONS_DIR": str(building), "MAX_JOBS": str(processors // at_a_time)}
     names = ", ".join(builder.name for builder in builders)
     print(
-        f"compiling DeepSpeed's {names} with {processors} processor(s): one to several minutes, "
+        f"compiling DeepSpeed's {names} with {counted(processors, 'processor')}: one to several minutes, "
         f"once per environment, into {folder}",
         flush=True,
     )

@@ -69,7 +69,7 @@ rendezvous() {
     GPUS_HERE=$NPROC_PER_NODE
     [ ${#EMULATION[@]} -eq 0 ] || GPUS_HERE=$((NNODES * NPROC_PER_NODE))
     [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
-        die "GPUS_PER_NODE=$NPROC_PER_NODE${EMULATION:+ on $NNODES emulated nodes}, but this node has $gpus GPU(s);" \
+        die "GPUS_PER_NODE=$NPROC_PER_NODE${EMULATION:+ on $NNODES emulated nodes}: more than the GPUs of this node;" \
             "expected at most $gpus in all"
     MASTER_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
@@ -173,7 +173,7 @@ make_run_folder() {
 # For exercises without parallelism: more than one process would be several trainings in one run folder.
 single_gpu() {
     [ "$((NNODES * NPROC_PER_NODE))" = 1 ] ||
-        die "$(basename "$EXERCISE_DIR") trains on one GPU, but this job has $NNODES node(s) x $NPROC_PER_NODE GPU(s);" \
+        die "$(basename "$EXERCISE_DIR") trains on one GPU, but this job has $((NNODES * NPROC_PER_NODE));" \
             "expected --nodes=1 --gpus-per-node=1"
 }
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
+from evidence.counted import counted
 from workshop.callbacks import gather_objects
 from workshop.data import Data
 from workshop.models import model_size, short_name
@@ -77,7 +78,7 @@ def record_facts(
         f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} asked for, on "
         f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
         f"batch {settings.batch_size} x {settings.grad_acc} x {world_size}, "
-        f"{facts['steps_per_epoch']} steps per epoch"
+        f"{counted(facts['steps_per_epoch'], 'step')} per epoch"
     )
     if "flops_per_gpu_per_step" in facts:
         print(

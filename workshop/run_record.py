@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.causes import cause
+from evidence.counted import counted
 from evidence.schema import VERSION
 from evidence.settings import defaults
 from workshop.checkpoints import remove_unfinished, step_of
@@ -158,8 +159,8 @@ def outcome(
     rank_killed = found is not None and found.rank_killed
     if exit_code == 137 or rank_killed:
         if oom_kills or slurm_state() == "oom":
-            killed = f"the kernel killed {oom_kills or 'some'} process(es) on this node: no CPU memory left"
-            return ended("oom", "host memory", killed)
+            killed = counted(oom_kills, "process", "processes") if oom_kills else "a process"
+            return ended("oom", "host memory", f"the kernel killed {killed} on this node: no CPU memory left")
         if rank_killed:
             return ended("failed", "", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}")
         # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.

@@ -123,4 +123,4 @@ def test_single_node_refuses_two_gpus(tmp_path: Path) -> None:
     command = ["bash", "custom_model/single_node.slurm"]
     job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
     assert (job.returncode, list(tmp_path.iterdir())) == (1, [])
-    assert "custom_model trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr
+    assert "custom_model trains on one GPU, but this job has 2; expected --nodes=1 --gpus-per-node=1" in job.stderr

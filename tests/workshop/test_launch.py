@@ -150,7 +150,7 @@ def test_log_dir_that_cannot_be_written_is_named() -> None:
 def test_more_than_one_gpu_for_the_baseline_is_refused(tmp_path: Path) -> None:
     job = launch(tmp_path, GPUS_PER_NODE="2")
     assert job.returncode == 1
-    assert "trains on one GPU, but this job has 1 node(s) x 2 GPU(s)" in job.stderr
+    assert "trains on one GPU, but this job has 2; expected --nodes=1 --gpus-per-node=1" in job.stderr
     assert list(tmp_path.iterdir()) == []
 
 

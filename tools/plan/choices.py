@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from evidence.counted import counted
 from tools.logs.run import Run
 from tools.plan.evaluate import Case, measured_of
 
@@ -114,9 +115,13 @@ def _name(case: Case) -> str:
 def _work(case: Case) -> str:
     shape, strategy, setup = case.workload.shape, case.workload.strategy, case.workload.setup
     rows = shape["batch_size"] * strategy.accumulation
-    gpus = f"{strategy.world_size} GPUs" if strategy.world_size > 1 else "1 GPU"
     nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
-    words = [shape["model_name"], f"{gpus}{nodes}", shape["precision"], f"{rows} rows of {shape['max_length']}"]
+    words = [
+        shape["model_name"],
+        f"{counted(strategy.world_size, 'GPU')}{nodes}",
+        shape["precision"],
+        f"{counted(rows, 'row')} of {shape['max_length']}",
+    ]
     known = {"model_name", "precision", "max_length", *_CHOSEN}
     switches = {name: value for name, value in shape.items() if name not in known and value}
     if setup.dynamic_padding:

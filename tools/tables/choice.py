@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evidence.counted import counted
 from tools.errors import UnavailableError
 from tools.logs.run import Run
 from tools.tables.metrics import Where
@@ -72,7 +73,7 @@ def _shape(run: Run) -> tuple:
 def _why_not(run: Run) -> str:
     if run.state != "completed":
         return f"newer, but {run.outcome}"
-    return f"newer, but a try: it trained on {run.examples_asked:,} examples"
+    return f"newer, but a try: it trained on {counted(run.examples_asked, 'example')}"
 
 
 def note_on_owners(runs: Sequence[Run]) -> str:

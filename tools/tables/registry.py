@@ -30,7 +30,7 @@ class Meaning:
 
 @dataclass(frozen=True)
 class TableDefaults:
-    """Attributes: exercise: the folder(s) whose runs fill the table; where: conditions on all of the table's runs."""
+    """Attributes: exercise: the folders whose runs fill the table; where: conditions on all of the table's runs."""
 
     exercise: str | tuple[str, ...]
     where: Where = field(default_factory=dict)
