@@ -44,7 +44,6 @@ class StepEvidence:
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         self.load = UtilisationCallback(self.recorder)
         self.heart = Heartbeat(settings)
-        self.heart.on_train_begin()
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
         self._start_s: float | None = None  # of the first step
@@ -65,6 +64,8 @@ class StepEvidence:
     @contextmanager
     def step(self, number: int, micro_batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
         """Around an optimizer step: its time, its tokens, and in one step its collectives."""
+        if number == 1:  # not before: the heartbeat takes the time-outs of the groups of ranks that there are
+            self.heart.on_train_begin()
         counter = CollectiveCounter() if number == COUNTED_STEP else None
         synchronise()
         start_s = time.perf_counter()
