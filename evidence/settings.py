@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def boolean(text: str) -> bool:
 boolean.expected = "true or false"  # type: ignore[attr-defined]
 
 
+def own_folder(text: str) -> Path:
+    """Not the run folder itself or one above it: what lies there is other files' and other runs'."""
+    if normpath(text).split("/")[0] in (".", ".."):
+        raise ValueError(text)
+    return Path(text)
+
+
+own_folder.expected = "a folder inside the run folder, or an absolute path"  # type: ignore[attr-defined]
+
+
 def step_range(text: str) -> str:
     first, last = (int(part) for part in text.split(":"))
     if not 1 <= first <= last:
@@ -81,7 +92,7 @@ class DeclaredSettings:
     # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
     run_dir: Path = setting(Path)
     experiment_name: str = setting()
-    output_dir: Path = setting(Path)  # relative to run_dir
+    output_dir: Path = setting(own_folder)  # relative to run_dir
     repeat: int = setting(positive, 1)  # tables show the median over runs that differ in this number only
     config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
 

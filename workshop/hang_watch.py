@@ -3,7 +3,7 @@
     python -m workshop.hang_watch RUN_DIR
 
 Their own threads cannot notice that (workshop/heartbeat.py), so each node has this beside its loggers (loggers.sh). It
-acts when for HANG_TIMEOUT_S no rank of the run, on any node, has written its heartbeat/rank-N.json and no file in
+acts when for HANG_TIMEOUT_S no rank of the run, on any node, has written its heartbeat/rank-N.json and no save in
 OUTPUT_DIR has grown: then it says so in train.out, lets this node's ranks print their stacks, and kills them. A rank
 that runs notices a hang itself and ends within LONGEST_END_S: it has that time first.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop import rank_files
-from workshop.rank_files import LONGEST_END_S, RankFiles, bytes_in, hang_line, look_every_s, send
+from workshop.rank_files import LONGEST_END_S, RankFiles, hang_line, look_every_s, saved_bytes, send
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def wait_for_hang(files: RankFiles, output: Path) -> dict[int, dict[str, Any]]:
     while True:
         time.sleep(every_s)
         states = files.states()
-        now = written(files), bytes_in(output)
+        now = written(files), saved_bytes(output)
         idle_s = idle_s + every_s if states and now == before else 0.0
         before = now
         if states:

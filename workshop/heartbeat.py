@@ -6,7 +6,7 @@ checkpoint's hash. After HANG_TIMEOUT_S without any the stacks of this host's ra
 which the launcher ends the others. Every few seconds the thread writes heartbeat/rank-N.json, which tells the others
 how far it is and whose process does not run at all.
 
-A save may take longer than that: as long as the files in OUTPUT_DIR grow, neither the rank that writes them nor those
+A save may take longer than that: as long as what it writes in OUTPUT_DIR grows, neither the rank that writes nor those
 that wait for it have hung. A collective's own time-out cannot tell, so it is set out of reach while this watches, in
 every group of ranks that there is at the first step.
 
@@ -29,7 +29,7 @@ import torch
 from transformers import TrainerCallback
 
 from workshop import rank_files
-from workshop.rank_files import DUMP, LONGEST_END_S, RankFiles, bytes_in, hang_line, look_every_s
+from workshop.rank_files import DUMP, LONGEST_END_S, RankFiles, hang_line, look_every_s, saved_bytes
 from workshop.settings import Settings
 
 NEVER = timedelta(days=7)
@@ -106,8 +106,8 @@ class Heartbeat(TrainerCallback):
                 self.files.request(self.rank).unlink()
 
     def _done_elsewhere(self) -> tuple[int, int]:
-        """Bytes in OUTPUT_DIR and the ranks' pieces of work; looked at only while this rank does not get on."""
-        return bytes_in(self.output), sum(state["done"] for state in self.files.states().values())
+        """What saves have written, and the ranks' pieces of work; looked at only while this rank does not get on."""
+        return saved_bytes(self.output), sum(state["done"] for state in self.files.states().values())
 
     def _write(self, idle_s: float) -> None:
         process = {"host": socket.gethostname(), "pid": os.getpid()}

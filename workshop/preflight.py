@@ -14,6 +14,7 @@ from pathlib import Path
 
 from evidence.near_misses import complaint
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES
+from workshop.checkpoints import checkpoints
 from workshop.errors import WorkshopError, no_package
 from workshop.settings import Settings
 
@@ -53,6 +54,20 @@ def check_settings(shell: Mapping[str, str]) -> None:
     settings_class(Path.cwd()).from_environment({**shell, **run_dir}).check_config()
 
 
+def check_output(shell: Mapping[str, str]) -> None:
+    """Raises WorkshopError where a new run would save beside another's checkpoints, and after a failure go on from them."""
+    output = Path(shell["OUTPUT_DIR"])
+    goes_on = any(
+        shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "RESUME_FROM", "SLURM_RESTART_COUNT")
+    )
+    if output.is_absolute() and not goes_on and (found := next(checkpoints(output), None)):
+        raise WorkshopError(
+            f"OUTPUT_DIR='{output}': {found.name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={found} to go on from it"
+        )
+
+
 if __name__ == "__main__":
     check(os.environ)
     check_settings(os.environ)
+    check_output(os.environ)

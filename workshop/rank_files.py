@@ -11,9 +11,11 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from workshop.checkpoints import UNFINISHED
 from workshop.run_record import HEARTBEAT
 
 DUMP = signal.SIGUSR2  # prints the stacks of all threads of a rank in C code that lets no other thread run
@@ -26,11 +28,15 @@ def look_every_s(timeout_s: float) -> float:
     return min(10.0, timeout_s / 10)
 
 
-def bytes_in(folder: Path) -> int:
-    """Size of its files; one that goes meanwhile is a change too."""
+def saved_bytes(output: Path) -> int:
+    """Size of what saves write in OUTPUT_DIR: the model's files, and the folder of a checkpoint that is not finished.
+
+    Of other folders there, such as those of other runs, nothing: they grow without this one. A file that goes
+    meanwhile is a change too.
+    """
     size = 0
     with contextlib.suppress(OSError):
-        for path in folder.rglob("*"):
+        for path in chain(output.glob("*"), (output / UNFINISHED).rglob("*"), output.glob("global_step*/*")):
             size += path.stat().st_size
     return size
 

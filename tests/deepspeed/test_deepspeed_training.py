@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(folder: Path) -> Path:
     """The tiny model's first weights on disk: ZeRO-3 draws random weights in another order, all load the same."""
     environ = {name.upper(): "1" for name in ("train_size", "eval_size", "max_length", "num_epochs", "batch_size")}
-    environ |= {"RUN_DIR": ".", "EXPERIMENT_NAME": "start", "OUTPUT_DIR": ".", "GRAD_ACC": "1", "LEARNING_RATE": "0"}
+    environ |= {"RUN_DIR": ".", "EXPERIMENT_NAME": "start", "OUTPUT_DIR": "out", "GRAD_ACC": "1", "LEARNING_RATE": "0"}
     environ |= {"WEIGHT_DECAY": "0", "FP16": "false", "BF16": "false", "MODEL_NAME": "tiny", "MODEL_INIT": "random"}
     tokenizer = load_tokenizer("sample")
     model = load_model(Settings.from_environment(environ), tokenizer)

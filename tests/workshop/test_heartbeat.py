@@ -18,7 +18,7 @@ import pytest
 
 from tests.launching import REPO, tiny_profile
 from workshop.heartbeat import Heartbeat, beat
-from workshop.rank_files import LONGEST_END_S, RankFiles
+from workshop.rank_files import LONGEST_END_S, RankFiles, saved_bytes
 
 SHORT_S = 8  # a machine that is busy with other tests must come round in it
 
@@ -181,6 +181,19 @@ def test_rank_that_evaluates_or_saves_for_long_is_let_alone(watched) -> None:
         heart.on_prediction_step()
     assert not ended
     wait_for(lambda: ended, 20)
+
+
+def test_files_that_no_save_writes_do_not_hide_a_hang(tmp_path: Path) -> None:
+    """OUTPUT_DIR may be a folder that others write into, too: with their logs growing nothing ever hung."""
+    for name in ("unfinished/checkpoint-2/rank0", "model.safetensors", "other_job/train.out"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    grown = []
+    for name in ("unfinished/checkpoint-2/rank0", "model.safetensors", "other_job/train.out"):
+        before = saved_bytes(tmp_path)
+        (tmp_path / name).write_bytes(b"w" * 100)
+        grown.append(saved_bytes(tmp_path) - before)
+    assert grown == [100, 100, 0]
 
 
 def test_end_leaves_no_heartbeat(watched, tmp_path: Path) -> None:

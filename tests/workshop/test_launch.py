@@ -92,6 +92,7 @@ def test_K1_bad_value_is_refused_by_name_and_leaves_no_run(tmp_path: Path) -> No
         ("custom_model/single_node.slurm", "", {"NUM_HEADS": "3"}, "HIDDEN_SIZE=64 cannot be shared"),
         ("deepspeed-single-gpu/deepspeed.slurm", "own.json", {}, "own.json: nothing reads 'zero_stage'"),
         ("fsdp/single_gpu.slurm", "fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU into"),
+        ("fsdp/single_gpu.slurm", "", {"OUTPUT_DIR": "."}, "OUTPUT_DIR='.' "),
         ("speed-ladder/peers.slurm", "", {"RUNG": "peer_trl_padded", "GENERATE_SIZE": "4"}, "no peer reads it"),
     ],
 )
@@ -107,6 +108,14 @@ def test_refused_start_is_one_line_before_torch_is_imported_and_no_run(
     assert (job.returncode, job.stdout, (tmp_path / "logs").exists()) == (1, "", False)
     (line,) = job.stderr.splitlines()
     assert line.startswith("error: ") and told in line
+
+
+def test_checkpoints_of_another_run_are_not_gone_on_from_by_a_new_one_that_dies(tmp_path: Path) -> None:
+    """In an OUTPUT_DIR that two runs share the newest checkpoint may be the other's."""
+    (tmp_path / "out/checkpoint-500").mkdir(parents=True)
+    job = launch(tmp_path / "logs", OUTPUT_DIR=str(tmp_path / "out"))
+    assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
+    assert f"OUTPUT_DIR='{tmp_path}/out': checkpoint-500 of another run is there; expected" in job.stderr
 
 
 def test_checkpoint_that_is_not_whole_is_refused_and_leaves_no_run(tmp_path: Path) -> None:
@@ -296,7 +305,7 @@ def test_notice_of_the_end_before_the_training_has_begun_loses_nothing(
     ("training", "code", "state", "reason"),
     [
         (
-            'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done; rmdir unfinished && echo 7 > .stop',
+            'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done; rmdir out/unfinished && echo 7 > .stop',
             143,
             "preempted",
             "SIGTERM: checkpoint-7 was saved, then the training ended",
@@ -309,9 +318,9 @@ def test_end_that_the_launcher_writes_down_beforehand_does_not_disturb_the_train
     tmp_path: Path, training: str, code: int, state: str, reason: str
 ) -> None:
     """It deleted the checkpoint that the training was writing, and took its own interrupted wait for the exit code."""
-    training = f"cd $RUN_DIR; mkdir unfinished; mv .starts .listens; kill -TERM $LAUNCHER_PID; {training}"
+    training = f"cd $RUN_DIR; mkdir -p out/unfinished; mv .starts .listens; kill -TERM $LAUNCHER_PID; {training}"
     script = f"source ../workshop/launch.sh; start_run; begin_run train; run_training bash -c '{training}'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "OUTPUT_DIR": ".", "CUDA_VISIBLE_DEVICES": ""}
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "OUTPUT_DIR": "out", "CUDA_VISIBLE_DEVICES": ""}
     job = subprocess.run(
         ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=300
     )
