@@ -55,11 +55,9 @@ def check_settings(shell: Mapping[str, str]) -> None:
 
 
 def check_output(shell: Mapping[str, str]) -> None:
-    """Raises WorkshopError where a new run would save beside another's checkpoints, and after a failure go on from them."""
-    output = Path(shell["OUTPUT_DIR"])
-    goes_on = any(
-        shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "RESUME_FROM", "SLURM_RESTART_COUNT")
-    )
+    """Raises WorkshopError where a new run would find another's checkpoints: after a failure it would take them."""
+    output, again = Path(shell["OUTPUT_DIR"]), ("RESUME_RUN", "RESUME_FROM", "SLURM_RESTART_COUNT")
+    goes_on = any(shell.get(name, "0") not in ("", "0") for name in again)
     if output.is_absolute() and not goes_on and (found := next(checkpoints(output), None)):
         raise WorkshopError(
             f"OUTPUT_DIR='{output}': {found.name} of another run is there; expected a folder of this run's own, or "

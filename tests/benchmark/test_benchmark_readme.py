@@ -40,9 +40,11 @@ def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(t
     environment = {"PATH": PATH, "LOG_DIR": str(tmp_path)}
     dry = subprocess.run(["bash", "-c", script], cwd=REPO, env=environment, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr
-    assert dry.stdout.count("would run here") == len(set(dry.stdout.splitlines()[1:-1])) == 36
+    runs = re.findall(r"^would run here .*", dry.stdout, re.M)
+    assert len(runs) == len(set(runs)) == 36
     (overrides,) = re.findall(r"^from your shell.*", dry.stdout, re.M)
     assert "MODEL_NAME=tiny" in overrides and not re.search("FP16|BATCH_SIZE|MAX_LENGTH|REPEAT", overrides)
+    assert re.findall(r"^warning: .*: (.*)", dry.stdout, re.M) == ["MODEL_NAME=tiny, not gpt2"]
 
 
 def test_every_test_that_teaches_an_erratum_exists() -> None:

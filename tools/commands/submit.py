@@ -115,7 +115,18 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
         raise InputError(text)
     if overrides := sorted({name for line in lines for name in line.overrides}):
         print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")
+    if replaced := _replaced(lines):
+        print(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")
     return lines
+
+
+def _replaced(lines: list[Submission]) -> list[str]:
+    """`TOKENIZER_NAME=gpt2, not sample` for each variable that lines name and the shell sets to another value."""
+    named: dict[str, dict[str, None]] = {}
+    for line in lines:
+        for name, value in line.replaced.items():
+            named.setdefault(name, {})[value] = None
+    return [f"{name}={os.environ[name]}, not {' or '.join(values)}" for name, values in sorted(named.items())]
 
 
 def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.Namespace) -> list[Submission]:

@@ -42,6 +42,7 @@ class Submission:
         line: line number in it, counted from 1; written: as it stands there.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
+        replaced: what the line names where the shell has another value.
         options: sbatch options, those of the line before those of the command line.
         launcher: file name of the .slurm in the folder.
         arguments: what follows the launcher.
@@ -53,6 +54,7 @@ class Submission:
     written: str
     settings: dict[str, str]
     overrides: tuple[str, ...]
+    replaced: dict[str, str]
     options: tuple[str, ...]
     launcher: str
     arguments: tuple[str, ...]
@@ -205,6 +207,7 @@ def _submission(
         written=line,
         settings=settings | from_shell,
         overrides=tuple(sorted(from_shell)),
+        replaced={name: value for name, value in settings.items() if from_shell.get(name, value) != value},
         options=(*options, *extra_options),
         launcher=launcher,
         arguments=tuple(arguments),

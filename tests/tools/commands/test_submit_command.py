@@ -301,3 +301,20 @@ def test_more_gpus_than_a_node_holds_are_refused(tmp_path: Path, logs: Path, cap
 def test_resume_refuses_what_it_would_ignore(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "--resume", "logs/fsdp/run", *words]) == 2
     assert f"--resume logs/fsdp/run: the run goes on as it was started; {told}" in capsys.readouterr().err
+
+
+def test_value_of_a_line_that_the_shell_replaces_is_named_with_both_values(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
+    lines = "TOKENIZER_NAME=sample run.slurm\nTRAIN_SIZE=9 run.slurm fail\nTRAIN_SIZE=8 FP16=false run.slurm\n"
+    exercise = make_exercise(tmp_path, lines)
+    for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
+        monkeypatch.setenv(name, value)
+    submit(exercise, logs, "--dry-run")
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: your shell")]
+    assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
+    monkeypatch.delenv("TOKENIZER_NAME")
+    monkeypatch.delenv("TRAIN_SIZE")
+    submit(exercise, logs, "--dry-run")
+    assert "warning" not in capsys.readouterr().out
