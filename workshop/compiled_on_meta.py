@@ -6,9 +6,10 @@ make are counted: results of matrix products, attention and reductions, and what
 is fused into kernels and never in memory.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -33,35 +34,48 @@ register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lamb
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
 
 
+Computing = Callable[[], AbstractContextManager[None]]
+
+
 @dataclass(frozen=True)
-class CompiledBlock:
-    """Sizes in bytes.
+class CompiledGraph:
+    """Sizes in bytes; tensors by their place among those that the graph is given, or among its results.
 
     Attributes:
-        kept: of each buffer that the forward pass makes and hands to the backward pass.
-        kept_inputs: which of the tensors that the block is given stay for the backward pass, by their place.
+        kept: of each buffer that the forward pass makes and hands to the backward pass, no result among them.
+        kept_inputs, kept_results: which of these stay for the backward pass.
         forward_peak, backward_peak: what a pass needs at most beside what was there when it began.
-        result: its type; alone: whether the block returns it without a tuple around it.
+        results: their shapes and types.
     """
 
     kept: tuple[int, ...]
     kept_inputs: frozenset[int]
+    kept_results: frozenset[int]
     forward_peak: int
     backward_peak: int
-    result: torch.dtype
+    results: tuple[tuple[torch.Size, torch.dtype], ...]
+
+
+@dataclass(frozen=True)
+class CompiledBlock:
+    """By graphs that only take memory.
+
+    Attributes:
+        run: from the tensors of a call, parameters first, to the block's result.
+        graphs: several where DDP cuts the block.
+        alone: whether the block returns its result without a tuple around it.
+    """
+
+    run: Callable[..., torch.Tensor]
+    graphs: tuple["StandIn", ...]
     alone: bool
 
 
 def compile_block(
-    block: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    computing: Callable[[], AbstractContextManager[None]],
+    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], computing: Computing
 ) -> CompiledBlock:
     """Args: args, kwargs: of a call in training, on any device; computing: the context of a forward pass."""
-    parameters = dict(block.named_parameters())
-    leaves, structure = tree_flatten((parameters, args, kwargs))
-    halves: list[Graph] = []
+    leaves, structure = tree_flatten((dict(block.named_parameters()), args, kwargs))
     alone = True
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
@@ -69,13 +83,34 @@ def compile_block(
         given = iter(tensors)
         values = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         own, own_args, own_kwargs = tree_unflatten(values, structure)
-        with computing():
-            result = torch.func.functional_call(block, own, own_args, own_kwargs)
+        result = torch.func.functional_call(block, own, own_args, own_kwargs)
         alone = isinstance(result, torch.Tensor)
         return result if alone else result[0]
 
+    graph = StandIn(compile_graph(run, tensors_of(leaves), computing))
+    return CompiledBlock(lambda *tensors: graph(*tensors)[0], (graph,), alone)
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """In the order in which a block's tensors are counted here."""
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
+def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], computing: Computing) -> CompiledGraph:
+    """Args: function: from tensors like these to a tensor or several, in torch's operations."""
+    static = [place for place, one in enumerate(given) if isinstance(one, torch.nn.Parameter)]
+    halves: list[Graph] = []
+    count = 0
+
+    def run(*tensors: torch.Tensor) -> Any:
+        nonlocal count
+        with computing():
+            results = function(*tensors)
+        count = len(tree_leaves(results))
+        return results
+
     def split(joint: Any, inputs: Any, **options: Any) -> Any:
-        options["static_lifetime_input_indices"] = list(range(len(parameters)))  # as Dynamo says of parameters
+        options["static_lifetime_input_indices"] = static  # as Dynamo says of parameters
         forward, backward = partition_fn(joint, inputs, **options)
         halves.extend((forward.graph, backward.graph))
         return forward, backward
@@ -84,31 +119,32 @@ def compile_block(
     with FakeTensorMode() as mode, V.set_fake_mode(mode):
         fakes = [
             torch.empty_strided(one.shape, one.stride(), dtype=one.dtype).requires_grad_(one.requires_grad)
-            for one in leaves
-            if isinstance(one, torch.Tensor)
+            for one in given
         ]
         aot_function(run, nop, nop, partition_fn=split, decompositions=select_decomp_table())(*fakes)
-    return _measured(*halves, len(parameters), alone)
+    freed = [place for place, one in enumerate(given) if one.requires_grad and place not in static]
+    return _measured(*halves, count, freed)
 
 
-def _measured(forward: Graph, backward: Graph, place_of_hidden: int, alone: bool) -> CompiledBlock:
-    result, *saved = forward.output_node().args[0]
-    # A saved tensor may be a view of another one, of an input, or of the result.
+def _measured(forward: Graph, backward: Graph, count: int, freed_inputs: list[int]) -> CompiledGraph:
+    outputs = forward.output_node().args[0]
+    results, saved = outputs[:count], outputs[count:]
+    # A saved tensor may be a view of another one, of an input, or of a result.
     root_of = {one.name: _root(one) for one in saved if isinstance(one, Node)}
     inputs = forward.find_nodes(op="placeholder")
     roots = set(root_of.values())
-    own = roots - {*inputs, _root(result)}
-    # The backward pass frees its own, the block's input and the gradient that it is given.
+    own = roots - {*inputs, *map(_root, results)}
+    # The backward pass frees its own, the activations and the gradients that it is given.
     given = {node: root_of.get(node.name, node) for node in backward.find_nodes(op="placeholder")}
     gradients = {node for node in given if node.name not in root_of}
-    freed = {root: _bytes(root) for root in (*own, *gradients, inputs[place_of_hidden])}
-    return CompiledBlock(
+    freed = {root: _bytes(root) for root in (*own, *gradients, *(inputs[place] for place in freed_inputs))}
+    return CompiledGraph(
         tuple(_bytes(root) for root in own),
         frozenset(place for place, node in enumerate(inputs) if node in roots),
+        frozenset(place for place, node in enumerate(results) if _root(node) in roots - {*inputs}),
         _peak(forward, {node: node for node in inputs}, {}),
         _peak(backward, given, freed),
-        result.meta["val"].dtype,
-        alone,
+        tuple((node.meta["val"].shape, node.meta["val"].dtype) for node in results),
     )
 
 
@@ -178,33 +214,44 @@ def _bytes(node: Node) -> int:
 
 def stand_in(blocks: Iterable[torch.nn.Module], compiled: CompiledBlock, tracker: Tracker) -> None:
     """Have the blocks take and free memory as compiled ones do; they compute nothing."""
+    for graph in compiled.graphs:
+        graph.tracker = tracker
     for block in blocks:
-        block.forward = _StandIn(list(block.parameters()), compiled, tracker)
+        block.forward = partial(_run, list(block.parameters()), compiled)
 
 
-class _StandIn:
-    def __init__(self, parameters: list[torch.nn.Parameter], compiled: CompiledBlock, tracker: Tracker) -> None:
-        self.parameters, self.compiled, self.tracker = parameters, compiled, tracker
+def _run(parameters: list[torch.nn.Parameter], compiled: CompiledBlock, *args: Any, **kwargs: Any) -> Any:
+    result = compiled.run(*parameters, *tensors_of((args, kwargs)))
+    return result if compiled.alone else (result, None)
 
-    def __call__(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        given = [*self.parameters, hidden, *tree_leaves((args, kwargs))]
-        tensors = [one for one in given if isinstance(one, torch.Tensor)]
-        kept = [one for place, one in enumerate(tensors) if place in self.compiled.kept_inputs]
-        result = _Passes.apply(self, kept, hidden, *self.parameters)
-        return result if self.compiled.alone else (result, None)
+
+class StandIn(torch.nn.Module):
+    """In the place of a compiled graph: tensors in, its results out."""
+
+    def __init__(self, graph: CompiledGraph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.tracker: Tracker | None = None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return _Passes.apply(self, *tensors)
 
 
 class _Passes(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, block: _StandIn, kept: list[torch.Tensor], hidden: torch.Tensor, *_: Any) -> torch.Tensor:
-        block.tracker.note(block.compiled.forward_peak)
-        ctx.block, ctx.hidden_type = block, hidden.dtype
-        ctx.kept = [*kept, *(hidden.new_empty(size, dtype=torch.uint8) for size in block.compiled.kept)]
-        return torch.empty_like(hidden, dtype=block.compiled.result)
+    def forward(ctx: Any, stand_in: StandIn, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        graph = stand_in.graph
+        stand_in.tracker.note(graph.forward_peak)
+        ctx.stand_in = stand_in
+        results = tuple(torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in graph.results)
+        ctx.kept = [tensors[place] for place in graph.kept_inputs]
+        ctx.kept += [results[place].detach() for place in graph.kept_results]
+        ctx.kept += [torch.empty(size, dtype=torch.uint8, device="meta") for size in graph.kept]
+        ctx.given = [(one.shape, one.dtype) if one.requires_grad else None for one in tensors]
+        return results
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        ctx.block.tracker.note(ctx.block.compiled.backward_peak)
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[Any, ...]:
+        ctx.stand_in.tracker.note(ctx.stand_in.graph.backward_peak)
         ctx.kept = None
-        gradients = (torch.empty_like(one) for one in ctx.block.parameters)
-        return None, None, torch.empty_like(gradient, dtype=ctx.hidden_type), *gradients
+        return None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)

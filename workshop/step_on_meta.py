@@ -40,6 +40,7 @@ class StepShape:
         precision: fp32, fp16, bf16.
         labelled: positions with logits per micro-batch; 0: all.
         fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
+        ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
         loss_outside: computed from the model's logits by the training loop, which keeps them, as in by-hand/.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
     """
@@ -58,6 +59,7 @@ class StepShape:
     packing: bool = False
     labelled: int = 0
     compile: bool = False
+    ddp_bucket_mib: int = 0
     float8: str = "none"
     loss_outside: bool = False
     short_rows: int = 0
@@ -185,7 +187,7 @@ def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) 
 
 def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     """The same with compiled blocks, which stay in the model."""
-    from workshop.compiled_on_meta import compile_block, stand_in  # the compiler: seconds to import
+    from workshop.compiled_on_meta import stand_in  # the compiler: seconds to import
 
     blocks = blocks_of(model)
     calls: list[tuple[Any, Any]] = []
@@ -198,10 +200,20 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()
-        compiled = compile_block(blocks[0], *calls[0], lambda: _as_on_cuda(shape))
+        compiled = _compiled(blocks[0], *calls[0], shape)
     tracker = Tracker()
     stand_in(blocks, compiled, tracker)
     return _micro_batch(model, shape, tracker)
+
+
+def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
+    from workshop.compiled_on_meta import compile_block
+    from workshop.compiled_under_ddp import compile_block_under_ddp
+
+    call = (block, args, kwargs, lambda: _as_on_cuda(shape))
+    if not shape.ddp_bucket_mib:
+        return compile_block(*call)
+    return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
 
 
 def _autocast(shape: StepShape) -> torch.dtype | None:

@@ -18,7 +18,7 @@ GOOD_PERCENT = 5
 # Rented machines are given back: runs of one folder that are further apart than this may be of two.
 _ONE_LOAN = timedelta(hours=6)
 # What strategies may differ in; all else is the work. `compile`: ZeRO-3 runs without (speed-ladder/submit.txt).
-_CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "labelled")
+_CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
 
 
 @dataclass(frozen=True)

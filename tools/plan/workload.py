@@ -27,6 +27,8 @@ _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", 
 # The ladder's switches that change the model, and their values in the library's own way.
 _USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
 _LOSS_CHUNK = 4096
+# torch/nn/parallel/distributed.py, bucket_cap_mb's default.
+_DDP_BUCKET_MIB = 25
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
 # (logit_positions / tokens of steps.csv, rungs 11 of logs/reference: 0.0305 to 0.0347).
 LABELLED_SHARE = 0.0335
@@ -184,6 +186,8 @@ def of_settings(
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or _LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
+        if shape["compile"] and method == "ddp":
+            shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (float8 := settings.get("float8", "none")) != "none":
         if precision != "bf16" or method.startswith("zero"):
             raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
