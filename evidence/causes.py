@@ -142,7 +142,7 @@ class Cause:
     rank_killed: bool
 
 
-def cause(path: Path) -> Cause | None:
+def cause(path: Path | str) -> Cause | None:
     """The first cause of a failure, or None if the output names none; of a run that went on, of its last attempt."""
     best: tuple[int, int, str] | None = None  # rank of the kind, line, text
     seen: set[str] = set()  # the endings that stand on a line above
@@ -164,7 +164,7 @@ def cause(path: Path) -> Cause | None:
     return Cause(kind.state, _name(kind.state, text), number, text, _TASK_FAILED in seen, kind == _RANK_KILLED)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
     """Number and text of the lines that may tell something; what a progress bar's carriage returns part, each alone."""
     # newline="\n": carriage returns are no line ends to grep -n or an editor.
     with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:

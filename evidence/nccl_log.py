@@ -61,7 +61,7 @@ class FabricLog:
         return max(rows, key=lambda row: row.size_bytes).busbw_gb_per_s if rows else None
 
 
-def read(path: Path) -> FabricLog:
+def read(path: Path | str) -> FabricLog:
     """Parse one log; lines of NCCL itself between the others are passed over, so is a last line that is cut off.
 
     Raises:
@@ -105,7 +105,7 @@ def _without_nccl(line: str, hosts: set[str]) -> tuple[str, bool]:
     return before.removesuffix(next((end for end in ends if end in hosts), before)), True
 
 
-def _bandwidth(path: Path, number: int | None, cells: list[str]) -> Bandwidth:
+def _bandwidth(path: Path | str, number: int | None, cells: list[str]) -> Bandwidth:
     figures = [cells[i : i + 3] for i in (-8, -4)] if len(cells) in (11, 12, 13) else []
     try:
         measured = next(group for group in figures if group[0] != "N/A")

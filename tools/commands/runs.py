@@ -14,7 +14,7 @@ from evidence.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, duration
-from tools.logs.runs import measure_all
+from tools.logs.runs import measure_all, measured
 from tools.plan import beside_measured
 from tools.plan.beside_measured import is_predicted
 from tools.tables import fill as tables
@@ -77,11 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if shown:
         figures = [METRICS[name].figure for name in metrics if name in METRICS and METRICS[name].figure]
-        measure_all(shown if metrics else [run for run in shown if run.needs_cause], figures)
-        planned = any(map(is_predicted, metrics))
-        found_predictions = beside_measured.predictions(shown) if planned else {}
+        to_measure = shown if metrics else [run for run in shown if run.needs_cause]
+        found_predictions = {}
+        if any(map(is_predicted, metrics)):
+            measure_all(to_measure, figures)
+            found_predictions = beside_measured.predictions(shown)
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
-        rows = [_row(run) | {title: figure(run) for title, figure in columns.items()} for run in shown]
+        # A row is made while other processes measure the next runs.
+        row_of = {
+            run.folder: _row(run) | {title: figure(run) for title, figure in columns.items()}
+            for run in measured(to_measure, figures)
+        }
+        rows = [row_of.get(run.folder) or _row(run) for run in shown]
         header = [name for name in rows[0] if _tells(name, {row[name] for row in rows})]
         reasons = map(_reason, shown)
         print(

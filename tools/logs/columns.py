@@ -26,7 +26,7 @@ _LONGEST = 24  # characters of a number with its unit
 _FEW = 150  # numbers that are read one by one in less time
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path | str) -> bytes:
     """The file's bytes, with the last field blanked where it may be cut off.
 
     A killed logger leaves a last line without a line end. Its complete fields are true, but `8` may be the beginning
@@ -63,7 +63,7 @@ class Columns:
         LogError: a line other than the last has the wrong number of fields.
     """
 
-    def __init__(self, path: Path, data: bytes, names: list[str], header: str):
+    def __init__(self, path: Path | str, data: bytes, names: list[str], header: str):
         self._path, self._data, self._names = path, data, names
         self._places = {name: place for place, name in enumerate(names)}
         marker = header.encode()
@@ -80,11 +80,14 @@ class Columns:
         """Find where cells end; returns whether every line has all of them."""
         import numpy as np
 
-        self._lines, width = b"\n" + lines, len(self._names)
-        characters = self._characters = np.frombuffer(self._lines, np.uint8)
-        self._separators = np.flatnonzero((characters == ord(",")) | (characters == ord("\n")))
+        self._lines, width = b" " * _LONGEST + b"\n" + lines, len(self._names)
+        characters = np.frombuffer(self._lines, np.uint8)
+        is_line_end = characters == ord("\n")
+        self._separators = ((characters == ord(",")) | is_line_end).nonzero()[0]
         line_ends = self._separators[::width]
-        return len(self._separators) == lines.count(b"\n") * width + 1 and (characters[line_ends] == ord("\n")).all()
+        return len(self._separators) % width == 1 % width and np.count_nonzero(is_line_end[line_ends]) == len(
+            line_ends
+        ) == np.count_nonzero(is_line_end)
 
     def _complete_lines(self, marker: bytes) -> Iterator[bytes]:
         """Line by line; blank ones are left out, and the last one if it is cut off."""
@@ -132,14 +135,22 @@ class Columns:
         import numpy as np
 
         place, width = self._places[name], len(self._names)
-        starts, ends = self._separators[place:-1:width] + 1, self._separators[place + 1 :: width]
-        if len(ends) < _FEW or (longest := (ends - starts).max()) > _LONGEST:
+        before, ends = self._separators[place:-1:width], self._separators[place + 1 :: width]
+        if len(ends) < _FEW:
             return None
-        at = ends - np.arange(longest, 0, -1)[:, None]
-        characters = np.where(at < starts, np.uint8(ord(" ")), self._characters[at])
-        while len(characters) and characters[-1, 0] in _UNIT_CHARACTERS and (characters[-1] == characters[-1, 0]).all():
-            characters = characters[:-1]
-        return digits.numbers(characters, 0)
+        widths = ends - before - 1
+        longest = int(widths.max())
+        if not 0 < longest <= _LONGEST:
+            return None
+        # The `longest` characters before each cell's end, all at once: a view of the lines at every character.
+        ending = np.ndarray(len(self._lines) - longest + 1, f"V{longest}", self._lines, strides=1)[ends - longest]
+        characters = np.ascontiguousarray(ending.view(np.uint8).reshape(-1, longest).T)
+        np.putmask(characters, np.arange(longest, 0, -1)[:, None] > widths, ord(" "))
+        first = self._lines[ends[0] - longest : ends[0]]
+        unit = len(first) - len(first.rstrip(_UNIT_CHARACTERS))
+        if (characters[longest - unit :] != characters[longest - unit :, :1]).any():
+            return None
+        return digits.numbers(characters[: longest - unit], 0)
 
 
 def _number(cell: bytes) -> float | None:

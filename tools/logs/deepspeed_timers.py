@@ -21,7 +21,7 @@ _LINE = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[
 _PART = re.compile(rb"(\w+): ([\d.]+)")
 
 
-def read(path: Path) -> dict[str, list[float]]:
+def read(path: Path | str) -> dict[str, list[float]]:
     """DeepSpeed's name of each part to its time (ms) in each step, in order; {} if DeepSpeed printed none.
 
     A line that is garbled or cut off is left out.

@@ -18,7 +18,7 @@ _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d")
 _NUMBER = re.compile(r"\d+(\.\d+)?|\[.*\]|N/A")
 
 
-def column_names(path: Path, data: bytes) -> list[str]:
+def column_names(path: Path | str, data: bytes) -> list[str]:
     """Names of the file's columns: from its header, else from the shape of its values; [] for an empty file."""
     start = columns.first_line(data)
     if not start:
@@ -40,7 +40,7 @@ def header_names(values: list[str]) -> list[str]:
     return names if is_header else []
 
 
-def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:
+def _guess_names(path: Path | str, data: bytes, values: list[str]) -> list[str]:
     """Names for a file without header, where the values leave no doubt."""
     contract_shape = (
         len(values) in (5, 6)
@@ -64,7 +64,7 @@ def _guess_names(path: Path, data: bytes, values: list[str]) -> list[str]:
     return names
 
 
-def _used_of(path: Path, samples: dict[int, np.ndarray], memory: list[int]) -> int:
+def _used_of(path: Path | str, samples: dict[int, np.ndarray], memory: list[int]) -> int:
     """Which of one or two MiB columns is memory.used.
 
     The other one is memory.total (never smaller, one value per GPU, so at most as many values as a node has GPUs) or

@@ -31,8 +31,8 @@ def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
         yield f"{node}{kind}", log.time_s, log.mib
 
 
-def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, Path]]:
+def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
     """A log's files, each with what stands before a line's name: nothing, or the node."""
     for path in run.paths(prefix, suffix):
-        node = path.name.removeprefix(prefix).removesuffix(suffix).lstrip("-")
+        node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")
         yield f"{node} " if node else "", path

@@ -27,7 +27,8 @@ class MemoryLog:
 
     @cached_property
     def _known(self) -> np.ndarray:
-        return self.mib[self.mib == self.mib]  # NaN is unequal to itself
+        known = self.mib == self.mib  # NaN is unequal to itself
+        return self.mib if known.all() else self.mib[known]
 
     @property
     def peak_mib(self) -> float | None:
@@ -35,7 +36,7 @@ class MemoryLog:
 
     @property
     def mean_mib(self) -> float | None:
-        return float(self._known.mean()) if self._known.size else None
+        return float(self._known.sum() / self._known.size) if self._known.size else None
 
     @property
     def min_mib(self) -> float | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def read(path: Path, with_time: bool = False) -> MemoryLog:
+def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     """Parse one log; an empty file, or a header alone, gives no samples.
 
     Raises:
@@ -41,7 +41,7 @@ def read(path: Path, with_time: bool = False) -> MemoryLog:
     return MemoryLog(memory, _seconds(path, stamps, memory.size), gpu)
 
 
-def _seconds(path: Path, stamps: list[bytes] | None, samples: int) -> np.ndarray:
+def _seconds(path: Path | str, stamps: list[bytes] | None, samples: int) -> np.ndarray:
     import numpy as np
 
     if stamps is None:

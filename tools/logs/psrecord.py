@@ -22,7 +22,7 @@ _LINE_BYTES = 52
 _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 
-def read(path: Path, with_time: bool = False) -> MemoryLog:
+def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     """RSS or PSS from one log (psrecord's MB are 2^20 bytes); an empty file, or a header alone, gives no samples.
 
     A line below the samples that is none costs itself: one that is cut off, or what the crash of a node left (NULs).
@@ -41,7 +41,7 @@ def read(path: Path, with_time: bool = False) -> MemoryLog:
     return MemoryLog(*columns)
 
 
-def _rows(path: Path, data: bytes, wanted: Sequence[int]) -> list[list[float]]:
+def _rows(path: Path | str, data: bytes, wanted: Sequence[int]) -> list[list[float]]:
     """The wanted columns, line by line."""
     rows = []
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip(b" \t\0\xef\xbb\xbf")]

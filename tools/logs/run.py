@@ -70,22 +70,25 @@ class Run:
     @cached_property
     def owner(self) -> str:
         """Whose folder it is: the login name, or the number of a user that this machine does not know."""
-        return _login_name(self.folder.lstat().st_uid)
+        return _login_name(os.lstat(self.folder).st_uid)
 
     @cached_property
     def files(self) -> dict[str, list[int]]:
         """Size and modification time (ns) of what is in the folder, by name; {} if it cannot be looked into."""
         if self.folder.is_symlink():
             return {}
+        found = []
         try:
-            found = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(self.folder)}
+            for entry in os.scandir(self.folder):
+                status = entry.stat(follow_symlinks=False)
+                found.append((entry.name, [status.st_size, status.st_mtime_ns]))
         except OSError:
             return {}
-        return {name: [found[name].st_size, found[name].st_mtime_ns] for name in sorted(found)}
+        return dict(sorted(found))
 
-    def paths(self, prefix: str, suffix: str) -> list[Path]:
+    def paths(self, prefix: str, suffix: str) -> list[str]:
         """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
-        return [self.folder / name for name in self.files if name.startswith(prefix) and name.endswith(suffix)]
+        return [f"{self.folder}/{name}" for name in self.files if name.startswith(prefix) and name.endswith(suffix)]
 
     @cached_property
     def state(self) -> str:
@@ -132,12 +135,12 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """summary.json as it is; {} without one. Raises LogError if it is damaged."""
-        return read_object(self.folder / "summary.json") if "summary.json" in self.files else {}
+        return read_object(f"{self.folder}/summary.json") if "summary.json" in self.files else {}
 
     @property
     def steps(self) -> steps.StepLog | None:
         """All steps of steps.csv. Raises LogError if it is damaged."""
-        return steps.read(self.folder / "steps.csv") if "steps.csv" in self.files else None
+        return steps.read(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
 
     @cached_property
     def start(self) -> datetime:
@@ -223,14 +226,18 @@ def _time(text: str | None) -> datetime | None:
     return stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path | str) -> dict[str, Any]:
     """A JSON file that holds one object.
 
     Raises:
         LogError: it holds something else, or cannot be read.
     """
+    return _object(path, read_plain(path))
+
+
+def _object(path: Path | str, data: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(read_plain(path))
+        content = json.loads(data)
     except json.JSONDecodeError as error:
         raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
     except (ValueError, RecursionError) as error:  # no UTF-8; a number of 5,000 digits; 100,000 brackets
@@ -242,13 +249,14 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def open_run(folder: Path, store: Store) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    path = folder / "run.json"
+    path = f"{folder}/run.json"
     try:
-        if one_line(str(folder)) != str(folder):
+        if one_line(path) != path:
             raise LogError(folder, None, "control characters in its name", "a name without them")
         if folder.is_symlink():
             raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
-        record = read_object(path)
+        data = read_plain(path)
+        record = _object(path, data)
         for key in REQUIRED:
             if record.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
@@ -265,7 +273,12 @@ def open_run(folder: Path, store: Store) -> Run:
             raise LogError(path, None, f"start_time {record['start_time']!r}", "an ISO 8601 time")
     except LogError as error:
         return Run(folder, {}, str(error), store)
-    return Run(folder, _in_lines(record), None, store)
+    return Run(folder, record if _is_in_lines(data) else _in_lines(record), None, store)
+
+
+def _is_in_lines(data: bytes) -> bool:
+    """Whether no text of a JSON file needs `_in_lines`: JSON itself forbids controls in texts, but for DEL."""
+    return data.isascii() and not (b"\\" in data or b"\x7f" in data)
 
 
 def _in_lines(value: Any) -> Any:

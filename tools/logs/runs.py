@@ -59,7 +59,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
 
 def run_folders(folder: Path, depth: int) -> Iterator[Path]:
     """Those with a run.json, and what cannot be looked into: a folder without permission, a link out of the logs."""
-    if os.path.lexists(folder / "run.json"):
+    if os.path.lexists(f"{folder}/run.json"):
         yield folder
     elif depth < _SEARCH_DEPTH:
         try:
@@ -80,10 +80,18 @@ def run_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def measure_all(runs: Sequence[Run], names: Collection[str] = FIGURES) -> None:
     """Measure these figures of all runs, which is quicker together, and remember them."""
+    for _ in measured(runs, names):
+        pass
+
+
+def measured(runs: Sequence[Run], names: Collection[str] = FIGURES) -> Iterator[Run]:
+    """The same; gives each run when it is done, so that the caller works on it while others are measured.
+
+    The runs of one logs folder follow one another, in order.
+    """
     for store in _stores(runs):
         own = [run for run in runs if run.store is store]
-        for _ in progress(store.measure_all(own, names), "reading logs", len(own)):
-            pass
+        yield from progress(store.measure_all(own, names), "reading logs", len(own))
         store.save()
 
 

@@ -35,7 +35,7 @@ class StepLog:
     samples: np.ndarray | None = None
 
 
-def read(path: Path) -> StepLog:
+def read(path: Path | str) -> StepLog:
     """Parse steps.csv; an empty file gives no steps.
 
     Raises:

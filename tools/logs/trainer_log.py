@@ -38,7 +38,7 @@ class Training:
     last_epoch: float = 0.0
 
 
-def read(path: Path) -> list[Training]:
+def read(path: Path | str) -> list[Training]:
     """All trainings in the file, in order; [] if the Trainer printed nothing.
 
     Raises:
@@ -81,7 +81,7 @@ def _identity(event: Event) -> tuple:
     return tuple(sorted(item for item in event.items() if not item[0].endswith(("_runtime", "_per_second"))))
 
 
-def _events(path: Path, text: str) -> list[Event]:
+def _events(path: Path | str, text: str) -> list[Event]:
     found = list(_DICT.finditer(text))
     try:
         # Dicts of numbers and short names are nearly JSON, whose parser takes a fraction of the time of _numbers.
@@ -91,7 +91,7 @@ def _events(path: Path, text: str) -> list[Event]:
         return [_numbers(path, text, match) for match in found]
 
 
-def _numbers(path: Path, text: str, match: re.Match) -> Event:
+def _numbers(path: Path | str, text: str, match: re.Match) -> Event:
     event = {}
     for name, quoted, bare in _PAIR.findall(match[0]):
         value = quoted or bare.strip()

@@ -39,7 +39,9 @@ def of_run(name: str, missing: str = "", convert: Callable[[float], float] = lam
         found = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         if not found:
             raise UnavailableError(missing if missing and outcomes[-1] == FIGURES[name].missing else outcomes[-1])
-        return found[-1] if isinstance(found[-1], bool) else median(map(convert, found))
+        if len(found) == 1 or isinstance(found[-1], bool):
+            return found[-1] if isinstance(found[-1], bool) else convert(found[-1])
+        return median(map(convert, found))
 
     return value
 
