@@ -3,7 +3,7 @@
 On a cluster:     python -m tools submit benchmark
 One cell:         FP16=true BF16=false bash benchmark/benchmark.slurm ds_configs/zero2.json
 
-Compare with the chapter it measures: diff ../deepspeed-single-gpu/train.py train.py
+Compare with exercise 2: diff deepspeed-single-gpu/train.py benchmark/train.py
 """
 
 from transformers import Trainer, TrainingArguments

@@ -4,7 +4,7 @@ On a cluster:         sbatch by-hand/by_hand.slurm ddp.py
 Without SLURM:        GPUS_PER_NODE=2 bash by-hand/by_hand.slurm ddp.py
 On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash by-hand/by_hand.slurm ddp.py
 
-Read it from top to bottom. fsdp.py and zero.py are this script with another way to share the model: diff ddp.py fsdp.py
+Read it from top to bottom. fsdp.py and zero.py are this script, with the model split over the ranks.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def main() -> None:
     sampler = DistributedSampler(data.train, seed=settings.seed)
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
-    # 3. The model, shared among the ranks: here each has all of it, and the gradients are averaged.
+    # 3. The model. Here each rank has all of it, and the gradients are averaged.
     model = build_model(settings, tokenizer)
     evidence = StepEvidence(settings, model, data, method="ddp")
     model = DistributedDataParallel(model)

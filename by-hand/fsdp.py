@@ -4,7 +4,7 @@ On a cluster:         sbatch by-hand/by_hand.slurm fsdp.py fsdp_configs/full_sha
 Without SLURM:        GPUS_PER_NODE=2 bash by-hand/by_hand.slurm fsdp.py fsdp_configs/full_shard.json
 On a laptop, no GPU:  source tiny.env, then the same
 
-Compare with ddp.py: diff ddp.py fsdp.py
+Compare with DDP: diff by-hand/ddp.py by-hand/fsdp.py
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def main() -> None:
     sampler = DistributedSampler(data.train, seed=settings.seed)
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
-    # 3. The model, shared among the ranks: each block is a unit, gathered before it computes; what is left (embedding,
+    # 3. The model, split over the ranks. Each block is a unit, gathered before it computes; what is left (embedding,
     #    norm, head) is one more. Of a 2-D mesh the second dimension shards, the first holds copies (HYBRID_SHARD).
     model = build_model(settings, tokenizer)
     config = FSDPConfig.read(settings, world_size)

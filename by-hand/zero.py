@@ -4,7 +4,7 @@ On a cluster:         sbatch by-hand/by_hand.slurm zero.py ds_configs/zero2.json
 Without SLURM:        GPUS_PER_NODE=2 bash by-hand/by_hand.slurm zero.py ds_configs/zero2.json
 On a laptop, no GPU:  source tiny.env, then the same
 
-Compare with ddp.py: diff ddp.py zero.py
+Compare with DDP: diff by-hand/ddp.py by-hand/zero.py
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def main() -> None:
     sampler = DistributedSampler(data.train, seed=settings.seed)
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
-    # 3. The model, shared among the ranks below, together with the optimizer: optimizer states from stage 1 on,
+    # 3. The model. Below it is split over the ranks, together with the optimizer: optimizer states from stage 1 on,
     #    gradients from 2 on, weights in 3.
     model = build_model(settings, tokenizer)
     config = zero_config(settings)

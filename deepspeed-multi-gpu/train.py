@@ -4,7 +4,7 @@ On a cluster:     sbatch --gpus-per-node=4 deepspeed-multi-gpu/deepspeed.slurm d
 Several nodes:    sbatch --nodes=2 --gpus-per-node=1 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero0.json
 Without SLURM:    GPUS_PER_NODE=2 bash deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
 
-The code is that of one GPU, line by line: diff ../deepspeed-single-gpu/train.py train.py
+The code is exercise 2's, line by line: diff deepspeed-single-gpu/train.py deepspeed-multi-gpu/train.py
 """
 
 from transformers import Trainer, TrainingArguments

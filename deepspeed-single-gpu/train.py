@@ -3,7 +3,7 @@
 On a cluster:     sbatch deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
 Without SLURM:    bash deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
 
-Compare with the chapter before: diff ../baseline/train.py train.py
+Compare with exercise 1: diff baseline/train.py deepspeed-single-gpu/train.py
 """
 
 from transformers import Trainer, TrainingArguments

@@ -3,7 +3,7 @@
 On a cluster:     sbatch --gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 Without SLURM:    GPUS_PER_NODE=4 bash fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 
-Compare with the first chapter: diff ../baseline/train.py train.py
+Compare with exercise 1: diff baseline/train.py fsdp/train.py
 """
 
 from transformers import Trainer, TrainingArguments

@@ -110,7 +110,7 @@ On a cluster:         sbatch {name}/{launcher}
 Without SLURM:        bash {name}/{launcher}
 On a laptop, no GPU:  source tiny.env && bash {name}/{launcher}
 
-Compare with the first chapter: diff ../baseline/train.py train.py
+Compare with exercise 1: diff baseline/train.py {name}/train.py
 """
 '''
     _, _, code = _baseline("train.py").removeprefix('"""').partition('"""\n')
