@@ -9,10 +9,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
 from tools.tables import markdown
 from tools.tables.ladder import LADDER, TEXTBOOK, TOP, label
+from workshop import offload_floor
 
 REPO = Path(__file__).parents[1]
 
@@ -171,13 +174,17 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
     assert [row[1] for row in oom] == [f"{size} GiB" for size in sizes]
 
 
-def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run() -> None:
-    run = REPO / "logs/reference/h200x2-host-g/deepspeed-single-gpu/20261122-212916-p9717"
-    measured = (run / "offload_floor.txt").read_text()
+def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     section = (REPO / "deepspeed-zero3-offload/RESULTS.md").read_text().split("## The floor of a step")[1]
-    lines = measured[measured.index("| part of a step") :].splitlines()
-    lines = [line for line in lines if "only limit" not in line]  # of an older program, and no bound
-    assert [line for line in lines if line not in section.splitlines()] == []
+    for run in (
+        "h200x2-host-g/deepspeed-single-gpu/20261122-212916-p9717",
+        "h200x1-host-h-unseen/speed-ladder/20261123-080152-p2730",
+    ):
+        folder = REPO / "logs/reference" / run
+        offload_floor.main([str(folder), "--rates", str(folder / "offload_floor.txt")])
+        printed = capsys.readouterr().out
+        lines = printed[printed.index("| part of a step") :].splitlines()
+        assert [line for line in lines if line not in section.splitlines()] == []
 
 
 def span_s(times_s: list[float]) -> str:

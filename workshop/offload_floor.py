@@ -1,71 +1,74 @@
-"""How long a step with CPU offload takes at least on this machine, and how far a measured run is from it.
+"""How long a step with CPU offload takes at least on this machine, and what a measured run adds to that.
 
     python -m workshop.offload_floor logs/deepspeed-zero3-offload/RUN          # this machine, where the run was made
     python -m workshop.offload_floor logs/deepspeed-zero3-offload/RUN --mib 256 --repeats 3
+    python -m workshop.offload_floor RUN --rates RUN/offload_floor.txt         # rates measured before, there
 
-Four things work at once in such a step: the GPU computes, weights travel to it, gradients travel back, and the
-processor updates. Each has a rate, measured here, and an amount, which follows from the model and the configuration. If
-all overlapped fully, the slowest of them would be the step: that is the floor. One after the other they take their sum.
+The GPU computes, weights travel to it, gradients travel back, the processor updates. Each has a rate, measured here,
+and an amount, which follows from the model and the configuration. If all overlapped fully, the slowest of them would be
+the step: that is the floor. One after the other they take their sum.
 
-What DeepSpeed 0.19.8 moves per step (runtime/zero/stage3.py, stage_1_and_2.py), in bytes per GPU of N on one host, for
-P parameters, A micro-batches, half precision (fp32: twice as many):
+What DeepSpeed 0.19.8 does in a step (runtime/zero/stage_1_and_2.py, stage3.py), for P parameters on N GPUs of one host,
+A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the share of the optimizer on the CPU:
 
-    weights to the GPU     stage 3, parameters offloaded: 2 A x 2P/N, once for forward and once for backward
-                           else: 2P/N, those that were updated; times the optimizer's share on the CPU
-    gradients to the CPU   A x 2P/N
-    and back to add to     (A - 1) x 2P/N, stage 3
-    update                 P parameters, by the processors that all GPUs share; times stage 3's `ratio`
+    gradients to the CPU   stages 1, 2: 4P/N in fp32; with A > 1 also A x 2P/N, as they are added up
+                           stage 3: A x 2P/N, then r x 4P/N in fp32
+    back to the GPU        stages 1, 2: A x 2P/N with A > 1, to add to; stage 3: A x 2P/N, for their norm or to add to
+    weights to the GPU     parameters offloaded: 2A x 2P/N, once for forward and once for backward
+                           else those that were updated: stages 1, 2: 2P/N; stage 3: r x 2P/N from pageable memory,
+                           because PyTorch makes half precision of them in a buffer of its own
+    scale the gradients    8 r P bytes of CPU memory, read and written: clipping and the loss scale
+    update                 r P parameters by cpu_adam, on the processors that all GPUs share
+    make half precision    (4 + 2) r P bytes of CPU memory
 """
 
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from workshop import machine_rates
 from workshop.deepspeed import read_json
 from workshop.errors import WorkshopError
+from workshop.machine_rates import NOT_MEASURED, UNITS, Rates
 
 REPO = Path(__file__).resolve().parents[1]
-NOT_MEASURED = "not measured"
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What the machine does per second; None: not measured, as without a GPU.
-
-    Attributes:
-        to_gpu, to_cpu, to_gpu_pageable, to_cpu_pageable: bytes, from pinned and from pageable memory.
-        adam: parameters updated by DeepSpeed's cpu_adam.
-        matrix: operations of a bf16 matrix product.
-    """
-
-    to_gpu: float | None
-    to_cpu: float | None
-    to_gpu_pageable: float | None
-    to_cpu_pageable: float | None
-    adam: float
-    matrix: float | None
+FP32_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a GPU's share of a step is made of: bytes, parameters (of all GPUs), operations."""
+    """What a GPU's share of a step is made of.
+
+    Attributes:
+        to_gpu_bytes, to_gpu_pageable_bytes, to_cpu_bytes: over PCIe.
+        scale_bytes, convert_bytes: of CPU memory, read and written, of all GPUs.
+        adam_parameters: of all GPUs.
+        operations: forward and backward, matrix products only.
+    """
 
     to_gpu_bytes: float
+    to_gpu_pageable_bytes: float
     to_cpu_bytes: float
+    scale_bytes: float
     adam_parameters: float
+    convert_bytes: float
     operations: float
 
 
-def work_of(record: dict[str, Any], config: dict[str, Any]) -> Work:
-    """Of a run and its DeepSpeed configuration. Raises WorkshopError if nothing of it is offloaded."""
+def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> Work:
+    """Of a run and its DeepSpeed configuration.
+
+    Args:
+        logit_share: of the positions whose logits are computed (LOGITS=labelled: not all).
+
+    Raises:
+        WorkshopError: nothing of it is offloaded.
+    """
     zero = config.get("zero_optimization", {})
     stage, optimizer, weights = (zero.get(key) or {} for key in ("stage", "offload_optimizer", "offload_param"))
     if optimizer.get("device") != "cpu":
@@ -73,22 +76,40 @@ def work_of(record: dict[str, Any], config: dict[str, Any]) -> Work:
     settings, model = record["settings"], record["model"]
     parameters, accumulation = model["parameters"], settings["grad_acc"]
     on_cpu = optimizer.get("ratio", 1.0) if stage == 3 else 1.0
-    width = 2 if settings["fp16"] or settings["bf16"] else 4
-    share = width * parameters / record["world_size"]
-    gathered = 2 * accumulation * share if weights.get("device") == "cpu" else on_cpu * share
-    added = (accumulation - 1) * share if stage == 3 else 0
+    width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
+    share = parameters / record["world_size"]
+    added = width * share * (accumulation if stage == 3 or accumulation > 1 else 0)
+    to_gpu = to_gpu_pageable = 0.0
+    if weights.get("device") == "cpu":
+        to_gpu = 2 * accumulation * width * share
+    elif stage == 3:
+        to_gpu_pageable = on_cpu * width * share
+    else:
+        to_gpu = width * share
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
     per_token = 6 * parameters + 12 * model["layers"] * model["hidden_size"] * settings["max_length"]
-    return Work(gathered + added, accumulation * share, on_cpu * parameters, per_token * tokens)
+    skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
+    return Work(
+        to_gpu_bytes=to_gpu + added,
+        to_gpu_pageable_bytes=to_gpu_pageable,
+        to_cpu_bytes=added + on_cpu * FP32_BYTES * share,
+        scale_bytes=2 * FP32_BYTES * on_cpu * parameters,
+        adam_parameters=on_cpu * parameters,
+        convert_bytes=(FP32_BYTES + width) * on_cpu * parameters,
+        operations=(per_token - skipped) * tokens,
+    )
 
 
-def parts_s(work: Work, rates: Rates) -> dict[str, float | None]:
-    """Seconds that each part of a step takes at its measured rate; None where that was not measured."""
+def parts(work: Work, rates: Rates) -> dict[str, tuple[float, str, float | None]]:
+    """By name, in the order of a step: amount, unit of the rate, and the rate that applies (amount per second)."""
     return {
-        "computing": rates.matrix and work.operations / rates.matrix,
-        "to the GPU": rates.to_gpu and work.to_gpu_bytes / rates.to_gpu,
-        "to the CPU": rates.to_cpu and work.to_cpu_bytes / rates.to_cpu,
-        "update": work.adam_parameters / rates.adam,
+        "computing": (work.operations, "TFLOP/s", rates.matrix),
+        "to the CPU": (work.to_cpu_bytes, "GB/s", rates.to_cpu),
+        "scale the gradients": (work.scale_bytes, "GB/s", rates.cpu_memory),
+        "update": (work.adam_parameters, "billion parameters/s", rates.adam),
+        "make half precision": (work.convert_bytes, "GB/s", rates.cpu_memory),
+        "to the GPU": (work.to_gpu_bytes, "GB/s", rates.to_gpu),
+        "to the GPU, pageable": (work.to_gpu_pageable_bytes, "GB/s", rates.to_gpu_pageable),
     }
 
 
@@ -98,86 +119,30 @@ def report(work: Work, rates: Rates, step_s: float | None, elsewhere: str = "") 
     Args:
         elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
     """
-    lines = ["| rate | measured |", "|---|---|"]
-    units = {"to_gpu": "GB/s", "to_cpu": "GB/s", "to_gpu_pageable": "GB/s", "to_cpu_pageable": "GB/s"}
-    for name, rate in vars(rates).items():
-        unit = units.get(name) or {"adam": "billion parameters/s", "matrix": "TFLOP/s"}[name]
-        scale = 1e12 if unit == "TFLOP/s" else 1e9
-        lines.append(f"| {name.replace('_', ' ')} | {f'{rate / scale:.2f} {unit}' if rate else NOT_MEASURED} |")
-    seconds = parts_s(work, rates)
-    amounts = {
-        "computing": (work.operations / 1e12, "TFLOP", rates.matrix and rates.matrix / 1e12),
-        "to the GPU": (work.to_gpu_bytes / 1e9, "GB", rates.to_gpu and rates.to_gpu / 1e9),
-        "to the CPU": (work.to_cpu_bytes / 1e9, "GB", rates.to_cpu and rates.to_cpu / 1e9),
-        "update": (work.adam_parameters / 1e9, "billion parameters", rates.adam / 1e9),
-    }
-    lines += ["", "| part of a step | amount | seconds |", "|---|---|---|"]
-    for name, (amount, unit, rate) in amounts.items():
-        taken = f"{amount:.4g} / {rate:.4g} = {seconds[name]:.3g}" if rate else NOT_MEASURED
-        lines.append(f"| {name} | {amount:.4g} {unit} | {taken} |")
-    known = [value for value in seconds.values() if value is not None]
-    partly = "" if len(known) == len(seconds) else ", of the parts that were measured"
+    lines = [*rates.rows(), "", "| part of a step | amount | seconds |", "|---|---|---|"]
+    known, missing = [], False
+    for name, (amount, unit, rate) in parts(work, rates).items():
+        if not amount:
+            continue
+        short = f"{amount / UNITS[unit]:.4g}"
+        if rate:
+            known.append(amount / rate)
+            taken = f"{short} / {rate / UNITS[unit]:.4g} = {amount / rate:.3g}"
+        else:
+            taken, missing = NOT_MEASURED, True
+        lines.append(f"| {name} | {short} {unit.removesuffix('/s')} | {taken} |")
+    partly = ", of the parts that were measured" if missing else ""
     lines += ["", f"floor, if all parts overlap: {max(known):.3g} s{partly}; one after the other: {sum(known):.3g} s"]
     if step_s and elsewhere:
         lines.append(f"measured step: {step_s:.3g} s, but on {elsewhere}: measure the rates there")
     elif step_s:
-        lines.append(f"measured step: {step_s:.3g} s, {step_s / max(known):.2f} times the floor")
+        over = f"{step_s / max(known):.2f} times the floor, {step_s / sum(known):.2f} times one after the other"
+        lines.append(f"measured step: {step_s:.3g} s, {over}")
     return lines
 
 
-def best_per_second(amount: float, work: Callable[[], object], repeats: int, gpu: bool = False) -> float:
-    """Amount per second of the fastest of the repetitions, after one that does not count."""
-    fastest_s = float("inf")
-    for repeat in range(repeats + 1):
-        start_s = time.perf_counter()
-        work()
-        if gpu:
-            torch.cuda.synchronize()
-        if repeat:
-            fastest_s = min(fastest_s, time.perf_counter() - start_s)
-    return amount / fastest_s
-
-
-def measure(mib: int, repeats: int) -> Rates:
-    """All rates of this machine, with buffers of so many MiB; those of a GPU only where there is one."""
-    size = mib << 20
-    gpu_rates = measure_gpu(size, repeats) if torch.cuda.is_available() else dict.fromkeys(GPU_RATES)
-    return Rates(**gpu_rates, adam=measure_adam(size // 4, repeats))
-
-
-GPU_RATES = ("to_gpu", "to_cpu", "to_gpu_pageable", "to_cpu_pageable", "matrix")
-
-
-def measure_gpu(size: int, repeats: int) -> dict[str, float]:
-    """Both directions between CPU and GPU memory, and a bf16 matrix product."""
-    found = {}
-    on_gpu = torch.empty(size, dtype=torch.uint8, device="cuda")
-    for name, pinned in (("", True), ("_pageable", False)):
-        on_cpu = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        on_cpu.zero_()  # pages that nobody has touched are not there yet
-        for direction, source, target in (("to_gpu", on_cpu, on_gpu), ("to_cpu", on_gpu, on_cpu)):
-            copy = partial(target.copy_, source, non_blocking=True)
-            found[direction + name] = best_per_second(size, copy, repeats, gpu=True)
-    side = 8192
-    factor = torch.randn(side, side, dtype=torch.bfloat16, device="cuda")
-    found["matrix"] = best_per_second(2 * side**3, lambda: factor @ factor, repeats, gpu=True)
-    return found
-
-
-def measure_adam(parameters: int, repeats: int) -> float:
-    """Parameters per second of DeepSpeed's CPU optimizer, on as many threads as PyTorch has here."""
-    from deepspeed.ops.adam import DeepSpeedCPUAdam
-
-    from workshop.operators import load
-
-    load(["CPUAdamBuilder"])
-    weight = torch.nn.Parameter(torch.ones(parameters))
-    weight.grad = torch.full_like(weight, 1e-3)
-    return best_per_second(parameters, DeepSpeedCPUAdam([weight], lr=1e-5).step, repeats)
-
-
-def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float | None]:
-    """run.json, the configuration it names, and the mean step after the warm-up (s), None if none was measured.
+def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
+    """run.json, the configuration it names, and summary.json, empty if nothing was measured.
 
     Raises WorkshopError for a folder that is no run with a DeepSpeed configuration.
     """
@@ -194,8 +159,7 @@ def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float | Non
     if not paths:
         raise WorkshopError(f"{folder}/run.json: config {record['config']}: expected a file of {exercise}")
     summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
-    speed = summary.get("train/steps_per_second")
-    return record, read_json(paths[0]), 1 / speed if speed else None
+    return record, read_json(paths[0]), summary
 
 
 def main(arguments: list[str]) -> None:
@@ -203,15 +167,20 @@ def main(arguments: list[str]) -> None:
         prog="python -m workshop.offload_floor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("run", type=Path, help="run folder of an exercise with offload")
+    parser.add_argument("--rates", type=Path, help="take them from this earlier output, do not measure")
     parser.add_argument("--mib", type=int, default=2048, help="size of the buffers that are copied (MiB)")
     parser.add_argument("--repeats", type=int, default=10, help="of each measurement; the fastest counts")
     options = parser.parse_args(arguments)
-    record, config, step_s = run_facts(options.run)
-    work = work_of(record, config)
+    record, config, summary = run_facts(options.run)
+    speed = summary.get("train/steps_per_second")
+    logits, tokens = (summary.get(f"train/{name}_per_second") for name in ("logit_positions", "tokens"))
+    work = work_of(record, config, logits / tokens if logits and tokens else 1)
     here = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     theirs = record.get("gpu_names") or ["no GPU"]
-    elsewhere = "" if set(theirs) == set(here or ["no GPU"]) else f"{len(theirs)} x {theirs[0]}"
-    print("\n".join(report(work, measure(options.mib, options.repeats), step_s, elsewhere)))
+    same = options.rates or set(theirs) == set(here or ["no GPU"])
+    elsewhere = "" if same else f"{len(theirs)} x {theirs[0]}"
+    rates = machine_rates.read(options.rates) if options.rates else machine_rates.measure(options.mib, options.repeats)
+    print("\n".join(report(work, rates, 1 / speed if speed else None, elsewhere)))
 
 
 if __name__ == "__main__":

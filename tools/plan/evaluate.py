@@ -128,9 +128,9 @@ def fit(runs: Sequence[Run]) -> Fitted:
     return Fitted(beside.fit(_own_memory(points)), found, _ratios(guesses))
 
 
-def _groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[tuple[Workload, Run]]]:
-    """By family and workload: runs that can be compared, but for their length."""
-    groups: dict[tuple[str, str], list[tuple[Workload, Run]]] = {}
+def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
+    """By family, workload and type of GPU: runs that can be compared, but for their length."""
+    groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
         if run.state not in ("completed", "oom") or run.record.get("device") == "cpu":
             continue
@@ -140,7 +140,7 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[tuple[Workload, R
             workload = of_run(run)
         except InputError:
             continue
-        groups.setdefault((run.record["exercise"], workload.key), []).append((workload, run))
+        groups.setdefault((run.record["exercise"], workload.key, _gpu_of(run)), []).append((workload, run))
     return groups
 
 
@@ -152,7 +152,7 @@ def shapes(runs: Sequence[Run]) -> list[Shape]:
 def _points(runs: Sequence[Run]) -> Iterator[_Point]:
     groups = _groups(runs)
     steps = steps_or_errors([group[0][0].shape for group in groups.values()])
-    for ((family, _), group), step in zip(groups.items(), steps, strict=True):
+    for ((family, _, gpu), group), step in zip(groups.items(), steps, strict=True):
         if isinstance(step, InputError):
             continue
         first, runs_of_it = group[0][0], [run for _, run in group]
@@ -162,7 +162,7 @@ def _points(runs: Sequence[Run]) -> Iterator[_Point]:
                 each.append(measured_of(run))
                 if workload.length != first.length:
                     each[-1].pop("total_runtime_s", None)
-        yield _Point(family, runs_of_it, first, _gpu_of(runs_of_it[0]), step, each)
+        yield _Point(family, runs_of_it, first, gpu, step, each)
 
 
 def _gpu_of(run: Run) -> Gpu:

@@ -21,7 +21,8 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     predictions = read_object(file).get("runs")
     if not predictions:
         raise InputError(f"{file}: no predictions; expected what plan --format json prints")
-    found = [(one, measured_of(run)) for one in predictions if (run := _run_of(one["run"], runs))]
+    newest = _newest_runs([one["run"] for one in predictions], runs)
+    found = [(one, measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
     if not found:
         raise InputError(f"{file}: none of its {len(predictions)} lines completed in these logs")
     errors = [
@@ -41,18 +42,20 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _run_of(line: str, runs: Sequence[Run]) -> Run | None:
-    """The newest completed run of that line, which may have been started with more settings from the shell."""
-    exercise, words = line.split(": ", 1)
-    wanted = set(words.split())
-    own = [
-        run
-        for run in runs
-        if run.state == "completed"
-        and run.record["exercise"] == exercise
-        and wanted <= set((run.record.get("submission") or "").split())
-    ]
-    return max(own, key=lambda run: run.record["start_time"], default=None)
+def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
+    """The newest completed run of each line that has one.
+
+    A run may have been started with more settings from the shell than its line names. Of several lines that it holds,
+    as `RUNG=9_rows` and `RUNG=9_rows BATCH_SIZE=8`, it is of the one that says most.
+    """
+    wanted = {line: (exercise, set(words.split())) for line in lines for exercise, words in [line.split(": ", 1)]}
+    newest: dict[str, Run] = {}
+    for run in sorted((run for run in runs if run.state == "completed"), key=lambda run: run.record["start_time"]):
+        started, exercise = set((run.record.get("submission") or "").split()), run.record["exercise"]
+        own = [line for line, (theirs, words) in wanted.items() if theirs == exercise and words <= started]
+        if own:
+            newest[max(own, key=lambda line: len(wanted[line][1]))] = run
+    return newest
 
 
 def _words(line: str) -> str:

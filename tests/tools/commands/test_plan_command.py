@@ -70,6 +70,15 @@ def test_kept_predictions_are_compared_with_the_runs_of_their_lines(capsys) -> N
     assert "none of its 14 lines completed in these logs" in capsys.readouterr().err
 
 
+def test_prediction_of_a_line_is_not_compared_with_a_run_of_a_line_that_says_more(capsys) -> None:
+    """`RUNG=0_textbook` is part of `RUNG=0_textbook MODEL_NAME=llama-3.2-1b`, whose run was the newer one."""
+    folder = REFERENCE / "h100x1-unseen"
+    assert main(["plan", str(folder), "--against", str(folder / "predictions.json")]) == 0
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:-2]]
+    assert len(rows) == 16
+    assert max(abs(float(row[1])) for row in rows) <= 1  # allocated; a Llama's is 46 % more than a BLOOM-560m's
+
+
 def test_check_says_each_familys_error(capsys) -> None:
     assert main(["plan", "--check", str(REFERENCE / "h200x1"), "--format", "json"]) == 0
     metrics = json.loads(capsys.readouterr().out)["families"]["baseline"]
