@@ -80,7 +80,7 @@ def _check_clone() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
-    words = sys.argv[1:] if argv is None else argv
+    words = (sys.argv[1:] if argv is None else argv) or ["--help"]
     # argparse itself cannot keep apart what stands before and after `--`.
     cut = words.index("--") if words[:1] in (["submit"], ["rehearse"]) and "--" in words else len(words)
     if words[:1] == ["plan"]:  # nor an option from a line such as '--nodes=2 fsdp/multi_node.slurm'

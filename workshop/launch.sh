@@ -271,14 +271,16 @@ run_step() {
 
 # The training, again while it dies by itself and each time comes further than the time before.
 run_training() {
-    local code checkpoint left=${RESTARTS:-3}
+    local code why checkpoint left=${RESTARTS:-3}
     while true; do
         run_step "$@"; code=$?
         [ "$code" -ne 0 ] && [ -z "$RECEIVED$NOT_BEGUN" ] && [ ! -s "$RUN_DIR/.stop" ] && [ $((left--)) -gt 0 ] || return $code
-        record end "$RUN_DIR" "$code" | grep "^failed" || return $code
+        why=$(record end "$RUN_DIR" "$code")  # said again by end_run, unless the training goes on
+        [[ $why == failed* ]] || return $code
         checkpoint=$(newest_checkpoint) && [ -n "$checkpoint" ] && [ "$checkpoint" != "${RESUME_FROM:-}" ] || return $code
         [ -z "$RECEIVED" ] || return $code
         [ -z "$NOTICED" ] || { NOTICED="" AGAIN=1; return $code; }
+        echo "$why"
         go_on "$checkpoint"
         begin_run "${LAUNCHED[@]}"
     done

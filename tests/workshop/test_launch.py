@@ -340,6 +340,17 @@ def test_notice_of_the_end_between_two_attempts_ends_the_job_instead_of_starting
     assert (record["state"], record["reason"]) == ("failed", "ValueError: bad batch")
 
 
+def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path) -> None:
+    script = "source ../workshop/launch.sh; start_run; begin_run train; "
+    script += "run_training bash -c 'echo ValueError: bad batch; exit 1'; end_run $?"
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
+    assert [line for line in job.stdout.splitlines() if "bad batch" in line] == [
+        "ValueError: bad batch",
+        "failed: ValueError: bad batch",
+    ]
+
+
 def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
     """Job ids 12,000 apart give one port."""
     script = "cd baseline; source ../workshop/launch.sh; rendezvous; echo $MASTER_PORT"
