@@ -18,7 +18,7 @@ export TOKENIZER_NAME="${TOKENIZER_NAME:-HuggingFaceTB/SmolLM2-135M}"
 export USE_FSDP="${USE_FSDP:-true}"
 
 # The fabric check of multi_node.slurm: bus bandwidth (GB/s) of the all-reduce of FABRIC_MAX_MIB over all GPUs, below
-# which the job ends with exit code 46. 5 suits nodes on fast Ethernet; the README has values for other fabrics.
+# which the job ends with exit code 46. 5 suits nodes on fast Ethernet; RESULTS.md has values for other fabrics.
 # A network that does not answer ends it after FABRIC_TIMEOUT_S=600 seconds; set that in your shell.
 export FABRIC_MIN_GB_PER_S="${FABRIC_MIN_GB_PER_S:-5}"
 export FABRIC_MAX_MIB="${FABRIC_MAX_MIB:-4096}"
