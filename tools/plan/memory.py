@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
@@ -152,17 +153,23 @@ def _zero12(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> l
     # setup_buckets: one buffer, two with overlap_comm; from the first gradient of a backward pass on.
     bucket = width * zero.get("reduce_bucket_size", REDUCE_BUCKET) * (2 if zero.get("overlap_comm") else 1)
     partition = 0 if stage == 2 and offload else width * parameters / (shards if stage == 2 else 1)
+    # Of the micro-batches before: all_grad_tensors, whole gradients of the parameters that a rank holds a part of
+    # (copy_grads_in_partition). The fullest rank is the one in whose part the largest one, the embedding, ends.
+    share = parameters / shards
+    carried = partition * (ceil(step["largest_parameter"] / share) if stage == 2 else 1)
+    several = strategy.accumulation > 1
     moments = []
     for before, part in pairwise([{"gradient_bytes": 0}, *step["parts"]]):
         terms = {**fixed, "activations": part["peak_bytes"]}
         if before["gradient_bytes"]:  # stage 1 keeps whole gradients until the end, stage 2 this rank's share
             terms["gradients"] = before["gradient_bytes"] / (width * parameters) * partition
+            terms["gradients"] += carried * (several and stage == 2)
             terms["reduce bucket"] = bucket
         moments.append(terms)
-    if strategy.accumulation > 1:
+    if several:
         # Stage 2 returns its buckets after every backward pass (_release_ipg_buffers), stage 1 after the last one.
         held = bucket if stage == 1 else 0
-        moments.append({**fixed, "activations": _activations(step), "gradients": partition, "reduce bucket": held})
+        moments.append({**fixed, "activations": _activations(step), "gradients": carried, "reduce bucket": held})
     if not offload:
         # step: this rank's gradients, the same flat, and flat in fp32.
         flat = (2 * width + 4) * parameters / shards
