@@ -13,6 +13,7 @@ from pathlib import Path
 from evidence.counted import counted
 from tools.logs.run import Run
 from tools.plan.evaluate import Case, measured_of
+from tools.plan.fitting import first_choice
 
 GOOD_PERCENT = 5
 # Rented machines are given back: runs of one folder that are further apart than this may be of two.
@@ -23,11 +24,16 @@ _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_buc
 
 @dataclass(frozen=True)
 class Option:
-    """One way to do the work. Attributes: step_s: measured there; None: out of memory; predicted_s: without it."""
+    """One way to do the work.
+
+    Attributes:
+        step_s: measured there; None: out of memory; predicted_s, predicted_mib: without it.
+    """
 
     name: str
     step_s: float | None
     predicted_s: float
+    predicted_mib: float
     fits: bool
 
 
@@ -42,7 +48,8 @@ class Choice:
     @property
     def first(self) -> Option:
         """What the planner would choose."""
-        return min(self.options, key=lambda option: (not option.fits, option.predicted_s))
+        places = [(not option.fits, option.predicted_s, option.predicted_mib) for option in self.options]
+        return self.options[first_choice(places)]
 
     @property
     def best(self) -> Option:
@@ -79,10 +86,9 @@ def _option(cases: Sequence[Case], place: str, machines: dict[Path, str]) -> Opt
     if not times and not ran_out:
         return None
     prediction = cases[0].predicted
-    expected_s = prediction.ranges["step_time_s"].expected
-    return Option(
-        _name(cases[0]), statistics.median(times) if times else None, expected_s, prediction.verdict == "fits"
-    )
+    expected_s, expected_mib = (prediction.ranges[name].expected for name in ("step_time_s", "peak_allocated_mib"))
+    measured_s = statistics.median(times) if times else None
+    return Option(_name(cases[0]), measured_s, expected_s, expected_mib, prediction.verdict == "fits")
 
 
 def _machines(runs: Sequence[Run]) -> dict[Path, str]:

@@ -12,9 +12,16 @@ from tools.tables import drawing
 _BUSY_PERCENT = 70
 
 
-def _busy(case: Case) -> bool:
+_CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "step, CPU's optimizer")
+
+
+def _class(case: Case) -> str:
+    """Of a step: nvidia-smi also calls a GPU busy that waits for the optimizer on the CPU; such a run is none of it."""
+    if case.workload.strategy.share_on_cpu:
+        return _CLASSES[2]
     found = [run.figures.gpu_utilization_percent for run in case.runs]
-    return statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
+    busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
+    return _CLASSES[0] if busy else _CLASSES[1]
 
 
 def summary(cases: Sequence[Case]) -> str:
@@ -26,9 +33,9 @@ def summary(cases: Sequence[Case]) -> str:
     }
     rows += [_row(name, [case for case in cases if chosen(case)]) for name, chosen in kinds.items()]
     inside = " | ".join(_inside(cases, metric) for metric in METRICS)
-    titles = (*TITLES, f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy")
+    titles = (*TITLES, *_CLASSES)
     head = f"| | configurations | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 2)}"
-    return "\n".join([head, *rows, f"| runs inside the interval | | {inside} | | |"])
+    return "\n".join([head, *rows, f"| runs inside the interval | | {inside} | {'| ' * len(_CLASSES)}"])
 
 
 def configurations(cases: Sequence[Case]) -> str:
@@ -72,7 +79,7 @@ def _families(cases: Sequence[Case]) -> list[str]:
 
 def _row(name: str, cases: Sequence[Case]) -> str:
     cells = [_error(cases, metric) for metric in METRICS]
-    cells += [_error([case for case in cases if _busy(case) == busy], "step_time_s") for busy in (True, False)]
+    cells += [_error([case for case in cases if _class(case) == one], "step_time_s") for one in _CLASSES]
     return f"| {name} | {len(cases)} | {' | '.join(cells)} |"
 
 

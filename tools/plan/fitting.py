@@ -6,7 +6,7 @@ lies far outside, as of a host that was busy otherwise, counts less (Huber's wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,3 +73,20 @@ def fit(
         move = -np.linalg.solve(matrix, slopes.T @ (here * weight) + (now - origin) / scale**2)
         now = now + np.clip(move, -_STEP, _STEP)
     return dict(zip(names, map(float, np.exp(now)), strict=True))
+
+
+def first_choice(options: Sequence[tuple[int, float, float]]) -> int:
+    """Which one to choose: of the lowest class the fastest; of those that are as fast, the one with least memory.
+
+    Times that differ by less than a measurement's own error cannot be told apart.
+
+    Args:
+        options: class, predicted time (s), predicted memory (MiB); at least one.
+    """
+    lowest, fastest_s, _ = min(options)
+    near = [
+        (memory_mib, place)
+        for place, (kind, time_s, memory_mib) in enumerate(options)
+        if kind == lowest and time_s <= fastest_s * (1 + NOISE)
+    ]
+    return min(near)[1]

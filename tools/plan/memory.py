@@ -74,6 +74,11 @@ class Strategy:
         return on_cpu(self.zero, "offload_param") or bool(self.config.get("cpu_offload"))
 
     @property
+    def updates_elsewhere(self) -> bool:
+        """Whether another process updates the states on the CPU. Source: deepspeed/runtime/{superoffload,zenflow}."""
+        return "zenflow" in self.zero or self.zero.get("offload_optimizer", {}).get("super_offload", False)
+
+    @property
     def pinned(self) -> bool:
         """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
         return bool(self.config.get("cpu_offload")) or self.zero.get("offload_optimizer", {}).get("pin_memory", False)

@@ -17,6 +17,7 @@ from evidence.counted import counted
 from tools.errors import InputError
 from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.logs.run import read_object
+from tools.plan.fitting import NOISE, first_choice
 from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
 from tools.plan.predict import Prediction, predict
@@ -110,6 +111,13 @@ class Ranked:
         return verdict, allocated if verdict == _ORDER["does not fit"] else -self.tokens_per_second
 
     @property
+    def option(self) -> tuple[int, float, float]:
+        """For `first_choice`; tokens per step are the same for all."""
+        memory_mib = self.prediction.memory.allocated.expected
+        verdict, order = self.place
+        return verdict, order if verdict == _ORDER["does not fit"] else 1 / self.tokens_per_second, memory_mib
+
+    @property
     def reason(self) -> str:
         """Why it is not simply said to fit."""
         memory, gpu = self.prediction.memory, self.prediction.gpu
@@ -122,7 +130,7 @@ class Ranked:
 
 
 def rank(question: Question) -> list[Ranked]:
-    """All candidates, best first.
+    """All candidates: the first choice, then by their speed.
 
     Raises:
         InputError: an unknown model, or a shape that cannot be simulated.
@@ -130,7 +138,9 @@ def rank(question: Question) -> list[Ranked]:
     question.check()
     found = list(candidates(question))
     predictions = predict([one.workload for one in found], GPUS[question.gpu])
-    return sorted(map(Ranked, found, predictions), key=lambda one: one.place)
+    ranked = sorted(map(Ranked, found, predictions), key=lambda one: one.place)
+    first = first_choice([one.option for one in ranked])
+    return [ranked.pop(first), *ranked]
 
 
 def best_of_each(ranked: list[Ranked]) -> list[Ranked]:
@@ -248,7 +258,8 @@ def text(question: Question, ranked: list[Ranked]) -> str:
         return "\n".join([*lines, "\nNone is sure to fit: more GPUs, shorter rows or a smaller batch."])
     candidate, hours = first.candidate, first.prediction.ranges["gpu_hours"]
     lines.append(
-        f"\nFirst: {candidate.strategy}, {hours.expected:.2f} ({hours.least:.2f} to {hours.largest:.2f}) GPU-hours"
+        f"\nFirst: {candidate.strategy}, {hours.expected:.2f} ({hours.least:.2f} to {hours.largest:.2f}) GPU-hours; "
+        f"of those within {NOISE:.0%} of the fastest the one with least allocated"
     )
     settings, command = _command(candidate.line)
     lines.append(f"\n    {settings} \\\n      sbatch {command}")

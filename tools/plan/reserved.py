@@ -15,6 +15,7 @@ from tools.plan.workload import Workload
 _PARAMETERS = "MiB of parameters in the precision they are computed in"
 TERMS = {
     "activations": Term("", "x", 0.2, "activations at the peak, MiB; one micro-batch per step", 1),
+    "autocast": Term("", "x", 0.2, "the same of fp32 weights, whose half-precision copies come and go", 1),
     "accumulated": Term("", "x", 0.1, "the same, several micro-batches per step: the optimizer's come from them", 1),
     "compiled": Term("", "x", 0.1, "the same under torch.compile", 1),
     # From the one configuration that was measured, rung 3, in two runs; left out in no check.
@@ -27,6 +28,8 @@ TERMS = {
     "zero3": Term("", "x", 0.6, f"{_PARAMETERS}: ZeRO-3", 1),
     "fsdp1": Term("", "x", 2.0, f"{_PARAMETERS}: FSDP1", 1),
     "fsdp2": Term("", "x", 0.5, f"{_PARAMETERS}: FSDP2", 1),
+    "new_states": Term("", "x", 0.3, "MiB of ZeRO's flat moments, made when activations have cut the memory up", 1),
+    "streams": Term("", "MiB", 300, "runs with DeepSpeed: its streams share no freed memory", 1),
     "fsdp_shards": Term("", "x", 0.3, "MiB of a rank's shard of the fp32 parameters: FSDP", 1),
     "blocks": Term("", "x", 1.0, "MiB of one block's parameters, gathered and freed: ZeRO-3, FSDP", 1),
     "largest": Term("", "x", 1.0, "MiB of the largest parameter: ZeRO and FSDP, but not ZeRO-1 with offload", 1),
@@ -42,16 +45,25 @@ def work_of(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     parameters, block, largest = (
         width * step[name] / MIB for name in ("parameters", "block_parameters", "largest_parameter")
     )
-    single = "accumulated" if strategy.accumulation > 1 else "activations"
-    fsdp = method.startswith("fsdp")
-    work = dict.fromkeys(TERMS, 0.0) | {"allocated": sum(terms.values()) / MIB}
-    work["compiled" if workload.shape.get("compile") else single] = terms.get("activations", 0) / MIB
-    work["changing"] = workload.setup.dynamic_padding * terms.get("activations", 0) / MIB
+    fsdp, zero = method.startswith("fsdp"), method.startswith("zero")
+    activations = terms.get("activations", 0) / MIB
+    if workload.shape.get("compile"):
+        kind = "compiled"
+    elif strategy.accumulation > 1:
+        kind = "accumulated"
+    else:
+        kind = "autocast" if workload.shape["engine"] == "autocast" else "activations"
+    work = dict.fromkeys(TERMS, 0.0) | {"allocated": sum(terms.values()) / MIB, kind: activations}
+    work["changing"] = workload.setup.dynamic_padding * activations
     work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+    # The first step makes them; at most all of what was freed before cannot hold them.
+    moments = 8 * step["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    work["new_states"] = min(moments, activations) * zero
+    work["streams"] = zero
     work["fsdp_shards"] = 4 * step["parameters"] / strategy.shards / MIB * fsdp
     work["blocks"] = block * (fsdp or method == "zero3")
     offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
-    work["largest"] = largest * (method.startswith(("zero", "fsdp")) and not offloading_zero1)
+    work["largest"] = largest * ((zero or fsdp) and not offloading_zero1)
     return work
 
 

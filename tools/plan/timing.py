@@ -25,7 +25,7 @@ TERMS = {
     "half_products": Term("gpu", "x", 1.3, "matrix products in fp16 or bf16 at the data sheet's rate", 0.1),
     "float8_products": Term("gpu", "x", 1.3, "matrix products of blocks under FLOAT8 at the data sheet's rate", 0.2),
     "float8_casts": Term("gpu", "x", 1.5, "bytes these read and write in bf16: their scales and casts, fused", 0.5),
-    "fp32_products": Term("gpu", "x", 1.3, "matrix products in fp32 at the data sheet's rate", 0.1),
+    "fp32_products": Term("gpu", "x", 1.05, "matrix products in fp32 at the data sheet's rate", 0.1),
     "attention": Term("gpu", "x", 2.5, "operations of fused attention, no position left out, at the same rates"),
     "product_bytes": Term("gpu", "x", 0.5, "bytes that these two read and write, at the data sheet's bandwidth", 0.5),
     "other_bytes": Term("gpu", "x", 1.3, "bytes of all other operations, each run by itself", 0.2),
@@ -45,6 +45,9 @@ TERMS = {
     "deepspeed_updates": Term(
         "gaps", "s", 50e-6, "the same of a shard in DeepSpeed's, which flattens them: ZeRO-0 to 2"
     ),
+    "zero0_gradients": Term(
+        "gaps", "s", 30e-6, "gradients that ZeRO-0 on several GPUs copies back one by one after their all-reduce"
+    ),
     "rows": Term("gaps", "s", 0.5e-3, "rows that are made between the steps, without DATA_WORKERS"),
     "link": Term("network", "x", 1.5, "bytes a rank sends in its node, at NVLink's rate, that no computation hides"),
     "fabric": Term("network", "x", 1.0, "bytes a rank sends between nodes, at the all-reduce bandwidth of nccl.log"),
@@ -53,6 +56,7 @@ TERMS = {
     "cpu_adam": Term("offload", "s", 0.5e-9, "parameters of a rank that DeepSpeed's CPU Adam updates"),
     "cpu_overflow": Term("offload", "s", 1.1e-9, "the same in fp16 under ZeRO-3: the search for infinities"),
     "cpu_accumulation": Term("offload", "s", 0.25e-9, "gradients that ZeRO-2 adds up, from the second micro-batch"),
+    "other_process": Term("offload", "s", 0.5e-9, "the same that a process of its own updates: SuperOffload, ZenFlow"),
     "fsdp_cpu_adam": Term("offload", "s", 2e-9, "parameters of a rank that FSDP's AdamW updates on the CPU"),
     "fsdp_cpu_tensors": Term("offload", "s", 150e-6, "parameter tensors that FSDP brings back per micro-batch"),
     "fsdp1_offload": Term("offload", "s", 1e-9, "the same parameters under FSDP1, on top"),
@@ -161,6 +165,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "by_hand_steps": by_hand,
         "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
         "deepspeed_updates": step["parameter_tensors"] / strategy.shards * (zero and method != "zero3" and not on_cpu),
+        "zero0_gradients": step["parameter_tensors"] * (method == "zero0" and several),
         "rows": shape["batch_size"] * accumulation * (not setup.data_workers),
         "link": sent / (gpu.link_gb_per_s * 1e9) * (setup.nodes == 1),
         "fabric": sent / (setup.fabric_gb_per_s * 1e9) * (setup.nodes > 1),
@@ -169,6 +174,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "cpu_adam": shard * on_cpu * offloads_zero,
         "cpu_overflow": shard * on_cpu * (offloads_zero and method == "zero3" and precision == "fp16"),
         "cpu_accumulation": shard * (accumulation - 1) * (offloads_zero and method == "zero2"),
+        "other_process": shard * on_cpu * strategy.updates_elsewhere,
         "fsdp_cpu_adam": shard * offloads_fsdp,
         "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation * offloads_fsdp,
         "fsdp1_offload": shard * offloads_fsdp * (method == "fsdp1"),

@@ -11,7 +11,7 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     found = [
         one
         for one in choices.choices(evaluate.cases(find_runs(*folders)))
-        if "gpt2" not in one.work  # on four GPUs the first choice is 8 % slower; repeats differ by more
+        if "gpt2" not in one.work  # its four choices take 57 to 64 ms, repeats of one of them 51 to 75
     ]
     assert {(one.where, one.work.split(",")[0]) for one in found} >= {
         ("h200x4-gap", "bloom-560m"),
@@ -26,9 +26,16 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
 
 
 def test_choice_that_ran_out_of_memory_is_infinitely_slower() -> None:
-    slow, lost = Option("zero3", 2.0, 2.0, True), Option("ddp", None, 1.0, True)
+    slow, lost = Option("zero3", 2.0, 2.0, 9, True), Option("ddp", None, 1.0, 9, True)
     assert Choice("logs", "work", [slow, lost]).slower_percent == float("inf")
-    assert Choice("logs", "work", [slow, Option("zero1", 1.0, 3.0, True)]).slower_percent == 100
+    assert Choice("logs", "work", [slow, Option("zero1", 1.0, 3.0, 9, True)]).slower_percent == 100
+
+
+def test_of_two_that_cannot_be_told_apart_the_smaller_one_is_chosen() -> None:
+    fast, small = Option("zero1", 1.0, 1.0, 9, True), Option("full_shard", 1.0, 1.05, 5, True)
+    slow, close = Option("zero3", 1.0, 1.2, 3, True), Option("ddp", 1.0, 0.5, 1, False)
+    assert Choice("logs", "work", [fast, small, slow, close]).first == small
+    assert Choice("logs", "work", [fast, slow, close]).first == fast
 
 
 def test_runs_of_one_folder_that_are_hours_apart_are_not_called_one_machines() -> None:
