@@ -23,7 +23,8 @@ class Rates:
 
     Attributes:
         to_gpu, to_cpu, to_gpu_pageable, to_cpu_pageable: bytes, from pinned and from pageable memory.
-        cpu_memory: bytes read and written by a = b + s c on all processors (STREAM's triad).
+        cpu_memory: bytes read and written by a = b + s c on all processors (STREAM's triad), without the line of memory
+            that a write may read first.
         adam: parameters updated by DeepSpeed's cpu_adam.
         matrix: operations of a bf16 matrix product.
     """
