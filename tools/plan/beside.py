@@ -39,7 +39,9 @@ def fit(measured: Iterable[Measured]) -> Beside:
 def _names(workload: Workload) -> tuple[str, str, str]:
     gpus = "one GPU" if workload.strategy.world_size == 1 else "several GPUs"
     gpus = "several nodes" if workload.setup.nodes > 1 else gpus
-    return f"{workload.strategy.method}, {gpus}", gpus, "all"
+    # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
+    method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
+    return f"{method}, {gpus}", gpus, "all"
 
 
 def of(found: Beside, workload: Workload) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("constants.json")
 HOW = (
     "Fitted by `python -m tools plan --fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
     "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers. "
-    "measured_per_predicted: single runs of a kind, predicted without their configuration, 5th and 95th percentile."
+    "measured_per_predicted: single runs of a kind, predicted without their configuration, 2.5th and 97.5th percentile."
 )
 FORMULAS: dict[str, Terms] = {
     "reserved_mib": reserved.TERMS,

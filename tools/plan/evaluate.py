@@ -236,7 +236,7 @@ def _leave_one_out(points: Sequence[_Point], formula: str) -> list[Constants]:
 
 
 def _ratios(guesses: Sequence[tuple[_Point, Prediction]]) -> dict[str, Ratios]:
-    """Measured over predicted of single runs, by family and by what decides a step; 5th and 95th percentile."""
+    """Measured over predicted of single runs, by family and by what decides a step; 2.5th and 97.5th percentile."""
     found: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in FORMULAS}
 
     def add(formula: str, ratio: float, *kinds: str) -> None:
@@ -268,7 +268,7 @@ def _enough(kind: str, values: list[float]) -> bool:
 
 
 def _middle(values: list[float]) -> tuple[float, float]:
-    cuts = statistics.quantiles(values, n=20, method="inclusive")
+    cuts = statistics.quantiles(values, n=40, method="inclusive")
     return round(cuts[0], 3), round(cuts[-1], 3)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.fitting import Constants, Term
 from tools.plan.gpus import Gpu
-from tools.plan.memory import MAX_LIVE_PARAMETERS
+from tools.plan.memory import MAX_LIVE_PARAMETERS, Strategy
 from tools.plan.workload import Workload
 
 TERMS = {
@@ -141,7 +141,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     adam_s = _ADAM_BYTES * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
     sent = _sent_bytes(workload, step["parameters"])
-    moved_s = _moved_bytes(strategy, shard) / (gpu.host_gb_per_s * 1e9)
+    moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
         "half_products": products_s * (precision != "fp32"),
@@ -170,7 +170,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "link": sent / (gpu.link_gb_per_s * 1e9) * (setup.nodes == 1),
         "fabric": sent / (setup.fabric_gb_per_s * 1e9) * (setup.nodes > 1),
         "pcie": moved_s,
-        "unpinned": moved_s * (not strategy.pinned),
+        "unpinned": pageable_s,
         "cpu_adam": shard * on_cpu * offloads_zero,
         "cpu_overflow": shard * on_cpu * (offloads_zero and method == "zero3" and precision == "fp16"),
         "cpu_accumulation": shard * (accumulation - 1) * (offloads_zero and method == "zero2"),
@@ -198,16 +198,21 @@ def _sent_bytes(workload: Workload, parameters: int) -> float:
     return sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * parameters * width
 
 
-def _moved_bytes(strategy: Any, shard: float) -> float:
-    """Between GPU and CPU in a step: gradients out, weights back; FSDP and ZeRO-3 bring weights for each pass."""
-    width, passes = 2 if strategy.half else 4, strategy.accumulation
-    if not strategy.share_on_cpu:
-        return 0
+def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
+    """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned.
+
+    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as workshop/offload_floor.py has it; FSDP brings
+    fp32 weights for each pass.
+    """
+    width, passes, on_cpu = 2 if strategy.half else 4, strategy.accumulation, strategy.share_on_cpu
+    if not on_cpu:
+        return 0, 0
     if strategy.method.startswith("fsdp"):
-        return 4 * shard * (2 * passes + 1)
-    if strategy.method == "zero1":
-        return 2 * width * shard
-    if strategy.method == "zero2":
-        return (passes + 1) * width * shard
-    weights = 2 * passes if strategy.parameters_on_cpu else 0
-    return (weights + passes) * width * shard * strategy.share_on_cpu
+        return 4 * shard * (2 * passes + 1), 0
+    stage3 = strategy.method == "zero3"
+    # Gradients leave in fp32; those that are added up, or whose norm is taken, leave and come back in half precision.
+    gradients = (4 * on_cpu + 2 * width * passes * (stage3 or passes > 1)) * shard
+    weights = width * shard * (2 * passes if strategy.parameters_on_cpu else on_cpu)
+    moved = gradients + weights
+    pageable = weights if stage3 and not strategy.parameters_on_cpu else 0  # made half precision in a buffer
+    return moved, pageable if strategy.pinned else moved
