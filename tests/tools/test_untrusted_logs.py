@@ -89,7 +89,7 @@ def test_remembered_figures_that_nobody_can_have_written_count_as_none(
     make_run: Callable[..., Path], logs: Path, known: str
 ) -> None:
     folder = make_run("r1", {"state": "failed"})
-    content = known.replace("FILES", json.dumps(find_runs(logs)[0].files)).encode()
+    content = known.replace("FILES", json.dumps(str(find_runs(logs)[0].files))).encode()
     (logs / ".figures.json").write_bytes(store._head(content) + b"\n" + content)
     (run,) = find_runs(logs)
     assert (run.figures.last_loss, run.figures.steps_per_epoch, run.figures.cause) == (2.25, 32, "")

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             for run in measured(to_measure, figures)
         }
         rows = [row_of.get(run.folder) or _row(run) for run in shown]
-        header = [name for name in rows[0] if _tells(name, {row[name] for row in rows})]
+        header = [name for name in rows[0] if _tells(name, rows)]
         reasons = map(_reason, shown)
         print(
             text_table(
@@ -214,9 +214,12 @@ def _length(run: Run) -> str | None:
     return f"{epochs} x {examples:,}" if epochs and examples else None
 
 
-def _tells(column: str, values: set[str]) -> bool:
+def _tells(column: str, rows: list[dict[str, str]]) -> bool:
     """Whether a column says something about the runs of a list."""
-    return column not in _OPTIONAL or len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
+    if column not in _OPTIONAL:
+        return True
+    values = {row[column] for row in rows}
+    return len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
 
 
 def _reason(run: Run) -> str:

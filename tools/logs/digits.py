@@ -23,16 +23,16 @@ def numbers(characters: np.ndarray, decimals: int) -> np.ndarray | None:
     point = width - decimals - 1 if decimals else width
     if not 0 < point <= width <= _MOST_CHARACTERS:
         return None
-    digits = characters - np.uint8(ord("0"))
-    is_digit = digits <= 9
-    expected = is_digit.copy()
-    expected[: point - 1] |= characters[: point - 1] == ord(" ")
+    is_space = characters == ord(" ")
+    expected = characters - np.uint8(ord("0")) <= 9
+    expected |= is_space
     expected[point : point + 1] = characters[point : point + 1] == ord(".")
-    # After the first digit no space follows.
-    if not (expected.all() and (is_digit[: point - 1] <= is_digit[1:point]).all()):
+    # The last digit before the point is there, and after the first digit no space follows.
+    if not expected.all() or is_space[point - 1].any() or (is_space[1:] > is_space[:-1]).any():
         return None
     places = [10.0**place for place in range(width - (decimals > 0) - 1, -1, -1)]
     if decimals:
         places.insert(point, 0.0)
-    # Not `@`: the libraries behind it start threads, which a login node and the other processes here do without.
-    return np.einsum("i,ij->j", places, digits * is_digit) / 10**decimals
+    # The lower four bits of a digit are its value, those of a space are 0. Not `@`: the libraries behind it start
+    # threads, which a login node and the other processes here do without.
+    return np.einsum("i,ij->j", places, characters & 15) / 10**decimals

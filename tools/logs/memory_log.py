@@ -18,7 +18,8 @@ class MemoryLog:
         mib: memory in use (MiB); NaN where not reported.
         time_s: seconds since the log's first sample; only filled by `read(..., with_time=True)`.
         gpu: the GPU's index in the node; only of GPUs, and only filled by `read(..., with_time=True)`.
-        peak_mib, mean_mib, min_mib: over all samples that were reported; None without any.
+        reported: the samples that are known.
+        peak_mib, mean_mib, min_mib: over all of them; None without any.
     """
 
     mib: np.ndarray
@@ -26,18 +27,19 @@ class MemoryLog:
     gpu: np.ndarray | None = None
 
     @cached_property
-    def _known(self) -> np.ndarray:
-        known = self.mib == self.mib  # NaN is unequal to itself
-        return self.mib if known.all() else self.mib[known]
+    def reported(self) -> np.ndarray:
+        total = self.mib.sum()
+        # NaN is unequal to itself, and so is a sum with one in it.
+        return self.mib if total == total else self.mib[self.mib == self.mib]
 
     @property
     def peak_mib(self) -> float | None:
-        return float(self._known.max()) if self._known.size else None
+        return float(self.reported.max()) if self.reported.size else None
 
     @property
     def mean_mib(self) -> float | None:
-        return float(self._known.sum() / self._known.size) if self._known.size else None
+        return float(self.reported.sum() / self.reported.size) if self.reported.size else None
 
     @property
     def min_mib(self) -> float | None:
-        return float(self._known.min()) if self._known.size else None
+        return float(self.reported.min()) if self.reported.size else None

@@ -21,14 +21,16 @@ from typing import Any
 import evidence
 from evidence.plain_files import read_plain
 from tools.errors import LogError
+from tools.logs.figures import Outcome
 from tools.logs.processes import in_processes
 from tools.logs.run import Run
 from tools.logs.sources import RunFigures
 
 FILE_NAME = ".figures.json"
-_RUNS_AT_ONCE = 256
+_RUNS_AT_ONCE = 64
 _REFERENCE = Path(__file__).resolve().parents[2] / "logs" / "reference"  # stays as it was committed
-Entry = list[dict]  # a run's files (see Run.files), what is known of its figures: a name to an Outcome
+# A run's files as text (see Run.files), what is known of its figures: a name to an Outcome.
+Entry = list[str | dict[str, Outcome]]
 
 
 class Store:
@@ -61,9 +63,9 @@ class Store:
         """A run's figures; those that are not known are measured when somebody asks for them."""
         # The files before their content: what is written in between is seen the next time.
         name = self._name(run.folder)
-        entry = self._entries.get(name)
-        if entry is None or entry[0] != run.files:
-            entry = self._entries[name] = [run.files, {}]
+        files, entry = str(run.files), self._entries.get(name)
+        if entry is None or entry[0] != files:
+            entry = self._entries[name] = [files, {}]
             self._saved = -1
         return RunFigures(run, entry[1])
 
@@ -120,7 +122,7 @@ def _count(entries: dict[str, Entry]) -> int:
 def _sound(entry: Any) -> bool:
     """Whether an entry can be what `save` writes: anybody may have written the file into a folder of theirs."""
     match entry:
-        case [dict(), dict(outcomes)]:
+        case [str(), dict(outcomes)]:
             return isinstance(outcomes.get("cause", ""), str) and all(map(_is_outcome, outcomes.values()))
     return False
 
