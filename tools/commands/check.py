@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evidence.counted import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
-from tools.commands.number_options import percent
+from tools.commands.number_options import at_least_0
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
     add_logs_option(parser, single_runs=True)
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
-    parser.add_argument("--tolerance", type=percent, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
     parser.add_argument("--complete", action="store_true", help="a cell that is not filled in is wrong, too")
 

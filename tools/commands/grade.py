@@ -10,7 +10,7 @@ from pathlib import Path
 from evidence.printable import one_line
 from tools.commands.check import check_file
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
-from tools.commands.number_options import percent
+from tools.commands.number_options import at_least_0
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
     add_logs_option(parser)
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
-    parser.add_argument("--tolerance", type=percent, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--format", choices=("text", "csv", "html"), default="text", help="html: a page")
 
 

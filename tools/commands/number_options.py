@@ -12,10 +12,6 @@ def at_least_0(text: str) -> float:
     return _number(text, "a number of at least 0", lambda value: value >= 0)
 
 
-def percent(text: str) -> float:
-    return _number(text, "a percentage of at least 0", lambda value: value >= 0)
-
-
 def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
     try:
         value = float(text)

@@ -33,15 +33,17 @@ def of_run(name: str, missing: str = "", convert: Callable[[float], float] = lam
 
     def value(select: Select, where: Where) -> float | bool:
         outcomes = [run.figures.outcome(name) for run in select(where)]
+        found = []
         for outcome in outcomes:
             if isinstance(outcome, list):
                 raise InputError(*outcome)
-        found = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+            if not isinstance(outcome, str):
+                found.append(outcome)
         if not found:
             raise UnavailableError(missing if missing and outcomes[-1] == FIGURES[name].missing else outcomes[-1])
-        if len(found) == 1 or isinstance(found[-1], bool):
-            return found[-1] if isinstance(found[-1], bool) else convert(found[-1])
-        return median(map(convert, found))
+        if isinstance(found[-1], bool):
+            return found[-1]
+        return median(map(convert, found)) if len(found) > 1 else convert(found[0])
 
     return value
 
