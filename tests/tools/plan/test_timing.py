@@ -12,6 +12,7 @@ from tools.plan.gpus import GPUS
 from tools.plan.memory import Strategy
 from tools.plan.timing import TERMS, StepTime, step_time, work_of
 from tools.plan.workload import Length, Setup, Workload
+from workshop import offload_floor
 
 STEP: dict[str, Any] = {
     "operations": {
@@ -111,3 +112,28 @@ def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_noth
     assert found["a"] == pytest.approx(3, rel=0.03)
     assert found["b"] == pytest.approx(1, rel=0.06)
     assert found["unseen"] == pytest.approx(5)
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize(
+    "zero",
+    [
+        {"stage": 1},
+        {"stage": 2},
+        {"stage": 3},
+        {"stage": 3, "ratio": 0.7},
+        {"stage": 3, "offload_param": {"device": "cpu"}},
+    ],
+    ids=str,
+)
+def test_offload_moves_the_bytes_that_the_floor_counts(zero: dict[str, Any], accumulation: int) -> None:
+    optimizer = {"device": "cpu", "pin_memory": True} | {name: zero[name] for name in ("ratio",) if name in zero}
+    config = {"zero_optimization": {**zero, "offload_optimizer": optimizer}}
+    ours = work(f"zero{zero['stage']}", 2, accumulation, config=config)
+    settings = {"fp16": False, "bf16": True, "grad_acc": accumulation, "batch_size": 4, "max_length": 512}
+    sizes = {"parameters": STEP["parameters"], "layers": 24, "hidden_size": 1024, "embedding_parameters": 0}
+    floor = offload_floor.work_of({"config": "", "settings": settings, "model": sizes, "world_size": 2}, config)
+    bytes_per_s = H200.host_gb_per_s * 1e9
+    everything = floor.to_cpu_bytes + floor.to_gpu_bytes + floor.to_gpu_pageable_bytes
+    assert ours["pcie"] * bytes_per_s == pytest.approx(everything)
+    assert ours["unpinned"] * bytes_per_s == pytest.approx(floor.to_gpu_pageable_bytes)
