@@ -14,7 +14,8 @@ from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
-# The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code.
+# The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
+# DDP with compiled blocks (_late_mib).
 ALLOCATED_ERROR_PERCENT = 3.5
 
 
