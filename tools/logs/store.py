@@ -27,7 +27,7 @@ from tools.logs.run import Run
 from tools.logs.sources import RunFigures
 
 FILE_NAME = ".figures.json"
-_RUNS_AT_ONCE = 100
+_RUNS_AT_ONCE = 64  # what is found of so many fits into a pipe (64 KiB), so that no process waits until it is read
 _REFERENCE = Path(__file__).resolve().parents[2] / "logs" / "reference"  # stays as it was committed
 # A run's files as text (see Run.files), what is known of its figures: a name to an Outcome.
 Entry = list[str | dict[str, Outcome]]
