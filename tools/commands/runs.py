@@ -15,8 +15,6 @@ from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import measure_all, measured
-from tools.plan import beside_measured
-from tools.plan.beside_measured import is_predicted
 from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
@@ -79,9 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
         figures = [METRICS[name].figure for name in metrics if name in METRICS and METRICS[name].figure]
         to_measure = shown if metrics else [run for run in shown if run.needs_cause]
         found_predictions = {}
-        if any(map(is_predicted, metrics)):
+        if any(name not in METRICS for name in metrics):
+            from tools.plan.beside_measured import predictions  # the planner, only where it is asked for
+
             measure_all(to_measure, figures)
-            found_predictions = beside_measured.predictions(shown)
+            found_predictions = predictions(shown)
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
         # A row is made while other processes measure the next runs.
         row_of = {
@@ -163,20 +163,28 @@ def _export(runs: list[Run], form: str, output: Path | None) -> None:
 
 def _metrics(names: str) -> list[str]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if not is_predicted(name) and name not in METRICS]:
+    if unknown := [name for name in wanted if name not in METRICS and not _is_predicted(name)]:
         raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(METRICS)}")
     return wanted
 
 
-def _figure(name: str, predictions: beside_measured.Predictions) -> Callable[[Run], str]:
+def _is_predicted(name: str) -> bool:
+    from tools.plan.beside_measured import is_predicted
+
+    return is_predicted(name)
+
+
+def _figure(name: str, predictions: dict) -> Callable[[Run], str]:
     """What gives a run's figure of this name, as printed."""
-    if is_predicted(name):
-        return lambda run: beside_measured.figure(predictions, run, name)
-    return partial(tables.figure_of, metric=METRICS[name])
+    if name in METRICS:
+        return partial(tables.figure_of, metric=METRICS[name])
+    from tools.plan.beside_measured import figure
+
+    return lambda run: figure(predictions, run, name)
 
 
 def _title(metric: str) -> str:
-    unit = METRICS[metric.removeprefix(beside_measured.PREFIX) if is_predicted(metric) else metric].unit
+    unit = METRICS[metric if metric in METRICS else metric.removeprefix("predicted_")].unit
     return f"{metric} ({unit})" if unit else metric
 
 
