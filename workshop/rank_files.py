@@ -37,7 +37,7 @@ def saved_bytes(output: Path) -> int:
     size = 0
     with contextlib.suppress(OSError):
         for path in chain(output.glob("*"), (output / UNFINISHED).rglob("*"), output.glob("global_step*/*")):
-            size += path.stat().st_size
+            size += path.lstat().st_size  # also of a link that leads nowhere
     return size
 
 

@@ -185,15 +185,27 @@ def test_rank_that_evaluates_or_saves_for_long_is_let_alone(watched) -> None:
 
 def test_files_that_no_save_writes_do_not_hide_a_hang(tmp_path: Path) -> None:
     """OUTPUT_DIR may be a folder that others write into, too: with their logs growing nothing ever hung."""
-    for name in ("unfinished/checkpoint-2/rank0", "model.safetensors", "other_job/train.out"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
+    saves = ("unfinished/checkpoint-2/global_step2/rank0", "global_step9/rank0", "model.safetensors")
+    assert grown_bytes(tmp_path, *saves, "other_job/train.out") == [100, 100, 100, 0]
+
+
+def test_link_that_leads_nowhere_does_not_hide_that_a_save_grows(tmp_path: Path) -> None:
+    """The count ended at it: a save that took longer than HANG_TIMEOUT_S was ended as a hang."""
+    (tmp_path / "latest").symlink_to("checkpoint-1")
+    assert grown_bytes(tmp_path, "unfinished/checkpoint-2/rank0") == [100]
+
+
+def grown_bytes(output: Path, *names: str) -> list[int]:
+    """What each file adds when 100 bytes are written into it."""
+    for name in names:
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).touch()
     grown = []
-    for name in ("unfinished/checkpoint-2/rank0", "model.safetensors", "other_job/train.out"):
-        before = saved_bytes(tmp_path)
-        (tmp_path / name).write_bytes(b"w" * 100)
-        grown.append(saved_bytes(tmp_path) - before)
-    assert grown == [100, 100, 0]
+    for name in names:
+        before = saved_bytes(output)
+        (output / name).write_bytes(b"w" * 100)
+        grown.append(saved_bytes(output) - before)
+    return grown
 
 
 def test_end_leaves_no_heartbeat(watched, tmp_path: Path) -> None:
