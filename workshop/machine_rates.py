@@ -51,12 +51,12 @@ class Rates:
 def read(file: Path) -> Rates:
     """From the table that an earlier measurement printed. Raises WorkshopError for a file without it."""
     try:
-        text = file.read_text()
+        text = file.read_text(errors="replace")
     except OSError as error:
         raise WorkshopError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
     found = {}
     for name in Rates.__dataclass_fields__:
-        row = re.search(rf"^\| {name.replace('_', ' ')} \| (?:([\d.]+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
+        row = re.search(rf"^\| {name.replace('_', ' ')} \| (?:(\d+\.\d+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
         if not row or (row[2] and row[2] not in UNITS):
             raise WorkshopError(f"{file}: found no rate '{name.replace('_', ' ')}', expected the table of rates")
         found[name] = float(row[1]) * UNITS[row[2]] if row[1] else None

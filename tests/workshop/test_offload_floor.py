@@ -102,9 +102,11 @@ def test_rates_that_were_measured_beside_a_run_are_read_again(capsys: pytest.Cap
     assert "measured step: 2.04 s, 3.29 times the floor" in printed
 
 
-@pytest.mark.parametrize("text", ["", "| to gpu | fast |", "| to gpu | 50.00 furlongs |"])
-def test_file_without_rates_is_an_error(text: str, tmp_path: Path) -> None:
-    (tmp_path / "rates.txt").write_text(text)
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe", b"| to gpu | fast |", b"| to gpu | 50.00 furlongs |", b"| to gpu | 1.2.3 GB/s |"]
+)
+def test_file_without_rates_is_an_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "rates.txt").write_bytes(content)
     with pytest.raises(WorkshopError, match=r"rates.txt: found no rate 'to gpu', expected the table of rates"):
         read(tmp_path / "rates.txt")
 
