@@ -100,6 +100,11 @@ def step_of(checkpoint: str | Path) -> int:
     return int(match[1]) if match else 0
 
 
+def is_of(checkpoint: str, output: Path) -> bool:
+    """Whether it lies in that folder; the launcher names it without the links that may lead there."""
+    return bool(checkpoint) and Path(checkpoint).resolve().parent == output.resolve()
+
+
 def newest(output: Path) -> Path | None:
     """The newest whole checkpoint; of newer ones that are not, a line says why."""
     for folder in checkpoints(output):

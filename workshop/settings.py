@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
+from workshop.checkpoints import is_of
 from workshop.errors import WorkshopError
 
 # Sections of DeepSpeed's JSON, one of which every file of it has; FSDP's has none.
@@ -118,7 +119,7 @@ class Settings(DeclaredSettings):
     @property
     def goes_on(self) -> bool:
         """Whether this is the same run, again: it resumes from a checkpoint of its own folder."""
-        return bool(self.resume_from) and Path(self.resume_from).parent == self.output_path
+        return is_of(self.resume_from, self.output_path)
 
     @property
     def saves_often(self) -> bool:

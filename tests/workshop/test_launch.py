@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
+from workshop.errors import WorkshopError
+from workshop.preflight import check_output
 from workshop.run_record import LISTENS, NOT_BEGUN, STARTS, STOP
 from workshop.sample import harbour
 
@@ -116,6 +118,14 @@ def test_checkpoints_of_another_run_are_not_gone_on_from_by_a_new_one_that_dies(
     job = launch(tmp_path / "logs", OUTPUT_DIR=str(tmp_path / "out"))
     assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
     assert f"OUTPUT_DIR='{tmp_path}/out': checkpoint-500 of another run is there; expected" in job.stderr
+
+
+def test_run_that_begins_from_a_checkpoint_elsewhere_does_not_take_one_of_a_third_run(tmp_path: Path) -> None:
+    (tmp_path / "out/checkpoint-500").mkdir(parents=True)
+    output, elsewhere = str(tmp_path / "out"), str(tmp_path / "other/checkpoint-8")
+    with pytest.raises(WorkshopError, match="checkpoint-500 of another run is there"):
+        check_output({"OUTPUT_DIR": output, "RESUME_FROM": elsewhere})
+    check_output({"OUTPUT_DIR": output, "RESUME_FROM": f"{output}/checkpoint-500"})
 
 
 def test_checkpoint_that_is_not_whole_is_refused_and_leaves_no_run(tmp_path: Path) -> None:

@@ -119,3 +119,14 @@ def test_all_ranks_train_in_fp32_without_a_gpu_and_one_says_so(
         monkeypatch.setenv("RANK", str(rank))
         assert not find_gpu(Settings.from_environment(ENVIRONMENT | {"FP16": "true"}, Path("none")))
     assert capsys.readouterr().out.count("warning: FP16=true needs a GPU") == 1
+
+
+def test_run_goes_on_although_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+    """As a home folder's may: the launcher names the checkpoint without links, and all was measured as of a new run."""
+    (tmp_path / "link").symlink_to("real")
+    run = ENVIRONMENT | {"RUN_DIR": str(tmp_path / "link"), "OUTPUT_DIR": "out"}
+    for folder, goes_on in (("out", True), ("other", False)):
+        checkpoint = tmp_path / "real" / folder / "checkpoint-8"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "trainer_state.json").touch()
+        assert Settings.from_environment(run | {"RESUME_FROM": str(checkpoint)}).goes_on == goes_on
