@@ -56,9 +56,10 @@ def read(file: Path) -> Rates:
         raise WorkshopError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
     found = {}
     for name in Rates.__dataclass_fields__:
-        row = re.search(rf"^\| {name.replace('_', ' ')} \| (?:(\d+\.\d+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
+        title = name.replace("_", " ")
+        row = re.search(rf"^\| {title} \| (?:(\d+\.\d+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
         if not row or (row[2] and row[2] not in UNITS):
-            raise WorkshopError(f"{file}: found no rate '{name.replace('_', ' ')}', expected the table of rates")
+            raise WorkshopError(f"{file}: found no rate '{title}', expected the table of rates")
         found[name] = float(row[1]) * UNITS[row[2]] if row[1] else None
     return Rates(**found)
 

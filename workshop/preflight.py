@@ -56,8 +56,9 @@ def check_settings(shell: Mapping[str, str]) -> None:
 
 def check_output(shell: Mapping[str, str]) -> None:
     """Raises WorkshopError where a new run would find another's checkpoints: after a failure it would take them."""
-    output, again = Path(shell["OUTPUT_DIR"]), ("RESUME_RUN", "SLURM_RESTART_COUNT")
-    goes_on = any(shell.get(name, "0") not in ("", "0") for name in again) or is_of(shell.get("RESUME_FROM", ""), output)
+    output = Path(shell["OUTPUT_DIR"])
+    again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
+    goes_on = again or is_of(shell.get("RESUME_FROM", ""), output)
     if output.is_absolute() and not goes_on and (found := next(checkpoints(output), None)):
         raise WorkshopError(
             f"OUTPUT_DIR='{output}': {found.name} of another run is there; expected a folder of this run's own, or "
