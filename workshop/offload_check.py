@@ -44,8 +44,8 @@ def banner(arguments: TrainingArguments) -> None:
     zero = arguments.deepspeed.get("zero_optimization", {})
     facts = {
         "ZeRO stage": zero.get("stage", 0),
-        "parameter offload": zero.get("offload_param", {}).get("device", "none"),
-        "optimizer offload": zero.get("offload_optimizer", {}).get("device", "none"),
+        "parameter offload": (zero.get("offload_param") or {}).get("device", "none"),
+        "optimizer offload": (zero.get("offload_optimizer") or {}).get("device", "none"),
         "rank": f"{arguments.process_index} of {arguments.world_size}",
         "device": arguments.device,
     }

@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(hours) > 1:
         print(f"\n{len(hours)} runs: {sum(one.expected for one in hours):,.1f} GPU-hours in all")
     if name != MEASURED:
-        print(f"note: {name} by its data sheet; only runs on {MEASURED} were measured")
+        print(f"note: {name} by its data sheet; nearly all measured runs are of {MEASURED}")
     if any(prediction and prediction.time.parts.decided_by == "host" for _, prediction in rows):
         print("note: limited by the host, which launches the kernels: CPUs differ by up to 2 times, see the interval")
     return 0

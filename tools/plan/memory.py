@@ -76,12 +76,12 @@ class Strategy:
     @property
     def updates_elsewhere(self) -> bool:
         """Whether another process updates the states on the CPU. Source: deepspeed/runtime/{superoffload,zenflow}."""
-        return "zenflow" in self.zero or self.zero.get("offload_optimizer", {}).get("super_offload", False)
+        return bool(self.zero.get("zenflow")) or part_of(self.zero, "offload_optimizer").get("super_offload", False)
 
     @property
     def pinned(self) -> bool:
         """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
-        return bool(self.config.get("cpu_offload")) or self.zero.get("offload_optimizer", {}).get("pin_memory", False)
+        return bool(self.config.get("cpu_offload")) or part_of(self.zero, "offload_optimizer").get("pin_memory", False)
 
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
@@ -211,7 +211,12 @@ def _width(strategy: Strategy) -> int:
 
 
 def on_cpu(zero: dict[str, Any], part: str) -> bool:
-    return zero.get(part, {}).get("device", "none") == "cpu"
+    return part_of(zero, part).get("device", "none") == "cpu"
+
+
+def part_of(zero: dict[str, Any], part: str) -> dict[str, Any]:
+    """{} where it is left out or null, by which DeepSpeed means the same."""
+    return zero.get(part) or {}
 
 
 def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.launching import REPO
+from tools.plan.constants import load
 from tools.plan.gpus import GPUS
 from tools.plan.lines import workload_of
 from tools.plan.memory import MIB
@@ -40,5 +41,7 @@ def test_times_of_the_example_are_the_counted_ones() -> None:
     flops = sum(place["matrix product"]["flops"] for place in step["operations"].values())
     assert f"{flops / 1e12:.1f} TFLOP per micro-batch: {work['half_products'] * 1000:.0f} ms" in TEXT
     assert f"{work['launches']:,} operations" in TEXT
+    launch_s = load().constants["step_time_s"]["launches"]
+    assert f"in {launch_s * 1e6:.0f} microseconds: {launch_s * work['launches']:.1f} s" in TEXT
     sent_gb = (4 + 1) / 2 * 2 * step["parameters"] / 1e9
     assert f"{sent_gb:.1f} GB, {work['link'] * 1000:.0f} ms" in TEXT

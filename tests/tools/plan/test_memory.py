@@ -63,3 +63,13 @@ def test_zero2_carries_whole_gradients_of_what_a_rank_holds_a_part_of() -> None:
     )
     # logs/reference/h200x4-host-c/by-hand, zero2_textbook: 4,113 and 4,375; a rank's share of the gradients is 121.
     assert four_times - once == pytest.approx(4375 - 4113, abs=20)
+
+
+@pytest.mark.parametrize("name", ["offload_optimizer", "offload_param", "zenflow"])
+def test_null_in_a_deepspeed_configuration_means_that_it_is_left_out(name: str) -> None:
+    """It ended in a traceback, or zenflow counted as on."""
+    without, null = (
+        Strategy("zero2", 2, 4, True, {"zero_optimization": zero}) for zero in (ZERO2, ZERO2 | {name: None})
+    )
+    assert peak_allocated(STEP, null) == peak_allocated(STEP, without)
+    assert (null.updates_elsewhere, null.share_on_cpu, null.pinned) == (False, 0, False)
