@@ -137,6 +137,16 @@ def test_control_characters_of_logs_records_and_names_reach_no_terminal(
     assert r"\x1b[2J" in text
 
 
+def test_character_that_turns_the_writing_direction_is_shown_as_such_also_in_utf_16(
+    make_run: Callable[..., Path], logs: Path
+) -> None:
+    """Its two bytes there are those of `. `."""
+    folder = make_run("r1", {"state": "failed", "cause": "disk \u202e full"})
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_bytes(json.dumps(record, ensure_ascii=False).encode("utf-16-le"))
+    assert [run.record["cause"] for run in find_runs(logs)] == ["disk \\u202e full"]
+
+
 @pytest.mark.parametrize("submission", ["X;id=1 baseline.slurm", "A=1 $(id)=2 baseline.slurm", "A=1 `id`.slurm;id"])
 def test_command_to_repeat_a_run_runs_nothing_else(make_run: Callable[..., Path], logs: Path, submission: str) -> None:
     make_run("r1", {"submission": submission})

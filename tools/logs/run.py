@@ -277,8 +277,11 @@ def open_run(folder: Path, store: Store) -> Run:
 
 
 def _is_in_lines(data: bytes) -> bool:
-    """Whether no text of a JSON file needs `_in_lines`: JSON itself forbids controls in texts, but for DEL."""
-    return data.isascii() and not (b"\\" in data or b"\x7f" in data)
+    """Whether no text of a JSON file needs `_in_lines`: JSON itself forbids controls in texts, but for DEL.
+
+    A file with NULs is UTF-16 or 32, whose characters may have the bytes of others in ASCII.
+    """
+    return data.isascii() and not any(byte in data for byte in (b"\\", b"\x7f", b"\0"))
 
 
 def _in_lines(value: Any) -> Any:
