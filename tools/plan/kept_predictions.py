@@ -31,7 +31,8 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     rows = [[_words(one["run"]), *_cells(error)] for (one, _), error in zip(found, errors, strict=True)]
     by_metric = {name: [error[name] for error in errors if name in error] for name in METRICS}
     sizes = {name: [abs(value) for value in values] for name, values in by_metric.items()}
-    rows.append(["**mean (worst)**", *(f"{statistics.fmean(one):.1f} ({max(one):.1f})" for one in sizes.values())])
+    means = (f"{statistics.fmean(one):.1f} ({max(one):.1f})" if one else "-" for one in sizes.values())
+    rows.append(["**mean (worst)**", *means])
     inside = [
         sum(one[name]["least"] <= measured[name] <= one[name]["largest"] for one, measured in found if name in measured)
         for name in METRICS

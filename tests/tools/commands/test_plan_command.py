@@ -1,6 +1,7 @@
 """`python -m tools plan` on the exercises' own lines and on the reference runs; the simulation is the real one."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_prediction_of_a_line_is_not_compared_with_a_run_of_a_line_that_says_mor
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:-2]]
     assert len(rows) == 16
     assert max(abs(float(row[1])) for row in rows) <= 1  # allocated; a Llama's is 46 % more than a BLOOM-560m's
+
+
+def test_kept_predictions_of_what_no_run_measured_are_a_dash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs without a GPU ended the comparison in a traceback."""
+    ranges = {name: {"expected": 1, "least": 0, "largest": 2} for name in evaluate.METRICS}
+    file = tmp_path / "predictions.json"
+    file.write_text(json.dumps({"runs": [{"run": "baseline: baseline.slurm", **ranges}]}))
+    assert main(["plan", str(REPO / "instructor/demos/runs"), "--against", str(file)]) == 0
+    (means,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| **mean")]
+    assert " | - | " in means
 
 
 def test_check_says_each_familys_error(capsys) -> None:
