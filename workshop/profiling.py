@@ -1,4 +1,4 @@
-"""PROFILE=5:8: what the GPU did in steps 5 to 8, and how long it waited; for every chapter.
+"""PROFILE=5:8: what the GPU did in steps 5 to 8, and how long it waited.
 
 Rank 0 writes `profile.txt` (the shares of busy, communicating and idle time, then the costliest kernels) and
 `profile_trace.json.gz` (a timeline, for https://ui.perfetto.dev). The profiler itself makes these steps slower: take

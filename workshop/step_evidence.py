@@ -1,6 +1,6 @@
 """The evidence of a training loop without a Trainer: run.json, steps.csv, collectives.csv, summary.json.
 
-The same files, in the same units, as the callbacks write for the chapters with a Trainer.
+The same files, in the same units, as the callbacks write for the exercises with a Trainer.
 """
 
 import json
