@@ -11,6 +11,8 @@ from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.evaluate import METRICS, TITLES, measured_of
 
+_RANGE = {"expected", "least", "largest"}
+
 
 def table(file: Path, runs: Sequence[Run]) -> str:
     """A row per prediction whose line ran to its end: errors in percent; then their means, the worst, the intervals.
@@ -19,7 +21,7 @@ def table(file: Path, runs: Sequence[Run]) -> str:
         InputError: the file holds no predictions, or none of its lines ran.
     """
     predictions = read_object(file).get("runs")
-    if not predictions:
+    if not (isinstance(predictions, list) and predictions and all(map(_is_prediction, predictions))):
         raise InputError(f"{file}: no predictions; expected what plan --format json prints")
     newest = _newest_runs([one["run"] for one in predictions], runs)
     found = [(one, measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
@@ -41,6 +43,13 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     rows.append(["inside the interval", *counts])
     head = f"| predicted before it ran: error (%) | {' | '.join(TITLES)} |\n|{'---|' * (len(TITLES) + 1)}"
     return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _is_prediction(found: Any) -> bool:
+    match found:
+        case {"run": str(line), **ranges} if ": " in line:
+            return all(isinstance(one := ranges.get(name), dict) and one.keys() >= _RANGE for name in METRICS)
+    return False
 
 
 def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:

@@ -92,6 +92,18 @@ def test_kept_predictions_of_what_no_run_measured_are_a_dash(
     assert " | - | " in means
 
 
+@pytest.mark.parametrize(
+    "predictions", [None, [], {"run": 1}, [7], [{"run": "no exercise"}], [{"run": "baseline: x"}]], ids=json.dumps
+)
+def test_file_of_no_predictions_is_an_error(
+    predictions: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "predictions.json"
+    file.write_text(json.dumps({"runs": predictions}))
+    assert main(["plan", str(REFERENCE / "h100x1-unseen"), "--against", str(file)]) == 2
+    assert f"{file}: no predictions; expected what plan --format json prints" in capsys.readouterr().err
+
+
 def test_check_says_each_familys_error(capsys) -> None:
     assert main(["plan", "--check", str(REFERENCE / "h200x1"), "--format", "json"]) == 0
     metrics = json.loads(capsys.readouterr().out)["families"]["baseline"]
