@@ -26,7 +26,7 @@ def table(file: Path, runs: Sequence[Run]) -> str:
     newest = _newest_runs([one["run"] for one in predictions], runs)
     found = [(one, measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
     if not found:
-        raise InputError(f"{file}: none of its {len(predictions)} lines completed in these logs")
+        raise InputError(f"{file}: none of its {len(predictions)} lines completed on a GPU in these logs")
     errors = [
         {name: 100 * (one[name]["expected"] / value - 1) for name, value in measured.items()} for one, measured in found
     ]
@@ -53,14 +53,15 @@ def _is_prediction(found: Any) -> bool:
 
 
 def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
-    """The newest completed run of each line that has one.
+    """The newest run of each line that has one, completed on a GPU.
 
     A run may have been started with more settings from the shell than its line names. Of several lines that it holds,
     as `RUNG=9_rows` and `RUNG=9_rows BATCH_SIZE=8`, it is of the one that says most.
     """
     wanted = {line: (exercise, set(words.split())) for line in lines for exercise, words in [line.split(": ", 1)]}
     newest: dict[str, Run] = {}
-    for run in sorted((run for run in runs if run.state == "completed"), key=lambda run: run.record["start_time"]):
+    usable = [run for run in runs if run.state == "completed" and run.record.get("device") != "cpu"]
+    for run in sorted(usable, key=lambda run: run.record["start_time"]):
         started, exercise = set((run.record.get("submission") or "").split()), run.record["exercise"]
         own = [line for line, (theirs, words) in wanted.items() if theirs == exercise and words <= started]
         if own:

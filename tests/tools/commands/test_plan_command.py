@@ -68,7 +68,7 @@ def test_kept_predictions_are_compared_with_the_runs_of_their_lines(capsys) -> N
     (zero1,) = (row for row in rows if "gpt2" in row)
     assert "--gpus-per-node=2" in zero1 and " +0.1 " in zero1
     assert main(["plan", str(REFERENCE / "h200x1"), "--against", str(folder / "predictions.json")]) == 2
-    assert "none of its 14 lines completed in these logs" in capsys.readouterr().err
+    assert "none of its 14 lines completed on a GPU in these logs" in capsys.readouterr().err
 
 
 def test_prediction_of_a_line_is_not_compared_with_a_run_of_a_line_that_says_more(capsys) -> None:
@@ -83,11 +83,11 @@ def test_prediction_of_a_line_is_not_compared_with_a_run_of_a_line_that_says_mor
 def test_kept_predictions_of_what_no_run_measured_are_a_dash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Runs without a GPU ended the comparison in a traceback."""
+    """They ended the comparison in a traceback: of a run that went on, reserved memory is not compared."""
     ranges = {name: {"expected": 1, "least": 0, "largest": 2} for name in evaluate.METRICS}
     file = tmp_path / "predictions.json"
-    file.write_text(json.dumps({"runs": [{"run": "baseline: baseline.slurm", **ranges}]}))
-    assert main(["plan", str(REPO / "instructor/demos/runs"), "--against", str(file)]) == 0
+    file.write_text(json.dumps({"runs": [{"run": "resilience: FAULT=rank_killed drill.slurm", **ranges}]}))
+    assert main(["plan", str(REFERENCE / "h200x2-host-g"), "--against", str(file)]) == 0
     (means,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| **mean")]
     assert " | - | " in means
 
@@ -102,6 +102,12 @@ def test_file_of_no_predictions_is_an_error(
     file.write_text(json.dumps({"runs": predictions}))
     assert main(["plan", str(REFERENCE / "h100x1-unseen"), "--against", str(file)]) == 2
     assert f"{file}: no predictions; expected what plan --format json prints" in capsys.readouterr().err
+
+
+def test_prediction_for_a_gpu_is_not_compared_with_a_tiny_run(capsys) -> None:
+    demos, kept = REPO / "instructor/demos/runs", REFERENCE / "h100x1-unseen/predictions.json"
+    assert main(["plan", str(demos), "--against", str(kept)]) == 2
+    assert "none of its 20 lines completed on a GPU in these logs" in capsys.readouterr().err
 
 
 def test_check_says_each_familys_error(capsys) -> None:
