@@ -1,5 +1,7 @@
 """List runs: what ran, where, how it ended and, with --figures, what it measured."""
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import statistics
@@ -8,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from evidence.counted import counted
 from evidence.printable import one_line
@@ -18,6 +22,9 @@ from tools.logs.runs import measure_all, measured
 from tools.tables import fill as tables
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
+
+if TYPE_CHECKING:
+    from tools.plan.beside_measured import Predictions
 
 # Columns that are shown where some run has another value than this; owner: where there are several.
 _OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
@@ -78,10 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         to_measure = shown if metrics else [run for run in shown if run.needs_cause]
         found_predictions = {}
         if any(name not in METRICS for name in metrics):
-            from tools.plan.beside_measured import predictions  # the planner, only where it is asked for
-
             measure_all(to_measure, figures)
-            found_predictions = predictions(shown)
+            found_predictions = _planner().predictions(shown)
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
         # A row is made while other processes measure the next runs.
         row_of = {
@@ -163,28 +168,27 @@ def _export(runs: list[Run], form: str, output: Path | None) -> None:
 
 def _metrics(names: str) -> list[str]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in METRICS and not _is_predicted(name)]:
+    if unknown := [name for name in wanted if name not in METRICS and not _planner().is_predicted(name)]:
         raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(METRICS)}")
     return wanted
 
 
-def _is_predicted(name: str) -> bool:
-    from tools.plan.beside_measured import is_predicted
+def _planner() -> ModuleType:
+    """Imported only where predictions are asked for."""
+    from tools.plan import beside_measured
 
-    return is_predicted(name)
+    return beside_measured
 
 
-def _figure(name: str, predictions: dict) -> Callable[[Run], str]:
+def _figure(name: str, predictions: Predictions) -> Callable[[Run], str]:
     """What gives a run's figure of this name, as printed."""
     if name in METRICS:
         return partial(tables.figure_of, metric=METRICS[name])
-    from tools.plan.beside_measured import figure
-
-    return lambda run: figure(predictions, run, name)
+    return lambda run: _planner().figure(predictions, run, name)
 
 
 def _title(metric: str) -> str:
-    unit = METRICS[metric if metric in METRICS else metric.removeprefix("predicted_")].unit
+    unit = METRICS[metric if metric in METRICS else metric.removeprefix(_planner().PREFIX)].unit
     return f"{metric} ({unit})" if unit else metric
 
 

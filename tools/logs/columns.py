@@ -85,9 +85,9 @@ class Columns:
         is_line_end = characters == ord("\n")
         self._separators = ((characters == ord(",")) | is_line_end).nonzero()[0]
         line_ends = self._separators[::width]
-        return len(self._separators) % width == 1 % width and np.count_nonzero(is_line_end[line_ends]) == len(
-            line_ends
-        ) == np.count_nonzero(is_line_end)
+        # Each separator that should end a line does, the last one too, and no other one does.
+        complete = len(self._separators) % width == 1 % width and is_line_end[line_ends].all()
+        return bool(complete) and np.count_nonzero(is_line_end) == len(line_ends)
 
     def _complete_lines(self, marker: bytes) -> Iterator[bytes]:
         """Line by line; blank ones are left out, and the last one if it is cut off."""
