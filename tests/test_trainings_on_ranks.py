@@ -32,7 +32,7 @@ OFFLOAD = "zero3, offload"
 # Configurations that communicate otherwise, and how far a loss may be off: those that change a type are not exact.
 EXACT = 1e-5
 VARIANTS = {
-    **dict.fromkeys(("ddp_large_buckets", "ddp_bucket_view", "ddp_static_graph"), EXACT),
+    **dict.fromkeys(("ddp_large_buckets", "ddp_bucket_view", "ddp_static_graph", "ddp_whole_blocks"), EXACT),
     **dict.fromkeys(("ddp_fp16_gradients", "ddp_tuned"), 1e-3),
     **dict.fromkeys(("zero2_small_buckets", "zero2_no_overlap", "zero2_not_contiguous"), EXACT),
     **{"zero2_fp32_gradients": EXACT, "zero2_bf16_gradients": 5e-3},

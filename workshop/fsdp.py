@@ -48,7 +48,11 @@ BY_VERSION: dict[int, dict[str, Any]] = {
     2: {"reshard_after_forward": bool, "dp_replicate_size": int},
 }
 # Of DistributedDataParallel; comm_hook: the type in which gradients are communicated, where they are fp32.
-DDP = {"bucket_cap_mb": int, "gradient_as_bucket_view": bool, "static_graph": bool, "comm_hook": ("fp16", "bf16")}
+# optimize_ddp is torch.compile's: cut a compiled graph where DDP's buckets end. Our blocks are small graphs already.
+DDP = {
+    **{"bucket_cap_mb": int, "gradient_as_bucket_view": bool, "static_graph": bool, "optimize_ddp": bool},
+    "comm_hook": ("fp16", "bf16"),
+}
 OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
 
 
@@ -157,6 +161,10 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if hook is DDPCommunicationHookType.BF16 and trainer.args.device.type == "cpu":
         raise WorkshopError(f"{settings.config}: comm_hook bf16 needs a GPU, and there is none; expected fp16, or none")
+    if "optimize_ddp" in options:
+        from torch._dynamo import config as of_the_compiler  # seconds to import
+
+        of_the_compiler.optimize_ddp = options.pop("optimize_ddp")
     for option, value in (options | {"comm_hook": hook}).items():
         setattr(trainer.accelerator.ddp_handler, option, value)
 

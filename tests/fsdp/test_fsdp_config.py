@@ -72,6 +72,17 @@ def test_gradients_that_only_nccl_communicates_are_an_error_without_a_gpu() -> N
         prepare_wrapping(settings, trainer)
 
 
+def test_blocks_that_ddp_shall_not_cut_are_compiled_whole() -> None:
+    whole = CONFIGS[0].parent / "tuning/ddp_whole_blocks.json"
+    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(whole)}, Path("none"))
+    trainer = SimpleNamespace(is_fsdp_enabled=False, accelerator=SimpleNamespace(ddp_handler=SimpleNamespace()))
+    trainer.args = SimpleNamespace(device=torch.device("cpu"))
+    with torch._dynamo.config.patch(optimize_ddp=True):
+        prepare_wrapping(settings, trainer)
+        assert torch._dynamo.config.optimize_ddp is False
+    assert not hasattr(trainer.accelerator.ddp_handler, "optimize_ddp"), "DDP itself has no such option"
+
+
 def test_K2_no_wrapping_is_an_error() -> None:
     with pytest.raises(WorkshopError, match="auto_wrap_policy is 'NO_WRAP'"):
         check(Path("fsdp_config.json"), {"auto_wrap_policy": "NO_WRAP"})

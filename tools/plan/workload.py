@@ -186,7 +186,7 @@ def of_settings(
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or _LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
-        if shape["compile"] and method == "ddp":
+        if shape["compile"] and method == "ddp" and strategy.config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (float8 := settings.get("float8", "none")) != "none":
         if precision != "bf16" or method.startswith("zero"):

@@ -49,7 +49,8 @@ _SHARDED_ON_2 = _SHARDED | {"world_size": 2}
 # Variants of a method's communication, which are no runs of the method's own row.
 _TUNED = (
     *("ddp_large_buckets", "ddp_bucket_view", "ddp_static_graph", "ddp_bf16_gradients", "ddp_fp16_gradients"),
-    *("ddp_tuned", "zero2_small_buckets", "zero2_no_overlap", "zero2_not_contiguous", "zero2_fp32_gradients"),
+    *("ddp_whole_blocks", "ddp_tuned"),
+    *("zero2_small_buckets", "zero2_no_overlap", "zero2_not_contiguous", "zero2_fp32_gradients"),
 )
 _SCALING = {"rung": TOP, "nodes": 1, "config": Not(*_TUNED)}
 _METHODS = ("fsdp", "deepspeed-multi-gpu", "speed-ladder")

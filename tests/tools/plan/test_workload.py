@@ -82,6 +82,7 @@ def test_only_compiled_ddp_knows_its_buckets_which_cut_the_blocks() -> None:
 
     assert bucket_mib(None, compile=True) == 25  # PyTorch's default
     assert bucket_mib({"fsdp": False, "bucket_cap_mb": 100}, compile=True) == 100
+    assert bucket_mib({"fsdp": False, "optimize_ddp": False}, compile=True) is None
     assert bucket_mib(None) is None
     assert bucket_mib(None, gpus=1, compile=True) is None
     assert bucket_mib({"version": 2}, compile=True) is None
