@@ -232,4 +232,4 @@ def _method(settings: Mapping[str, Any], config: dict[str, Any] | None, world_si
         return f"zero{config['zero_optimization'].get('stage', 0)}"
     if settings.get("use_fsdp") or (config and config.get("fsdp", True)):
         return f"fsdp{(config or {}).get('version', 2)}"
-    return "ddp" if config or world_size > 1 else "none"
+    return "ddp" if world_size > 1 else "none"  # of one rank the Trainer makes no DDP, whatever the configuration says

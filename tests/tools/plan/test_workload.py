@@ -35,6 +35,7 @@ def test_strategy_without_formulas_is_refused(config: dict[str, Any], says: str)
 
 def test_world_of_several_without_a_configuration_is_ddp_and_alone_it_is_none() -> None:
     assert of_settings(SETTINGS, None, 4, 1).strategy.method == "ddp"
+    assert of_settings(SETTINGS, {"fsdp": False}, 1, 1).strategy.method == "none", "the Trainer wraps nothing"
     assert of_settings(SETTINGS, None, 1, 1).strategy.method == "none"
 
 
