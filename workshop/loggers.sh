@@ -23,7 +23,8 @@ else
     echo "warning: nvidia-smi not found: no GPU memory log"
 fi
 if command -v psrecord >/dev/null; then
-    "$here/kill_with_parent.sh" KILL psrecord "$1" --include-children --interval 1 --log >(exec cat >> "$RUN_DIR/cpu_memory$suffix.txt") >/dev/null 2>&1 &
+    "$here/kill_with_parent.sh" KILL psrecord "$1" --include-children --interval 1 --log >(exec cat >> "$RUN_DIR/cpu_memory$suffix.txt") \
+        2> >(exec awk 'END { if (NR) print "warning: psrecord ended, CPU memory is not logged: " $0 }') >/dev/null &
 else
     echo "warning: psrecord not found: no CPU memory log (pip install -r requirements.txt)"
 fi

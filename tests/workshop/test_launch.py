@@ -208,6 +208,20 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     assert not (tmp_path / "cpu_memory.txt").exists()
 
 
+def test_psrecord_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """As one installed for another Python: its log was empty, and nobody knew."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "psrecord").write_text(f"#!{sys.executable}\nimport nowhere\n")
+    (tools / "psrecord").chmod(0o755)
+    environ = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
+    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
+    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
+    why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
+    assert job.stdout.count(why) == 1
+    assert "Traceback" not in job.stdout + job.stderr, "it would count as the training's"
+
+
 def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path: Path) -> None:
     script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $OMP_NUM_THREADS"
 

@@ -179,3 +179,11 @@ def test_liger_s_loss_on_rung_10_is_a_row_of_its_own(rung_run, filled) -> None:
     rows = filled("18e")
     assert [rows[name]["Real tokens/s"] for name in ("10 stream", "10 stream, liger")] == ["130,000", "147,000"]
     assert rows["10 stream, liger"]["Of rung 10 (%)"] == "113.1"
+
+
+def test_steps_with_more_rows_are_no_runs_of_the_rung_itself(rung_run, filled) -> None:
+    rung_run("r1", "variant_all_logits", real=140_000)
+    rung_run("r2", "variant_all_logits", real=150_000, rows=192)
+    rows = filled("18e")
+    found = [rows[f"variant: all logits{size}"]["Real tokens/s"] for size in ("", ", 128 rows", ", 192 rows")]
+    assert found == ["140,000", "not measured", "150,000"]
