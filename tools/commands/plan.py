@@ -284,7 +284,8 @@ def _errors(found: list[evaluate.Case], output: Path | None) -> str:
 
 
 def _fit(runs: list[Run]) -> int:
-    lines = [line for file in exercise_files([]) for line in read(file, {})]
+    lists = [path for file in exercise_files([]) for path in sorted(file.parent.glob("*.txt"))]  # gpu.txt, models.txt
+    lines = [line for path in lists for line in read(path, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
     simulate.keep([*planned, *evaluate.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
     constants.save(evaluate.fit(runs))

@@ -1,6 +1,6 @@
 """Simulated steps: kept ones (steps.json), others from a process of its own, which needs PyTorch; the tools do not.
 
-steps.json holds the steps of all lines of the exercises' submit.txt and of the reference runs, so that these are
+steps.json holds the steps of all lines of the exercises' lists and of the reference runs, so that these are
 planned at once and without PyTorch. `python -m tools plan --fit` simulates them all anew.
 """
 

@@ -1,8 +1,13 @@
 """steps.json holds what the simulation says today."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tools.plan import simulate
+from tools.plan.lines import workload_of
+from tools.submit.submissions import exercise_files, read
 
 
 def test_kept_steps_are_what_the_simulation_says() -> None:
@@ -15,3 +20,14 @@ def test_kept_steps_are_what_the_simulation_says() -> None:
         kept = simulate._kept()[name]
         parts = [{key: part[key] for key in kept["parts"][0]} for part in now["parts"]]
         assert now | {"parts": parts} == kept, f"{name}: expected `python -m tools plan --fit` after a change"
+
+
+LISTS = sorted(path for file in exercise_files([]) for path in file.parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
+    """As on a rented machine, whose GPU waits meanwhile."""
+    workloads = [workload_of(line) for line in read(path, {})]
+    missing = {simulate.key(one.shape) for one in workloads if one} - simulate._kept().keys()
+    assert not missing, "expected `python -m tools plan --fit` after a change of the list"
