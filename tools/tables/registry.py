@@ -93,6 +93,7 @@ TABLES: dict[str, TableDefaults] = {
     "18c": TableDefaults("speed-ladder", _LADDER | {"learning": False}),
     "18d": TableDefaults("speed-ladder", _LADDER | {"learning": True}),
     "18e": TableDefaults("speed-ladder", _LADDER | {"learning": False, "batch_size": 64}),
+    "18f": TableDefaults("speed-ladder", _LADDER | {"learning": False, "batch_size": 64}),
     "19": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4}),
     "19b": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 2}),
     "19c": TableDefaults(_METHODS, _1B7 | _SCALING | {"world_size": 4, "batch_size": 64}),
