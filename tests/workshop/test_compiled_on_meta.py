@@ -104,7 +104,9 @@ def test_ddp_cuts_a_compiled_block_and_each_part_keeps_what_it_reads(tmp_path: P
     assert len(cut.graphs) == 3
     kept = {name: simulated_bytes(blocks, found) for name, found in (("whole", whole), ("cut", cut))}
     assert kept["cut"] > kept["whole"]
-    assert kept == {"whole": bytes_between_passes(blocks), "cut": bytes_under_ddp(blocks, tmp_path)}
+    assert kept == {"whole": bytes_between_passes(blocks), "cut": bytes_under_ddp(blocks, tmp_path / "cut")}
+    with torch._dynamo.config.patch(optimize_ddp=False):  # fsdp/fsdp_configs/tuning/ddp_whole_blocks.json
+        assert bytes_under_ddp(blocks, tmp_path / "whole") == kept["whole"]
 
 
 def simulated_bytes(blocks: nn.ModuleList, compiled: CompiledBlock) -> int:
@@ -121,8 +123,8 @@ def simulated_bytes(blocks: nn.ModuleList, compiled: CompiledBlock) -> int:
     return tracker.now_bytes
 
 
-def bytes_under_ddp(blocks: nn.ModuleList, folder: Path) -> int:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=0, world_size=1)
+def bytes_under_ddp(blocks: nn.ModuleList, store: Path) -> int:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     try:
         return bytes_between_passes(blocks, lambda model: DistributedDataParallel(model, bucket_cap_mb=1))
     finally:

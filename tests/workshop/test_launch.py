@@ -199,9 +199,7 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     tools.mkdir()
     (tools / "python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
     (tools / "python").chmod(0o755)
-    environ = {"PATH": f"{tools}:/usr/bin:/bin", "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
-    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
-    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
+    job = logged_sleep(tmp_path, f"{tools}:/usr/bin:/bin")
     assert job.stdout.count("nvidia-smi not found: no GPU memory log") == 1
     assert job.stdout.count("psrecord not found: no CPU memory log") == 1
     assert len((tmp_path / "cpu_pss.txt").read_text().splitlines()) >= 2
@@ -209,17 +207,22 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
 
 
 def test_psrecord_that_does_not_start_says_why(tmp_path: Path) -> None:
-    """As one installed for another Python: its log was empty, and nobody knew."""
+    """Its log was empty, and nobody knew why."""
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "psrecord").write_text(f"#!{sys.executable}\nimport nowhere\n")
     (tools / "psrecord").chmod(0o755)
-    environ = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
-    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
-    job = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
+    job = logged_sleep(tmp_path, f"{tools}:{PATH}")
     why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
     assert job.stdout.count(why) == 1
     assert "Traceback" not in job.stdout + job.stderr, "it would count as the training's"
+
+
+def logged_sleep(run_dir: Path, path: str) -> subprocess.CompletedProcess[str]:
+    """Three seconds with the loggers beside them that are found in `path`."""
+    environ = {"PATH": path, "RUN_DIR": str(run_dir), "PYTHONPATH": str(REPO)}
+    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
 
 
 def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tools.plan.lines import check_node, workload_of
 from tools.plan.predict import Prediction, Range, predict
 from tools.plan.ranking import Question, rank
 from tools.plan.workload import SOCKETS_GB_PER_S
-from tools.submit.submissions import Submission, exercise_files, read, read_argument
+from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument
 from tools.tables import drawing
 from tools.tables.repository import ROOT
 
@@ -284,8 +284,7 @@ def _errors(found: list[evaluate.Case], output: Path | None) -> str:
 
 
 def _fit(runs: list[Run]) -> int:
-    lists = [path for file in exercise_files([]) for path in sorted(file.parent.glob("*.txt"))]  # gpu.txt, models.txt
-    lines = [line for path in lists for line in read(path, {})]
+    lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
     simulate.keep([*planned, *evaluate.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
     constants.save(evaluate.fit(runs))

@@ -135,6 +135,11 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
     return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
 
 
+def every_list() -> list[Path]:
+    """Each submit.txt, and the other lists of runs in the exercises' folders, as speed-ladder/models.txt."""
+    return [path for file in exercise_files([]) for path in sorted(file.parent.glob("*.txt"))]
+
+
 def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
     """The lines of an exercise's submit.txt, or of another list of runs.
 

@@ -7,7 +7,7 @@ import pytest
 
 from tools.plan import simulate
 from tools.plan.lines import workload_of
-from tools.submit.submissions import exercise_files, read
+from tools.submit.submissions import every_list, read
 
 
 def test_kept_steps_are_what_the_simulation_says() -> None:
@@ -22,10 +22,7 @@ def test_kept_steps_are_what_the_simulation_says() -> None:
         assert now | {"parts": parts} == kept, f"{name}: expected `python -m tools plan --fit` after a change"
 
 
-LISTS = sorted(path for file in exercise_files([]) for path in file.parent.glob("*.txt"))
-
-
-@pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
     """As on a rented machine, whose GPU waits meanwhile."""
     workloads = [workload_of(line) for line in read(path, {})]
