@@ -1,7 +1,8 @@
 """`tail -f train.out | python -m workshop.terminal`: of a training's output, what a person can follow while it runs.
 
-train.out keeps all of it. Shown are of the lines about steps, and of progress bars, one every few seconds; a warning
-that several ranks give once; and nothing that DeepSpeed and W&B only inform about, nor what sounds wrong and is not.
+train.out keeps all of it. Shown are of the lines about steps, and of progress bars, one every few seconds, of a bar
+also its end and no state twice; a warning that several ranks give once; and nothing that DeepSpeed and W&B only inform
+about, nor what sounds wrong and is not.
 """
 
 import codecs
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 INTERVAL_S = 5.0
 _PROGRESS = re.compile(r"\{'loss': |step \d+: loss |.*\d%\|")  # the Trainer's line, by-hand's, a bar
+_BAR = re.compile(r"(.*\d%)\|")
 _WANDB = re.compile(r"wandb: (?!ERROR|WARNING)")
 # The run's own first line says that it trains on the CPU. A head that is tied to the embeddings is in no checkpoint.
 # One node needs no list of hosts, and the launcher counts its GPUs. The Trainer leaves accumulation to DeepSpeed.
@@ -35,17 +37,18 @@ def lines(pieces: Iterable[str]) -> Iterator[str]:
 
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """Those lines that are shown."""
-    shown_s = float("-inf")
+    shown_s, shown_bar = float("-inf"), ""
     warnings: set[str] = set()
     for line in printed:
         stamp = _DEEPSPEED.match(line)
         if not line.strip() or (stamp and stamp["level"] == "INFO") or _WANDB.match(line) or _HARMLESS.search(line):
             continue
         if _PROGRESS.match(line):
-            now_s = clock()
-            if now_s - shown_s < INTERVAL_S:
+            now_s, bar = clock(), _BAR.match(line)
+            ended = bar and bar[1].endswith("100%")
+            if (bar and bar[1] == shown_bar) or (now_s - shown_s < INTERVAL_S and not ended):
                 continue
-            shown_s = now_s
+            shown_s, shown_bar = now_s, bar[1] if bar else shown_bar
         elif "warning" in line.lower():
             text = line[stamp.end() :] if stamp else line
             if text in warnings:

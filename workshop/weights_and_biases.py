@@ -71,7 +71,7 @@ def report_summary(settings: Settings, summary: dict[str, Any]) -> None:
 
 def sync(folder: Path) -> str:
     """Send an offline run; returns a line that says what became of it."""
-    command = f"wandb sync {folder.parent.name}/{folder.name}"
+    command = f"wandb sync {folder}"
     if not has_key():
         return f"Weights & Biases: offline; no key (WANDB_API_KEY or netrc); send it later with `{command}`"
     if not server_answers():

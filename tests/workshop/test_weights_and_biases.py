@@ -53,8 +53,8 @@ def test_online_without_an_answer_goes_on_offline(monkeypatch, capsys) -> None:
     assert "going on offline" in capsys.readouterr().out
 
 
-def test_sync_says_what_is_missing(monkeypatch, tmp_path: Path) -> None:
-    assert "no key" in sync(tmp_path)
+def test_sync_says_what_is_missing_and_a_command_that_works_from_any_folder(monkeypatch, tmp_path: Path) -> None:
+    assert "no key" in sync(tmp_path) and f"`wandb sync {tmp_path}`" in sync(tmp_path)
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     assert "does not answer" in sync(tmp_path)
 

@@ -76,7 +76,7 @@ def check_file(
     """
     copies = markdown.read_tables(file)
     if not copies:
-        raise InputError(f"{file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
+        raise _no_tables(file)
     known = table_definitions()
     definitions = [_definition(copy, known, tiny or copy.caption.endswith(CAPTION_END)) for copy in copies]
     exercises = tables.exercises_of(definitions)
@@ -89,6 +89,15 @@ def check_file(
         lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
     return [(table, compare(copy, table, tolerance, own, show)) for copy, table in zip(copies, filled, strict=True)]
+
+
+def _no_tables(file: Path) -> InputError:
+    if "<!-- generated: " not in file.read_text(encoding="utf-8"):
+        return InputError(f"{file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
+    return InputError(
+        f"{file}: its tables are generated, of the reference runs; expected a file with your own figures "
+        "(`python -m tools fill EXERCISE --blank` prints the blank tables)"
+    )
 
 
 def _print_cells(file: Path, cells: list[Judgement]) -> None:
@@ -184,6 +193,9 @@ def _judge_figure(found: str, own: OwnCell, cell: Cell, tolerance: float, runs: 
     off = abs(nearest - cell.value)
     if off <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, remark
+    trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
+    if any(speed is not None and abs(nearest - speed) <= allowed for speed in trainers):
+        return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
     direction = "too large" if nearest > cell.value else "too small"
     if cell.metric.time_or_speed:
         spread, whose = spread_percent(cell.metric, runs)

@@ -47,10 +47,18 @@ def label(axes: Any, x_label: str, y_label: str, if_empty: str) -> None:
 
 
 def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
-    """One legend for the figure, under its axes, where it covers nothing; a name on several axes stands once."""
+    """One legend for the figure, under its axes, where it covers nothing; a name on several axes stands once.
+
+    It has one column where `columns` would be wider than the figure.
+    """
     found = {name: line for one in axes for line, name in zip(*one.get_legend_handles_labels(), strict=True)}
-    if found:
-        drawn.legend(found.values(), found, loc="outside lower center", ncols=columns, fontsize="small")
+    look = {"loc": "outside lower center", "fontsize": "small"}
+    if not found:
+        return
+    legend = drawn.legend(found.values(), found, ncols=columns, **look)
+    if legend.get_window_extent().width > drawn.bbox.width:
+        legend.remove()
+        drawn.legend(found.values(), found, **look)
 
 
 def legend_above(axes: Any) -> None:

@@ -30,7 +30,7 @@ def _parts(run: Run) -> tuple[str, ...]:
     facts = run.facts
     experiment = run.record.get("experiment") or ""
     return (
-        (facts["rung"] or "").replace("_", " ") or facts["config"] or "",
+        (facts["rung"] or "").replace("_", " ") or facts["config"] or (facts["method"] or "").replace("none", ""),
         facts["model"] or "",
         facts["precision"],
         f"batch {facts['batch_size']} x {facts['grad_acc']}" if facts["batch_size"] else "",

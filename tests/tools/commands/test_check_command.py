@@ -84,6 +84,14 @@ def test_speed_of_an_equal_run_is_none_of_this_run_yet_not_wrong(checked, make_r
     assert code == 1 and "found 5.9: too small, also for an equal run: " in printed
 
 
+def test_speed_that_the_trainer_prints_is_not_the_table_s_and_check_says_which_is(checked, make_run):
+    """Its last line has samples per second over the whole runtime: 11.5, within what equal runs differ by."""
+    make_run("r1")
+    code, printed, _ = checked([RIGHT[0], "11.5", *RIGHT[2:]])
+    assert code == 1 and "found 11.5: the Trainer's own, over the whole runtime; expected training examples" in printed
+    assert "(summary.json, train/samples_per_second)" in printed
+
+
 def test_participants_own_equal_runs_say_how_much_they_differ(checked, make_run):
     make_run("r1", {"start_time": "2026-11-20T09:45:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 11.4})
     make_run("r2", {"start_time": "2026-11-20T09:50:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 12.0})
@@ -215,6 +223,7 @@ def test_tiny_runs_are_compared_with_tables_about_tiny_runs(checked, make_run):
     ("text", "error"),
     [
         ("# My results\n", "my_results.md: no tables found"),
+        (f"<!-- generated: x -->\n{README}<!-- end generated -->", "my_results.md: its tables are generated, of the"),
         (README.replace("Table 1", "Table 77"), "my_results.md:3: unknown Table 77; the READMEs have 1"),
         (README.replace("Value", "Figure"), "my_results.md:3: the columns of Table 1 are not those of"),
         (README.replace("F1 (%)", "F2 (%)"), "my_results.md:8: the row 'F2 (%)' is not in Table 1 of"),

@@ -46,6 +46,23 @@ def test_every_panel_has_a_title_and_the_legend_lies_below_them_with_names_to_re
     assert all(axes.get_tightbbox().y0 >= below and axes.get_legend() is None for axes in figure.axes)
 
 
+def test_legend_with_long_names_is_not_wider_than_the_figure(drawn, make_run):
+    for name, examples in (("full_shard_offload", 160), ("shard_grad_op_offload", 500), ("ddp", 8000)):
+        settings = {"fp16": name != "ddp", "batch_size": 4, "grad_acc": examples, "num_epochs": examples}
+        several = {"nodes": examples, "world_size": examples, "model": {"name": f"{name}-of-a-size"}, "state": "failed"}
+        make_run(name, {"config": name, "train_examples": examples, "settings": settings} | several)
+    figure = drawn()
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y0 >= figure.bbox.y0
+
+
+def test_run_without_a_configuration_is_named_after_its_sharding(make_run, logs):
+    make_run("r1", {"config": "zero1", "sharding": {"method": "zero1"}})
+    make_run("r2", {"sharding": {"method": "ddp"}})
+    assert run_labels(find_runs(logs)) == ["zero1", "ddp"]
+
+
 def test_runs_that_differ_in_nothing_are_told_apart_by_when_they_started(make_run, logs):
     make_run("r1")
     make_run("r2", {"start_time": "2026-11-22T08:30:00+00:00"})
