@@ -30,8 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     if no_logs_yet and not arguments.output:
         logs[0].mkdir(parents=True)
     made = site.build(own, find_runs(*machines), logs, output)
-    if not own:
-        print(f"no runs in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr)
+    if not made.own:
+        print(
+            f"no runs of yours in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr
+        )
     reference = counted(len(made.reference), "reference run")
     print(f"wrote {output}: {counted(len(made.own), 'run')} and {reference}")
     print(f"next: open {output / 'index.html'} in a browser")

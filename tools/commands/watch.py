@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from tools.watch import queue, screen
-    from tools.watch.followed import Folders
+    from tools.watch.folders import Folders
 
     folders = Folders(chosen_logs(arguments), arguments.owner, arguments.recent * 3600)
     folders.find()
@@ -50,7 +50,8 @@ def _live(console: object, folders: object, every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from tools.watch import queue, screen, tails
+    from tools.logs import tails
+    from tools.watch import queue, screen
 
     opened: Path | None = None
     found_s, waiting = 0.0, []

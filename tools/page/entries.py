@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from evidence.plain_files import open_plain
-from evidence.printable import one_line, printable
+from evidence.printable import one_line
 from tools.logs.figures import FIGURES
+from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.tables.fill import written
 from tools.tables.metrics import METRICS
+from tools.tables.run_labels import configuration
 
 # The files that a source of figures (tools/logs/sources.py) reads.
 _FILES = {
@@ -39,8 +40,6 @@ _FILES = {
 }
 _LONGEST_ID = 80
 _MOST_FOLDERS = 3  # named in a page
-_LAST_LINES, _LAST_BYTES, _LONGEST_LINE = 25, 16_384, 300
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
 
 
@@ -53,6 +52,7 @@ class Entry:
         place: its folder, without symbolic links.
         own: one of the runs asked for; False: a reference run.
         where: its logs folder, of a reference run the machine's.
+        trouble: what is wrong with one's own run, as `watch` says it; "" for nothing.
     """
 
     id: str
@@ -60,12 +60,13 @@ class Entry:
     run: Run
     own: bool
     where: str
+    trouble: str = ""
 
     @property
     def name(self) -> str:
-        """What a list calls it: exercise, configuration or rung, folder."""
+        """What a list calls it: exercise, configuration or rung, fault, folder."""
         facts = self.run.facts
-        what = [facts["exercise"] or self.run.folder.parent.name, facts["rung"] or facts["config"]]
+        what = [facts["exercise"] or self.run.folder.parent.name, configuration(self.run), facts["fault"]]
         return " · ".join(one_line(str(part)) for part in (*what, self.run.folder.name) if part)
 
     @property
@@ -74,18 +75,19 @@ class Entry:
 
 
 def entries(own: Sequence[Run], reference: Sequence[Run], reference_root: Path) -> list[Entry]:
-    """All runs, the newest first, one's own before the reference runs; a run that is both counts as one's own."""
-    seen, taken, found = set(), set(), []
-    for run, is_own in [*((run, True) for run in reversed(own)), *((run, False) for run in reversed(reference))]:
+    """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
+    taken: set[str] = set()
+    live = sorted(map(look, reversed(own)), key=lambda one: one.urgency)
+    found = []
+    for run, is_own, trouble in [
+        *((one.run, True, one.trouble) for one in live),
+        *((run, False, "") for run in reversed(reference)),
+    ]:
         place = run.folder.resolve()
-        if place in seen:
-            continue
-        seen.add(place)
-        in_reference = place.is_relative_to(reference_root)
-        machine = place.relative_to(reference_root).parts[0] if in_reference else ""
-        name = f"{'' if is_own else f'{machine}-'}{run.folder.parent.name}-{run.folder.name}"
+        machine = "" if is_own else place.relative_to(reference_root).parts[0]
+        name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
         identity = _unique(re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run", taken)
-        found.append(Entry(identity, place, run, is_own, machine or str(run.folder.parent.parent)))
+        found.append(Entry(identity, place, run, is_own, machine or str(run.folder.parent.parent), trouble))
     return found
 
 
@@ -180,6 +182,7 @@ def facts(run: Run) -> dict[str, str]:
         "exercise": record.get("exercise"),
         "configuration": record.get("config"),
         "rung": run.facts["rung"],
+        "fault": run.facts["fault"],
         "model": model.get("name") or run.facts["model"],
         "precision that ran": record.get("precision"),
         "sharding, as observed": run.facts["method"],
@@ -199,22 +202,6 @@ def facts(run: Run) -> dict[str, str]:
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else one_line(str(value))
-
-
-def last_lines(path: Path) -> list[str]:
-    """The end of a log as a terminal would show it: of a progress bar its last state, no colours."""
-    try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LAST_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    lines = text.split("\n")[1 if size > _LAST_BYTES else 0 :]
-    shown = [printable(_COLOUR.sub("", line.rstrip("\r").rpartition("\r")[2])) for line in lines]
-    return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown if line.strip()][
-        -_LAST_LINES:
-    ]
 
 
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:

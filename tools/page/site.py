@@ -25,6 +25,7 @@ from tools.logs.processes import in_processes
 from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import measure_all
+from tools.logs.tails import last_lines
 from tools.page import course_tables, entries, rendering, repeat
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
@@ -33,11 +34,12 @@ from tools.tables.choice import NOT_MEASURED
 from tools.tables.fill import Cell, FilledTable, figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT
+from tools.tables.run_labels import configuration
 
 REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _RUNS_AT_ONCE = 32
-_LONGEST_TEXT = 10_000
+_LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu")
 
@@ -82,6 +84,8 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
         raise InputError(f"--output {output}: there is no folder {output.parent}")
     if output.exists() and not (output / _MARK).is_file() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
+    places = {run.folder.resolve(): run for run in own}  # each once
+    own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
     measure_all(own)
     measure_all(reference)
     found = entries.entries(own, reference, REFERENCE)
@@ -90,8 +94,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     try:
         for folder in ("runs", "data", "static"):
             (temporary / folder).mkdir(parents=True)
-        places = {one.place: one.id for one in found}
-        ids = {str(run.folder): places[run.folder.resolve()] for run in (*own, *reference)}
+        ids = {str(one.run.folder): one.id for one in found}
         tables = [_table(table, ids) for table in course_tables.course_tables(own, reference)]
         _write(site, tables, temporary)
         if output.exists():
@@ -156,7 +159,7 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         charts=[chart for chart in drawn if chart.lines],
         parts=_parts(run),
         profile=_text(run.folder / "profile.txt"),
-        last_lines=entries.last_lines(run.folder / "train.out") if failed or run.state == "running" else [],
+        last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if failed or run.state == "running" else [],
         failed=failed,
         command=repeat.command(run),
         links=entries.links(one, site.output / "runs"),
@@ -215,11 +218,12 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "entry": one,
         "whose": one.where if not one.own else run.owner if several_owners else "yours",
         "exercise": str(facts["exercise"] or ""),
-        "config": str(facts["rung"] or facts["config"] or ""),
+        "config": configuration(run),
+        "fault": str(facts["fault"] or ""),
         "model": str(facts["model"] or ""),
         "gpus": gpus + several_nodes,
         "state": run.state,
-        "reason": run.reason,
+        "reason": one.trouble if run.state in ("running", "completed") else run.reason,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
         "figures": [figure_of(run, METRICS[metric]) if run.state == "completed" else "" for metric in _LISTED],
     }

@@ -25,12 +25,18 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     return [f"{name} ({run.folder.name})" for name, run in zip(names, runs, strict=True)]
 
 
+def configuration(run: Run) -> str:
+    """Its rung or configuration; of a run without either how it shards; "" if it does not."""
+    method = run.facts["method"]
+    return run.facts["rung"] or run.facts["config"] or (method if method != "none" else None) or ""
+
+
 def _parts(run: Run) -> tuple[str, ...]:
     """What a run is, the part that says most first; "" where it is not known."""
     facts = run.facts
     experiment = run.record.get("experiment") or ""
     return (
-        (facts["rung"] or "").replace("_", " ") or facts["config"] or (facts["method"] or "").replace("none", ""),
+        configuration(run).replace("_", " ") if facts["rung"] else configuration(run),
         facts["model"] or "",
         facts["precision"],
         f"batch {facts['batch_size']} x {facts['grad_acc']}" if facts["batch_size"] else "",

@@ -1,1 +1,1 @@
-"""A live view of the runs, from their folders alone: files are read from where the last look ended."""
+"""A live view of the runs."""

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from evidence.printable import one_line
+from tools.logs.live_run import LiveRun
 from tools.logs.run import duration
-from tools.watch.followed import Followed
 from tools.watch.queue import Waiting
 
 KEYS = "123456789abcdefghijklmnoprstuvwxyz"  # a row's; q quits
@@ -31,7 +31,7 @@ COLUMNS = (
     "trouble",
 )
 RIGHT = ("step", "left", "tokens/s", "loss", "GPU MiB")
-COLOURS = ("red", "yellow", "magenta", "green", "default")  # by Followed.urgency
+COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
 CURVE_WIDTH = 16
 _SPARED = ("curve", "GPU MiB", "tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
 _LEAST_TROUBLE, _CONFIGURATION = 16, 28  # columns wide; what is longer is cut where there is no more room
@@ -39,7 +39,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _QUEUE_LINES = 8
 
 
-def view(shown: Sequence[Followed], queue: Sequence[Waiting], width: int, most_rows: int | None = None) -> Group:
+def view(shown: Sequence[LiveRun], queue: Sequence[Waiting], width: int, most_rows: int | None = None) -> Group:
     """Runs, then the queue, `width` columns wide; with `most_rows` in no more lines than that."""
     waits = [f"{one.job} {one.owner} {one.name}: {one.reason}, start {one.start}" for one in queue]
     most_waits = _QUEUE_LINES if most_rows is None else min(_QUEUE_LINES, max(1, most_rows // 6))
@@ -54,7 +54,7 @@ def view(shown: Sequence[Followed], queue: Sequence[Waiting], width: int, most_r
     return Group(*parts)
 
 
-def _table(shown: Sequence[Followed], width: int) -> Table:
+def _table(shown: Sequence[LiveRun], width: int) -> Table:
     """In a narrow terminal some columns are left out, and then configurations and troubles are cut."""
     keys = [KEYS[place] if place < len(KEYS) else "" for place in range(len(shown))]
     cells = [[key, *map(one_line, _cells(one))] for key, one in zip(keys, shown, strict=True)]
@@ -79,13 +79,13 @@ def _table(shown: Sequence[Followed], width: int) -> Table:
     return table
 
 
-def _cells(one: Followed) -> list[str]:
+def _cells(one: LiveRun) -> list[str]:
     facts, record = one.run.facts, one.run.record
     configuration = [facts["config"] or facts["rung"], facts["model"], f"x {facts['world_size'] or '?'}"]
     loss = f"{one.losses[-1]:.3f}" if one.losses else "-"
     return [
         one.run.shown_state,
-        one.owner,
+        one.run.owner,
         record.get("exercise") or one.run.folder.parent.name,
         " ".join(filter(None, configuration)),
         f"{one.step}/{one.steps or '?'}",

@@ -1,7 +1,8 @@
 import pytest
 
 from tools.logs.runs import find_runs
-from tools.page.entries import entries, last_lines, title
+from tools.logs.tails import last_lines
+from tools.page.entries import entries, title
 
 
 def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
@@ -12,10 +13,14 @@ def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own
     assert all(one.id.replace("-", "").isalnum() for one in found)
 
 
-def test_a_run_that_is_a_reference_and_one_s_own_is_shown_once(make_run, logs):
-    make_run("r1")
-    (one,) = entries(find_runs(logs), find_runs(logs), logs)
-    assert one.own
+def test_own_run_in_trouble_is_the_first(make_run, logs):
+    nan = "step,step_time_s,tokens,real_tokens,loss,epoch\n1,0.5,2048,700,nan,0.2\n"
+    for day, (name, state, steps) in enumerate(
+        [("oom", "oom", nan), ("nan", "completed", nan), ("well", "completed", "")]
+    ):
+        make_run(name, {"state": state, "start_time": f"2026-11-2{day}T09:45:00+00:00"}, **{"steps.csv": steps})
+    shown = entries(find_runs(logs), [], logs)
+    assert [one.run.folder.name for one in shown] == ["oom", "nan", "well"] and shown[1].trouble == "loss is nan"
 
 
 def test_log_s_end_has_no_control_characters_and_is_short(tmp_path):
@@ -23,11 +28,11 @@ def test_log_s_end_has_no_control_characters_and_is_short(tmp_path):
     log.write_bytes(
         b"x" * 40_000 + b"\n 1%|\r 9%|bar\x1b[31mred\x1b[0m\n" + b"\n".join([b"line"] * 30) + b"\x00\xff\r\n"
     )
-    lines = last_lines(log)
+    lines = last_lines(log, 25)
     assert len(lines) == 25 and set(lines) == {"line", "line\\x00\ufffd"}
     log.write_bytes(b" 1%|\r 9%|bar\x1b[31mred\x1b[0m\r\n" + b"y" * 999)
-    assert last_lines(log) == [" 9%|barred", "y" * 299 + "…"]
-    assert last_lines(tmp_path / "none") == []
+    assert last_lines(log, 25) == [" 9%|barred", "y" * 299 + "…"]
+    assert last_lines(tmp_path / "none", 25) == []
 
 
 @pytest.mark.parametrize(

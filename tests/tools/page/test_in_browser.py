@@ -64,13 +64,37 @@ def test_filter_leaves_the_runs_asked_for_in_the_list_and_in_the_chart(look):
     assert shown.count() == 5 and page.locator(".scatterlayer .point").count() == 3
     page.select_option("#f-kind", "reference")
     page.select_option("#f-exercise", "fsdp")
-    assert set(page.locator("#runs tbody tr:visible td:nth-child(4)").all_inner_texts()) == {"fsdp"}
+    assert set(page.locator("#runs tbody tr:visible td:nth-child(5)").all_inner_texts()) == {"fsdp"}
     assert page.locator(".scatterlayer .point").count() > 10
     page.fill("#f-text", "no such run")
     assert shown.count() == 0
     expect(page.locator("#scatter")).to_contain_text("run that is shown has both")
     page.click("text=Show all")
     assert shown.count() == page.locator("#runs tbody tr").count() > 200
+
+
+def test_no_two_exercises_look_the_same_in_the_chart(look):
+    page = look("index.html")
+    page.select_option("#f-kind", "reference")
+    expect(page.locator("#count")).to_contain_text("450")
+    looks = page.evaluate("document.querySelector('#scatter').data.map(one => one.marker.color + one.marker.symbol)")
+    assert len(looks) > 8 and len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize("width", [1280, 1440, 1920])
+def test_list_is_not_clipped(look, width):
+    page = look("index.html", viewport={"width": width, "height": 900})
+    page.select_option("#f-kind", "reference")
+    assert (
+        page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('#runs').parentElement)") == 0
+    )
+
+
+def test_phone_shows_the_state_of_a_run(look):
+    page = look("index.html", viewport={"width": 360, "height": 740})
+    page.select_option("#f-kind", "reference")
+    box = page.locator("#runs th", has_text="State").bounding_box()
+    assert box["x"] + box["width"] <= 360
 
 
 def test_point_of_the_chart_names_its_run_and_opens_it(look):

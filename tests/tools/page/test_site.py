@@ -96,6 +96,20 @@ def test_without_runs_the_page_shows_the_reference_runs_and_says_so(logs: Path, 
 
 
 @pytest.mark.usefixtures("few_references")
+def test_reference_runs_that_are_asked_for_are_not_one_s_own(tmp_path: Path, capsys) -> None:
+    assert main(["page", "--logs", str(tmp_path / "reference"), "--output", str(tmp_path / "page")]) == 0
+    assert "0 runs and 1 reference run\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("few_references")
+def test_fault_of_a_run_is_in_the_list_and_on_its_page(make_run, logs: Path, tmp_path: Path) -> None:
+    make_run("r1", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
+    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
+    assert "ddp fault: rank_killed" in text_of(tmp_path / "page" / "index.html")
+    assert "ddp · rank_killed · r1" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
+
+
+@pytest.mark.usefixtures("few_references")
 def test_tiny_runs_fill_tables_of_their_own_and_not_the_real_ones(make_run, logs: Path, tmp_path: Path) -> None:
     make_run("r1", {"model": {"name": "tiny", "hidden_size": 32}, "settings": {"model_name": "tiny"}})
     assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0

@@ -1,4 +1,4 @@
-"""The live view: trouble first, nothing read twice, and nothing in a log that steers the terminal or stops the view."""
+"""The live view: trouble first, and nothing in a log that steers the terminal or stops the view."""
 
 import io
 import os
@@ -15,57 +15,55 @@ from rich.console import Console
 
 from tests.launching import REPO
 from tools.__main__ import main
+from tools.logs import live_run, tails
+from tools.logs.live_run import LiveRun
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from tools.watch import queue, screen, tails
-from tools.watch.followed import Folders, Followed
+from tools.watch import queue, screen
+from tools.watch.folders import Folders
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-ENDED = {"end_time": "2026-11-21T09:46:00+00:00"}
+NOW = datetime.now(UTC)
+ENDED = {"start_time": (NOW - timedelta(minutes=1)).isoformat(), "end_time": NOW.isoformat()}
 
 
 def running(**more: object) -> dict[str, object]:
-    start = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
-    return {"state": "running", "exit_code": None, "end_time": None, "start_time": start, "settings": {}} | more
+    return ENDED | {"state": "running", "exit_code": None, "end_time": None, "settings": {}} | more
 
 
-def follow(folder: Path) -> Followed:
-    run = read_run(folder)
-    return Followed(run, run.owner)
+def look(folder: Path) -> LiveRun:
+    return live_run.look(read_run(folder))
 
 
-def test_steps_are_read_from_where_the_last_look_ended(make_run) -> None:
+def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
     run = make_run(
         "r", running(settings={"max_steps": 10}), **{"steps.csv": HEADER + "1,0.5,2048,700,2.5,0.2\n2,0.5,20"}
     )
-    one = follow(run)
-    one.look()
-    assert (one.step, list(one.losses), one.left_s, one.tokens_per_s) == (1, [2.5], 4.5, 4096)
+    one = look(run)
+    assert (one.step, one.losses, one.left_s, one.tokens_per_s) == (1, [2.5], 4.5, 4096)
     with (run / "steps.csv").open("a") as steps:
         steps.write("48,650,2.25,0.4\nnot a step\n3,0.5,2048,650,2.0,0.6\n")
-    one.look()
-    assert (one.step, one.steps, list(one.losses), one.left_s) == (3, 10, [2.5, 2.25, 2.0], 3.5)
+    one = look(run)
+    assert (one.step, one.steps, one.losses, one.left_s) == (3, 10, [2.5, 2.25, 2.0], 3.5)
     (run / "steps.csv").write_text(HEADER + "2,0.5,2048,650,2.1,0.4\n")  # went on from a checkpoint
-    one.look()
+    one = look(run)
     assert (one.step, one.losses[-1], one.gpu_mib) == (2, 2.1, 21_658)
 
 
 def test_long_log_is_joined_at_its_end_and_a_cut_line_is_none(make_run) -> None:
     lines = "".join(f"{step},0.5,2048,700,1.5,0.2\n" for step in range(1, 10_001))
-    one = follow(make_run("r", running(), **{"steps.csv": HEADER + lines}))
-    one.look()
-    assert one.step == 10_000 and set(one.losses) == {1.5} and set(one.recent) == {(0.5, 2048)}
+    one = look(make_run("r", running(), **{"steps.csv": HEADER + lines}))
+    assert (one.step, set(one.losses), one.tokens_per_s) == (10_000, {1.5}, 4096)
 
 
 def test_numbers_that_no_training_writes_cost_their_cell(make_run) -> None:
     steps = HEADER + "1,inf,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
-    one = follow(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
-    one.look()
+    one = look(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
     assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (2, None, None, None, 2)
 
 
 def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
-    make_run("completed")
+    make_run("completed", ENDED)
     make_run("well", running())
     make_run("nan", running(), **{"steps.csv": HEADER + "1,0.5,2048,700,nan,0.2\n"})
     make_run("cancelled", {"state": "cancelled", **ENDED})
@@ -86,9 +84,8 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
 
 
 def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old = make_run("old")
-    for file in old.iterdir():
-        os.utime(file, (time.time() - 7200,) * 2)
+    """Their end counts, not their files' times: git and scp write old runs anew."""
+    make_run("old", {"end_time": (NOW - timedelta(hours=2)).isoformat()})
     assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])

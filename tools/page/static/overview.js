@@ -7,6 +7,7 @@ const table = byId("runs");
 const body = table.tBodies[0];
 const rows = [...body.rows]; // row i is the list's run i
 const texts = rows.map((row, i) => `${row.textContent} ${list.name[i]}`.toLowerCase());
+const SYMBOLS = ["circle", "square", "diamond"]; // of exercises that share a colour
 const KEYS = ["kind", "exercise", "config", "model", "state"];
 let visible = [];
 
@@ -47,7 +48,8 @@ async function scatter() {
   }
   const traces = [...groups].map(([name, places]) => {
     const own = list.kind[places[0]] === "yours" && !list.replay.includes(places[0]);
-    const colour = COLOURS[exercises.indexOf(list.exercise[places[0]]) % COLOURS.length];
+    const number = exercises.indexOf(list.exercise[places[0]]);
+    const symbol = SYMBOLS[Math.floor(number / COLOURS.length) % SYMBOLS.length];
     return {
       name: plain(name),
       mode: "markers",
@@ -56,7 +58,7 @@ async function scatter() {
       text: places.map((i) => plain(`${list.name[i]} · ${list.model[i]} · ${list.state[i]}`)),
       customdata: places,
       hovertemplate: `%{text}<br>${plain(list.titles[yName])} %{y:,}<br>${plain(list.titles[xName])} %{x:,}<extra></extra>`,
-      marker: { color: colour, size: own ? 10 : 8, symbol: own ? "circle" : "circle-open", opacity: 0.85 },
+      marker: { color: COLOURS[number % COLOURS.length], size: own ? 10 : 8, symbol: own ? symbol : `${symbol}-open`, opacity: 0.85 },
     };
   });
   const chart = byId("scatter");

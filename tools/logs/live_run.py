@@ -1,0 +1,115 @@
+"""A run as one look at the ends of its logs shows it: where it stands, and whether it is in trouble."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.logs import tails
+from tools.logs.run import Run
+
+RECENT_STEPS = 20
+SILENT_S = 120
+_STEPS_KEPT, _STEPS_BYTES = 240, 32 << 10
+_GPU_BYTES = 2 << 10  # the last samples of each GPU of a node
+_MOST_STEPS = 10**9  # more is no training
+_BAD = ("lost", "oom", "failed", "timeout", "unreadable")
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """What is known of a run so far.
+
+    Attributes:
+        run: with run.json as it was at the look.
+        step: the last one in steps.csv, 0 before the first; steps: of the whole training, None before it is known.
+        losses: of the last steps.
+        left_s: the steps that are left, at the pace of the last ones; evaluation and saving come on top.
+        tokens_per_s: over the last few steps.
+        gpu_mib: the largest memory.used of its last samples; None without a log.
+        trouble: what is wrong in a few words; "" where nothing is.
+    """
+
+    run: Run
+    step: int
+    steps: int | None
+    losses: list[float]
+    left_s: float | None
+    tokens_per_s: float | None
+    gpu_mib: int | None
+    trouble: str
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Sorts: ended badly, in trouble, stopped, running, completed; in each the newest first."""
+        state = self.run.state
+        classes = [state in _BAD, state in ("running", "completed") and bool(self.trouble)]
+        classes += [state not in ("running", "completed"), state == "running", True]
+        return classes.index(True), -self.run.start.timestamp()
+
+
+def look(run: Run) -> LiveRun:
+    """The run as the ends of its logs show it now."""
+    last = _last_steps(run.folder / "steps.csv")
+    step, losses = last[-1][0] if last else 0, [loss for _, loss, _, _ in last]
+    timed = [(time_s, tokens) for _, _, time_s, tokens in last if math.isfinite(time_s)][-RECENT_STEPS:]
+    total_s, steps = sum(time_s for time_s, _ in timed), _all_steps(run)
+    step_time_s = total_s / len(timed) if total_s > 0 else None
+    memory = [_memory(run.folder / name) for name in run.files if name.startswith("gpu_memory")]
+    return LiveRun(
+        run,
+        step,
+        steps,
+        losses,
+        left_s=max(steps - step, 0) * step_time_s if run.state == "running" and steps and step_time_s else None,
+        tokens_per_s=sum(tokens for _, tokens in timed) / total_s if step_time_s else None,
+        gpu_mib=max(filter(None, memory), default=None),
+        trouble=_trouble(run, losses, step_time_s or 0),
+    )
+
+
+def _all_steps(run: Run) -> int | None:
+    settings, per_epoch = run.record.get("settings") or {}, run.record.get("steps_per_epoch")
+    steps = settings.get("max_steps") or min(per_epoch or 0, _MOST_STEPS) * (settings.get("num_epochs") or 0)
+    return math.ceil(steps) if 0 < steps < _MOST_STEPS else None
+
+
+def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
+    if run.state not in ("running", "completed"):
+        reason = re.sub(r"^train\.out:\d+: ", "", run.record.get("reason") or "")  # the key opens that log
+        return run.problem or run.record.get("cause") or reason or run.state
+    if losses and not math.isfinite(losses[-1]):
+        return f"loss is {losses[-1]}"
+    written_ns = [run.files[name][1] for name in ("steps.csv", "train.out", "run.json") if name in run.files]
+    silent_s = time.time() - max(written_ns, default=0) / 1e9
+    if run.state == "running" and silent_s > max(SILENT_S, 10 * step_time_s):
+        return f"wrote nothing for {silent_s:.0f} s"
+    return ""
+
+
+def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
+    """Step, loss, step time (s) and tokens; the header, and what is cut or damaged, are no steps."""
+    columns = {name: place for place, name in enumerate(tails.first_line(path).strip().split(","))}
+    found = []
+    for line in tails.read_end(path, _STEPS_BYTES)[:-1]:
+        values = line.split(",")
+        try:
+            numbers = [float(values[columns[name]]) for name in ("step", "loss", "step_time_s", "tokens")]
+            found.append((int(numbers[0]), numbers[1], numbers[2], int(numbers[3])))
+        except (ValueError, KeyError, IndexError, OverflowError):
+            continue
+    return found[-_STEPS_KEPT:]
+
+
+def _memory(path: Path) -> int | None:
+    """The largest memory.used (MiB) of a GPU log's last samples."""
+    names = tails.first_line(path).split(",")
+    place = next((place for place, name in enumerate(names) if name.strip().startswith("memory.used")), None)
+    if place is None:
+        return None
+    cells = [line.split(",") for line in tails.read_end(path, _GPU_BYTES)[:-1]]
+    values = [row[place].split()[0] for row in cells if len(row) == len(names) and row[place].strip()]
+    return max((int(value) for value in values if value.isdecimal()), default=None)
