@@ -45,7 +45,6 @@ def shown_s(browser: Browser, page: Path, charts: bool) -> dict[str, float]:
     if charts:
         tab.wait_for_selector(".chart .main-svg", timeout=PATIENCE_MS)
         found["charts"] = tab.evaluate("window.firstChart") / 1000
-        tab.wait_for_selector(".later", state="detached", timeout=PATIENCE_MS)
         found["all, CPU time"] = page_cpu_s()
     context.close()
     return found

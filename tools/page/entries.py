@@ -124,32 +124,23 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     return {name: quote(os.fsencode(f"{base}/{name}")) for name in files}
 
 
-@dataclass(frozen=True)
-class FigureRow:
-    """Attributes: metric; text: the figure as printed, without its unit."""
-
-    metric: str
-    text: str
-
-
 def damaged(run: Run) -> list[str]:
     """What is wrong in which line of the logs that cost figures."""
     outcomes = [run.figures.outcome(name) for name in FIGURES]
     return [outcome[0] for outcome in outcomes if isinstance(outcome, list)]
 
 
-def figures(run: Run) -> list[tuple[list[str], list[FigureRow]]]:
-    """Every figure that the run has, by the files that figures are from."""
+def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
+    """Every figure that the run has, as metric and text, by the files that figures are from."""
     files = {
         source: [name for one in patterns for name in matching(run.files, one)] for source, patterns in _FILES.items()
     }
-    found: dict[tuple[str, ...], list[FigureRow]] = {}
+    found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for name, metric in FIGURES.items():
         value = getattr(run.figures, name)
         if value is not None:
             own = tuple(dict.fromkeys(file for source, _ in metric.sources for file in files[source]))
-            row = FigureRow(metric.name, written(metric, value, True))
-            found.setdefault(own, []).append(row)
+            found.setdefault(own, []).append((metric.name, written(metric, value, unit_named=True)))
     return [(list(own), rows) for own, rows in found.items()]
 
 

@@ -94,7 +94,7 @@ def look(chromium: Browser, made: Made) -> Iterator[Callable[..., Page]]:
             page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("request", lambda one: None if one.url.startswith("file:") else complaints.append(one.url))
         page.goto(made.url(name))
-        expect(page.locator(".chart:not(:has(.main-svg)), .later")).to_have_count(0, timeout=_PATIENCE_MS)
+        expect(page.locator(".chart:not(:has(.main-svg))")).to_have_count(0, timeout=_PATIENCE_MS)
         return page
 
     yield open_page

@@ -49,15 +49,6 @@ def test_script_that_escapes_the_templates_would_still_not_run(look):
     assert blocked.startswith("script-src") and page.evaluate("window.planted") is None
 
 
-def test_list_waits_for_the_chart_only_and_for_nothing_where_no_script_runs(look, made, chromium):
-    expect(look("index.html").locator(".list")).to_have_css("content-visibility", "auto")
-    without_scripts = chromium.new_context(java_script_enabled=False)
-    page = without_scripts.new_page()
-    page.goto(made.url("index.html"))
-    expect(page.locator(".list")).to_have_css("content-visibility", "auto")
-    without_scripts.close()
-
-
 def test_filter_leaves_the_runs_asked_for_in_the_list_and_in_the_chart(look):
     page = look("index.html")
     shown = page.locator("#runs tbody tr:visible")

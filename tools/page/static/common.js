@@ -26,6 +26,8 @@ const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;"
 const shown = (number) =>
   Number.isInteger(number) ? number.toLocaleString("en") : number.toLocaleString("en", { maximumSignificantDigits: 6 });
 
+const byId = (id) => document.getElementById(id);
+
 function make(tag, text = "", attributes = {}) {
   const element = document.createElement(tag);
   element.textContent = text;

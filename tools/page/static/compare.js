@@ -2,7 +2,6 @@
 // Two runs beside each other: what differs, their figures with B over A, their curves in one chart.
 
 const list = runData.list;
-const byId = (id) => document.getElementById(id);
 
 for (const id of ["a", "b"]) {
   byId(id).append(make("option", "choose a run", { value: "" }));

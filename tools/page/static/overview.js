@@ -2,7 +2,6 @@
 // The list of runs: filters, order, two to compare; and one figure against another of those that are shown.
 
 const list = runData.list;
-const byId = (id) => document.getElementById(id);
 const table = byId("runs");
 const body = table.tBodies[0];
 const rows = [...body.rows]; // row i is the list's run i
@@ -32,7 +31,7 @@ function filter() {
   byId("count").textContent = only
     ? `The ${visible.length} runs of one cell. “Show all” shows the others.`
     : `Shown: ${visible.length} of ${rows.length} runs.`;
-  return scatter();
+  scatter();
 }
 
 async function scatter() {
@@ -128,8 +127,5 @@ body.addEventListener("change", choose);
 [...table.tHead.rows[0].cells].forEach((header, column) => {
   header.querySelector("button")?.addEventListener("click", () => sortBy(column, header));
 });
-// The list waits until the first chart is painted, or for whoever wants to see it before.
-const showList = () => document.querySelector(".list").classList.remove("later");
-for (const event of ["scroll", "keydown", "pointerdown"]) window.addEventListener(event, showList, { once: true });
-filter().finally(() => requestAnimationFrame(() => setTimeout(showList)));
+filter();
 choose();
