@@ -196,8 +196,8 @@ def _as_text(value: Any) -> str:
 
 
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
-    """The newest completed reference run of the same exercise, configuration, model and number of GPUs."""
-    keys = ("exercise", "config", "model", "rung", "world_size")
+    """The newest completed reference run of the same exercise, configuration, fault, model and number of GPUs."""
+    keys = ("exercise", "config", "model", "rung", "fault", "world_size")
     same = (
         other
         for other in reference

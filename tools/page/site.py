@@ -50,7 +50,7 @@ class Site:
 
     Attributes:
         output: the folder in which the pages will lie.
-        own, reference: runs, the newest first.
+        own: what is in trouble first; reference: the newest first.
         logs: where one's own runs were looked for.
     """
 
