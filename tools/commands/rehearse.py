@@ -16,7 +16,6 @@ from tools.doctor import site
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
-from tools.rehearsal import demos
 from tools.rehearsal.chapters import Chapter, Outcome, chapters, outcomes, tiny_environment
 from tools.rehearsal.steps import Step, Steps, wait_for_end, wait_for_queue
 from tools.submit import slurm
@@ -50,15 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--logs", type=Path, help="go on with this rehearsal (default: a new one in logs/rehearsal)")
     parser.add_argument("--wait", type=above_0, default=20, metavar="MINUTES", help="for SLURM's jobs (default: 20)")
-    parser.add_argument("--keep", action="store_true", help="the runs replace those that the demos and START.md show")
 
 
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
     found = chapters(arguments.exercises, environment)
     local = arguments.local or not _slurm_works()
-    if arguments.keep and (arguments.exercises or not local):
-        raise InputError("--keep: expected all exercises, with --local: the demos show a laptop's runs")
     if local and arguments.after_dashes:
         options = " ".join(arguments.after_dashes)
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")
@@ -83,8 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\n{text}\nthe same: {logs / 'report.txt'}")
     if interrupted:
         return INTERRUPTED
-    if arguments.keep and not failed:
-        print(f"{demos.keep(steps.logs)} runs kept in {demos.RUNS.relative_to(ROOT)}; next: python -m tools report")
     return int(failed)
 
 

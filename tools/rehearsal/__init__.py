@@ -1,1 +1,1 @@
-"""Every exercise run tiny before a course (`rehearse`), and what such runs show (`demo`)."""
+"""Every exercise run tiny before a course (`rehearse`)."""

@@ -11,7 +11,6 @@ from tools.submit.submissions import Submission, read
 from tools.submit.submitted import sourced_environment
 from tools.tables.repository import ROOT
 
-DEMOS = ROOT / "instructor" / "demos"
 _CHAPTER_LINK = re.compile(r"\]\(([\w-]+)/README\.md\)")
 
 
@@ -51,25 +50,23 @@ def tiny_environment(shell: Mapping[str, str]) -> dict[str, str]:
     """
     tiny = sourced_environment(ROOT / "tiny.env", {"OMP_NUM_THREADS": shell.get("OMP_NUM_THREADS", "1")})
     own = {name: value for name, value in shell.items() if name not in ("LOG_DIR", "RUN_DIR", "SUBMISSION")}
-    return own | {name: tiny[name] for name in tiny_names()}
-
-
-def tiny_names() -> list[str]:
-    """The settings that tiny.env sets."""
-    return re.findall(r"\b([A-Z_0-9]+)=", (ROOT / "tiny.env").read_text())
+    names = re.findall(r"\b([A-Z_0-9]+)=", (ROOT / "tiny.env").read_text())
+    return own | {name: tiny[name] for name in names}
 
 
 def chapters(names: Sequence[str], environment: Mapping[str, str]) -> list[Chapter]:
     """Those named, or all, in the order of the course.
 
     Raises:
-        InputError: a name has no list of runs in instructor/demos.
+        InputError: a name has no tiny.txt.
     """
-    every = {path.stem: path for path in DEMOS.glob("*.txt")}
+    every = {path.parent.name: path for path in ROOT.glob("*/tiny.txt")}
     order = [name for name in _CHAPTER_LINK.findall((ROOT / "README.md").read_text()) if name in every]
     order = list(dict.fromkeys([*order, *sorted(every)]))
     if unknown := [name for name in names if name.strip("/") not in every]:
-        raise InputError(f"{', '.join(unknown)}: no list of runs in {DEMOS}; there are those of {', '.join(order)}")
+        raise InputError(
+            f"{', '.join(unknown)}: no tiny.txt in a folder of this name; expected some of {', '.join(order)}"
+        )
     wanted = {name.strip("/") for name in names} or set(order)
     return [Chapter(name, every[name], read(every[name], environment)) for name in order if name in wanted]
 
