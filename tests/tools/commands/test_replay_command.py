@@ -1,24 +1,20 @@
 """Replays: written as the run was, at its pace, and never taken for a measurement."""
 
-import csv
-import itertools
 import json
 import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.launching import REPO
 from tools.__main__ import main
+from tools.commands.replay import Replay
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run
-from tools.replay.timeline import pieces
-from tools.replay.writing import Replay
 
 REFERENCE = REPO / "logs" / "reference"
 END = {"end_time": "2026-11-21T09:45:20+00:00", "exit_code": 0}
@@ -34,32 +30,35 @@ def figures(run: Run) -> dict[str, object]:
 
 
 def replayed(folder: Path, logs: Path) -> Path:
-    replay = Replay(read_run(folder), logs, 1.0)
-    replay.write_until(1e9)
+    replay = Replay(read_run(folder), logs, 1e9)
+    replay.advance()
     return replay.folder
 
 
-def test_lines_are_written_at_the_times_that_the_logs_name(make_run, tmp_path: Path) -> None:
-    """The first load is in the sample of second 1, the Trainer needed 9 s for 5 s of steps, so 2 s after each epoch."""
-    run = make_run("r", END, {"train_runtime_s": 9.0}, **FILES)
+def test_lines_are_written_as_the_training_went_on(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training is the last 10 s of 20: 5 s of steps, twice as long with evaluations and saving."""
+    clock_s = 100.0
+    monkeypatch.setattr("tools.commands.replay.time.monotonic", lambda: clock_s)
+    run = make_run("r", END, {"train_runtime_s": 10.0}, **FILES)
     replay = Replay(read_run(run), tmp_path / "replays", 1.0)
 
     def written(at_s: float) -> tuple[str, str]:
-        replay.write_until(at_s)
-        assert json.loads((replay.folder / "run.json").read_text())["state"] == "running"
+        nonlocal clock_s
+        clock_s = 100 + at_s
+        replay.advance()
         texts = [(replay.folder / name).read_text() for name in ("steps.csv", "train.out")]
         return texts[0].splitlines()[-1][0], texts[1].splitlines()[-1]
 
-    assert written(1.1) == ("s", "import")
+    assert written(1) == ("s", "load")
     assert (replay.folder / "nccl.log").exists() and not (replay.folder / "summary.json").exists()
+    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 0
+    assert written(11) == ("s", "load")
     assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
-    assert written(3.1) == ("1", "{'loss': '2.5', 'epoch': '0.5'}")
-    assert written(4.1)[0] == "2" and written(6.9) == ("2", "between")
-    assert written(7.1) == ("3", "{'loss': '2', 'epoch': '1.5'}")
-    assert written(8.1)[0] == "4" and (replay.folder / "summary.json").exists()
-    replay.write_until(19.9)
-    assert replay.state == "running"
-    replay.write_until(20)
+    assert written(14.1) == ("1", "between")
+    assert written(16.1)[0] == "2"
+    assert written(19.9)[0] == "3" and replay.state == "running"
+    assert json.loads((replay.folder / "run.json").read_text())["state"] == "running"
+    assert written(20.1) == ("4", "end")
     assert replay.state == "completed"
     for name in ("steps.csv", "train.out", "summary.json", "cpu_memory.txt", "nccl.log"):
         assert (replay.folder / name).read_bytes() == (run / name).read_bytes()
@@ -72,7 +71,7 @@ def test_replay_is_owned_named_dated_and_marked_as_one(make_run, tmp_path: Path)
     first, second = replayed(run, tmp_path / "replays"), replayed(run, tmp_path / "replays")
     assert first.name.endswith("-replay1") and second.name[-1] in "12" and first != second
     found, before = read_run(first), read_run(run)
-    assert found.replay_of == str(run) and found.shown_state == "completed (replay)"
+    assert found.record["replay"]["of"] == str(run) and found.shown_state == "completed (replay, not measured)"
     assert abs(time.time() - found.start.timestamp()) < 60 and found.runtime_s == before.runtime_s
     assert sorted(found.files) == sorted(set(before.files) - {".launcher", "bloom-qa-finetuned", "link"})
     stamp = (first / "gpu_memory.csv").read_text().splitlines()[1][:19]
@@ -90,13 +89,6 @@ def test_figures_of_a_replayed_reference_run_are_those_of_the_run(name: str, tmp
         assert {file: size for file, (size, _) in copy.files.items() if file != "run.json"} == {
             file: size for file, (size, _) in run.files.items() if file != "run.json"
         }
-
-
-def test_steps_of_each_attempt_are_written_during_it() -> None:
-    (run,) = (run for run in find_runs(REFERENCE / "h200x4-host-f/resilience") if "p11041" in run.folder.name)
-    found = [piece for piece in pieces(run, run.runtime_s, timedelta()) if piece.file == "steps.csv"]
-    gaps_s = [after.at_s - before.at_s for before, after in itertools.pairwise(found[1:])]
-    assert gaps_s.index(max(gaps_s)) + 1 == 12, "the second attempt went on from step 12"
 
 
 def test_interrupted_replay_leaves_no_run_half_running(tmp_path: Path) -> None:
@@ -125,35 +117,37 @@ def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
         assert main([*command]) == 0
         return capsys.readouterr().out
 
-    own = ["--logs", str(replays)]
+    own, told = ["--logs", str(replays)], "replay, not measured"
     filled, file = said("fill", "baseline", "--plain", *own), tmp_path / "my_results.md"
-    assert f"(a replay of {run})" in filled
+    assert told in filled
     file.write_text(filled)
-    told = "not measured here"
-    assert told in said("fill", "baseline", *own) and told in said("check", str(file), *own)
-    assert told in said("runs", *own) and told in said("summary", str(folder))
-    assert "completed (replay)" in said("watch", "--once", *own)
-    assert "compared with replays" in said("grade", str(file), *own)
-    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
-        assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
-    assert "no runs" in capsys.readouterr().err
-    cell, *_ = csv.DictReader(said("fill", "baseline", "--format", "csv", "--run", str(folder)).splitlines())
-    assert cell["replay_of"] == str(run)
+    assert told in said("check", str(file), *own) and told in said("summary", str(folder))
+    assert told in said("runs", *own) and told in said("watch", "--once", *own)
     said("page", *own, "--output", str(tmp_path / "page"))
     pages = [tmp_path / "page" / name for name in ("index.html", f"runs/baseline-{folder.name}.html")]
     assert all(told in page.read_text() for page in pages)
-    assert "<small>replay</small>" in (tmp_path / "page/tables.html").read_text()
+    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
+        assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
+    assert main(["grade", str(file), *own]) == 1
+    assert main(["fill", "baseline", "--format", "csv", "--run", str(folder)]) == 2
+    assert f"--run {folder}: is a replay, not measured" in capsys.readouterr().err
 
 
-def test_measured_run_is_shown_in_place_of_a_newer_replay(make_run, logs: Path, capsys) -> None:
+def test_replays_are_in_a_folder_that_nothing_reads_unless_it_is_named(
+    make_run, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Else a replayed run, which is newer, would be shown as one's own."""
     run = make_run("r", summary={"train_loss": 0.5})
     other = make_run("other", summary={"train_loss": 0.6})
-    Replay(read_run(other), logs, 1.0).write_until(1e9)
+    monkeypatch.setenv("LOG_DIR", str(logs))
+    assert main(["replay", str(logs), "--speed", "1e6"]) == 0
     (other / "run.json").unlink()
-    assert main(["fill", "baseline", "--plain", "--logs", str(logs)]) == 0
+    capsys.readouterr()
+    assert len([*(logs / "replay/baseline").iterdir()]) == 2
+    assert main(["fill", "baseline", "--plain"]) == 0
     told = capsys.readouterr().out
-    assert "| 0.5000 |" in told and "replay" not in told
-    assert [found.folder for found in find_runs(logs)] == [run], "submit, plan and plot take it for no run"
+    assert "| 0.5000 |" in told and "-replay" not in told
+    assert [found.folder for found in find_runs(logs, replays=True)] == [run]
 
 
 def test_damaged_run_is_named_before_the_first_one_begins(make_run, logs: Path, tmp_path: Path, capsys) -> None:
