@@ -39,7 +39,7 @@ RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
     r"python -m workshop\.operators": "tests/workshop/test_operators.py",  # compiles for minutes
-    r"python tools/benchmarks/": "tests/tools/benchmarks",
+    r"python tests/bench/": "tests/bench/test_thousand_runs.py",
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
     r"python -m workshop\.offload_floor": "tests/workshop/test_offload_floor.py",  # on a small part of the memory
     r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",

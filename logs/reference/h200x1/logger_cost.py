@@ -3,7 +3,7 @@
 Within one run, so that neither the machine's mood nor the start-up differs between the two sides. Run it where the
 exercise runs, with its settings in the environment; NUM_EPOCHS must be large enough to last:
 
-    NUM_EPOCHS=100 python tools/benchmarks/logger_cost.py --windows 12 --window-s 10
+    NUM_EPOCHS=100 python logs/reference/h200x1/logger_cost.py --windows 12 --window-s 10
 
 Prints the median step time with and without loggers for each pair of windows, and the median of the ratios.
 """
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).resolve().parents[3]
 
 
 def step_times_s(run_dir: Path) -> list[float]:
