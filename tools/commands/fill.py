@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
     print(shown)
     if not arguments.plain:
-        if answers := beside_answers(readme, shown):
+        replayed = any(run.is_replay for run in own)
+        if answers := [] if replayed else beside_answers(readme, shown):  # they say "yours"
             print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0

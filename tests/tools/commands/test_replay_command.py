@@ -119,7 +119,7 @@ def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
 
     own, told = ["--logs", str(replays)], "replay, not measured"
     filled, file = said("fill", "baseline", "--plain", *own), tmp_path / "my_results.md"
-    assert told in filled
+    assert told in filled and "yours" not in said("fill", "baseline", *own)
     file.write_text(filled)
     assert told in said("check", str(file), *own) and told in said("summary", str(folder))
     assert told in said("runs", *own) and told in said("watch", "--once", *own)
