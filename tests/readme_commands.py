@@ -39,7 +39,7 @@ RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
     r"python -m workshop\.operators": "tests/workshop/test_operators.py",  # compiles for minutes
-    r"python tools/benchmarks/": "tests/tools/benchmarks",
+    r"python tests/bench/": "tests/bench/test_thousand_runs.py",
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
     r"python -m workshop\.offload_floor": "tests/workshop/test_offload_floor.py",  # on a small part of the memory
     r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",
@@ -51,7 +51,6 @@ RUN_ELSEWHERE = {
     r"python -m tools new-exercise": "tests/tools/commands/test_new_exercise_command.py",  # writes into the repository
 }
 REFERENCE = "logs/reference"
-TINY_RUNS = "instructor/demos/runs"
 STANDS_FOR = {  # what a participant would have on disk by then
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
@@ -161,7 +160,7 @@ def _options(command: str, words: str) -> str:
         exercise = next((name for name in words.split() if (REPO / name).is_dir()), "baseline")
         words = words or f" {exercise}"
         if "--tiny" in words:
-            return f"{words} --logs {TINY_RUNS}"
+            return words  # the participant's own run: tests/test_readmes.py
         hosts = sorted(folder.parent.name for folder in (REPO / REFERENCE).glob(f"*/{exercise}"))
         hosts = [host for host in hosts if not host.endswith("-unseen")]  # the planner's, in no table
         logs = "".join(f" --logs {REFERENCE}/{host}" for host in hosts) or f" --logs {REFERENCE}"

@@ -17,6 +17,7 @@ import yaml
 
 from tests.launching import PATH, REPO
 from tests.readme_commands import DOCUMENTS, LAUNCHED_BY, RUN_ELSEWHERE, Block, all_blocks, runnable
+from tests.tools.conftest import write_run
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 
 MOST_LINES = 110  # of text; blank tables to fill, and definitions that GitHub does not show, come on top
@@ -117,6 +118,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], subprocess.
     results = REPO / "baseline/RESULTS.md"
     (desk / "my_results.md").write_text("\n".join(grid_lines(results.read_text())))
     environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
+    write_run(desk / "my_logs", "20261121-094500-p1", {"model": {"name": "tiny", "hidden_size": 64}})
 
     @cache
     def run(script: str) -> subprocess.CompletedProcess:

@@ -12,9 +12,7 @@ from tools.submit.submitted import sourced_environment
 
 TINY = tiny_profile()
 LISTS = [
-    path
-    for path in (*REPO.glob("*/*.txt"), *REPO.glob("instructor/demos/*.txt"), *REPO.glob("logs/reference/*/runs.txt"))
-    if ".slurm" in path.read_text()
+    path for path in (*REPO.glob("*/*.txt"), *REPO.glob("logs/reference/*/runs.txt")) if ".slurm" in path.read_text()
 ]
 SMALL = {"MODEL_NAME": "tiny", "MODEL_INIT": "random", "DATASET": "sample", "TOKENIZER_NAME": "sample"}
 MOST = {

@@ -24,7 +24,7 @@ _EXIT_CODES = """exit codes:
   130  submit, replay, rehearse: interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "page", "replay", "new-exercise", "rehearse", "demo"),
+    *("grade", "report", "plot", "page", "replay", "new-exercise", "rehearse"),
 )
 
 

@@ -7,7 +7,6 @@ import pytest
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
-from tests.shown_forms import assert_printed_as_shown
 
 pytestmark = pytest.mark.usefixtures("slurm_installed", "optimizers_compiled")
 
@@ -60,7 +59,7 @@ def test_error_of_all_ranks_is_the_reason_not_the_step_that_srun_then_ends(
 
 @pytest.mark.timeout(500)
 def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(
-    slurm: ThrowawaySlurm, environment: dict[str, str], tmp_path: Path
+    slurm: ThrowawaySlurm, environment: dict[str, str]
 ) -> None:
     arguments = ["--model-name", "tiny", "--steps", "8"]
     run = run_job(slurm, environment, "deepspeed-zero3-offload/run.slurm", *arguments, options=["--nodes=1"])
@@ -76,8 +75,6 @@ def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(
         assert line in output, line
     assert output.count(": ok") == 2
     assert "NOT SO" not in output
-    shown = "MAX_STEPS=20 --ntasks-per-node=2 --gpus-per-node=2 deepspeed-zero3-offload/run.slurm"
-    assert_printed_as_shown((tmp_path / "job.out").read_text(), shown, tmp_path / "logs")
     assert len((run / "cpu_memory.txt").read_text().splitlines()) > 2
     # SLURM says so when a logger keeps the job's output open and with it the job, for a minute that is billed.
     assert "Abandoning IO" not in "".join(log.read_text() for log in slurm.base_dir.glob("log/node*.log"))

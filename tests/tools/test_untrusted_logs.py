@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evidence import causes, nccl_log
 from evidence.plain_files import LARGEST_BYTES
 from tools.__main__ import main
-from tools.benchmarks.hostile_lines import PIECES, READERS
 from tools.errors import LogError
-from tools.logs import store
+from tools.logs import collectives, deepspeed_timers, nvidia_smi, psrecord, steps, store, trainer_log
 from tools.logs.runs import find_runs
 from tools.page import repeat
 from tools.tables.repository import ROOT
@@ -163,6 +163,56 @@ def test_huge_files_are_refused_unread(make_run: Callable[..., Path], logs: Path
     assert "found 'more than 512 MiB'" in printed()
 
 
+READERS = (
+    *(collectives.read, deepspeed_timers.read, nccl_log.read, nvidia_smi.read, psrecord.read, steps.read),
+    *(trainer_log.read, causes.cause),
+)
+PIECES = [
+    "{'loss': '2.5', 'epoch': '0.5'}",
+    "{'eval_loss':",
+    "'train_runtime': 'x'}",
+    " 33%|###| 3/9 [00:01<00:02]",
+    "[Rank 0] time (ms) | fwd: 141.28",
+    "| bwd: 7",
+    "1.2.3",
+    "# Collective test starting: all_gather_perf",
+    "# nThread",
+    "#  Rank  0 Group  0 Pid 1 on node1 device  0 X",
+    "  1024 256 float sum -1 75.18 0.01 0.01 0",
+    " 78.30 0.01 0.01 0",
+    "[1,0]<stdout>:",
+    "node1:1:1 [0] NCCL INFO Connected",
+    "step,step_time_s,tokens,real_tokens,loss,epoch",
+    "1,0.5,8,7,2,1",
+    "step,collective,group,dtype,bytes,calls",
+    "3,all-gather,0 1,bfloat16,1000,1",
+    "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)",
+    "       0.000        5.000     1000.500     2000.000",
+    "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]",
+    "2026/11/21 05:55:41.717, 0, NVIDIA H200, 8 MiB, 143771 MiB, 20 %",
+    "[N/A]",
+    "slurmstepd",
+    ": error: *** STEP 2.0 ON n CANCELLED AT",
+    "DUE TO TIME LIMIT ***",
+    "srun: error: n: task 1: Killed",
+    "[rank0]:",
+    "RuntimeError:",
+    "CUDA out of memory",
+    "NCCL WARN",
+    "No space left on device",
+    "error: hang:",
+    "  what(): x",
+    "nan",
+    "1e999",
+    "N/A",
+    "-",
+    ",",
+    "|",
+    "{",
+    "'",
+    "٣",
+    *("\n", "\r", "\0", "\ufeff", "\x1b[31m", " ", "9" * 5000, "\u202e", "\u2028"),
+]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=30).map("".join)
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             "\n\n".join(markdown.render(table, table.rows) for table in _wanted(readme, arguments.only, arguments.tiny))
         )
         return 0
-    runs = chosen_runs(arguments, replays=arguments.format == "markdown")  # in csv and json nothing would tell them
+    runs = chosen_runs(arguments, replays=arguments.format == "markdown")
     wanted = _wanted(readme, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
     exercises = tables.exercises_of(wanted)
     own = [run for run in runs if run.record.get("exercise") in exercises]
@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
     print(shown)
     if not arguments.plain:
-        replays = any(run.replay_of for table in filled for run in table.runs)
-        if answers := [] if replays else beside_answers(readme, shown):  # they say "yours"
+        replayed = any(run.is_replay for run in own)
+        if answers := [] if replayed else beside_answers(readme, shown):  # they say "yours"
             print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0

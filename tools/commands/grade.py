@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = chosen_runs(arguments, replays=True)
+    runs = chosen_runs(arguments)
     files = list(dict.fromkeys(arguments.files))
     same = Counter(file.stem for file in files)  # as in group-1/my_results.md and group-2/my_results.md
     found = [_grade(file, file.stem if same[file.stem] == 1 else str(file), runs, arguments) for file in files]
@@ -57,14 +57,12 @@ def _grade(file: Path, name: str, runs: list[Run], arguments: argparse.Namespace
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.
         return Grade(str(file), name, [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip()))
-    replays = any(run.replay_of for table, _ in checked for run in table.runs)
-    note = "compared with replays, not with measured runs" if replays else ""
-    return Grade(str(file), name, checked, note=note)
+    return Grade(str(file), name, checked)
 
 
 def _row(grade: Grade) -> list[str]:
     counts = ["" if grade.problem else str(grade.count[verdict]) for verdict in VERDICTS]
-    return [grade.file, grade.tables, *counts, grade.problem or grade.note]
+    return [grade.file, grade.tables, *counts, grade.problem]
 
 
 def _passed(grade: Grade) -> bool:

@@ -49,7 +49,7 @@ def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None, re
     """The runs asked for, oldest first; with `experiment`, of that experiment or exercise only.
 
     Args:
-        replays: also those of `python -m tools replay`, which the caller then tells apart.
+        replays: also those of `python -m tools replay`, which the caller tells apart.
 
     Raises:
         InputError: a folder is not there, none of its runs is the owner's, or a single run cannot be read.
@@ -57,7 +57,10 @@ def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None, re
     if arguments.run_folders and arguments.logs:
         raise InputError("--run and --logs exclude each other")
     if arguments.run_folders:
-        return [single_run(folder) for folder in arguments.run_folders]
+        single = [single_run(folder) for folder in arguments.run_folders]
+        if not replays and (replayed := [run.folder for run in single if run.is_replay]):
+            raise InputError(f"--run {replayed[0]}: is a replay, not measured; expected a run that a job made")
+        return single
     found = find_runs(*chosen_logs(arguments), experiment=experiment, replays=replays)
     own = [run for run in found if arguments.owner in (None, run.owner)]
     if found and not own:

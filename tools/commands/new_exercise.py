@@ -33,7 +33,7 @@ _STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
      pictures/
   5. list the exercise in README.md (and what it leaves on disk), in tests/test_train_scripts.py (CHAPTERS), and the
      test that runs its launcher in tests/readme_commands.py (LAUNCHED_BY)
-  6. list its tiny runs in instructor/demos/{name}.txt, and write its demo, instructor/demos/{name}.md
+  6. list its tiny runs in {name}/tiny.txt, and write its demo, instructor/demos/{name}.md
   7. python -m tools report && make test"""
 
 
@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         "env_vars.sh": _env_vars(name),
         launcher: _launcher(name, launcher, number),
         "submit.txt": f"# The runs of this exercise's tables: python -m tools submit {name}\n{launcher}  # must-do\n",
+        "tiny.txt": f"# The tiny runs of `rehearse`\n{launcher}\n",
         "RESULTS.md": _RESULTS.format(number=number),
     }
     registry = _with_table(table, name)

@@ -2,9 +2,13 @@
 
 import argparse
 import os
+import re
 import shlex
+import subprocess
+import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -16,32 +20,121 @@ from tools.doctor import site
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
-from tools.rehearsal import demos
-from tools.rehearsal.chapters import Chapter, Outcome, chapters, outcomes, tiny_environment
-from tools.rehearsal.steps import Step, Steps, wait_for_end, wait_for_queue
 from tools.submit import slurm
-from tools.tables.repository import ROOT
+from tools.submit.submissions import Submission, read
+from tools.submit.submitted import sourced_environment
+from tools.tables.markdown import read_tables
+from tools.tables.repository import ROOT, borrowed_runs
 
 _COLUMNS = ("submit", "fill", "check", "plot")
-_RESUMED_MIN = 5
+_POLL_S = 5
+
+
+@dataclass
+class Exercise:
+    """Attributes: list: tiny.txt; states: of its runs; wrong: failed tools; problems: each with what repeats it."""
+
+    name: str
+    list: Path
+    lines: list[Submission]
+    states: list[str] = field(default_factory=list)
+    wrong: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def row(self) -> list[str]:
+        runs = ", ".join(f"{self.states.count(state)} {state}" for state in dict.fromkeys(self.states))
+        cells = ["FAILED" if name in self.wrong else "ok" for name in _COLUMNS]
+        return [self.name, runs, *cells, f"{self.took_s:.0f}"]
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """A chapter as it went.
+class Rehearsal:
+    """Attributes: logs: folder of its runs; environment: tiny.env's; local: without SLURM; wait_min: for its queue."""
 
-    Attributes: outcomes: of its runs; steps: its commands; local: its runs are among these, and not jobs of their own.
-    """
-
-    chapter: Chapter
-    outcomes: list[Outcome]
-    steps: list[Step]
+    logs: Path
+    environment: Mapping[str, str]
     local: bool
+    wait_min: float
 
-    @property
-    def took_s(self) -> float:
-        jobs = [] if self.local else [outcome.run for outcome in self.outcomes if outcome.run]
-        return sum(step.took_s for step in self.steps) + sum(run.runtime_s or 0 for run in jobs)
+    def tool(self, exercise: Exercise, words: Sequence[str], file: str, expected: Sequence[int] = (0,)) -> Path:
+        """Run `python -m tools WORDS`; gives the file with what it printed. Another exit code is a problem."""
+        output, begin_s = self.logs / ".output" / f"{exercise.name}-{file}", time.monotonic()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        options = {"cwd": self.logs, "env": {**self.environment, "PYTHONPATH": str(ROOT)}, "stdin": subprocess.DEVNULL}
+        shown = words[0] == "submit" and self.local  # its progress bar
+        with output.open("w") as stream:
+            options |= {"stdout": stream, "stderr": None if shown else subprocess.STDOUT}
+            process = subprocess.Popen([sys.executable, "-m", "tools", *words], **options)
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:  # it has had the same Ctrl-C, and writes down how its runs ended
+                process.wait()
+                raise
+        exercise.took_s += time.monotonic() - begin_s
+        if code not in expected:
+            said = output.read_text(errors="replace").strip().splitlines() or ["no output"]
+            exercise.wrong.add(words[0])
+            exercise.problems.append(f"{file}: exit code {code}: {said[-1]}\n  python -m tools {shlex.join(words)}")
+        return output
+
+    def submit(self, exercise: Exercise, options: Sequence[str] = ()) -> None:
+        words = ["submit", "--list", str(exercise.list), "--yes", "--logs", str(self.logs)]
+        words += ["--local"] if self.local else ["--", *options] if options else []
+        self.tool(exercise, words, "submit.txt", (0, 1))  # 1: a run failed, which the report says of the run
+
+    def wait_for_queue(self, lines: Sequence[Submission]) -> None:
+        """Until SLURM's queue has none of the lines any more, a line per change; or the limit."""
+        marks = {slurm.mark(line, self.logs) for line in lines}
+        end_s, left = time.monotonic() + 60 * self.wait_min, [-1]
+        while left[-2:] != [0, 0] and time.monotonic() < end_s:  # a job queued again is in no list for a moment
+            left.append(len(marks & slurm.queue().keys()))
+            if left[-1] != left[-2]:
+                print(f"{len(marks) - left[-1]} of {counted(len(marks), 'job')} ended", flush=True)
+            time.sleep(_POLL_S)
+        if left[-1]:
+            print(f"after {self.wait_min:g} minutes jobs are left: squeue --me; go on with --logs {self.logs}")
+
+    def newest(self, exercise: Exercise) -> list[tuple[Submission, Run | None]]:
+        """Each line with its newest run, None if none began."""
+        runs = find_runs(self.logs)  # oldest first
+        found = {(run.record.get("exercise"), run.record.get("submission")): run for run in runs}
+        return [(line, found.get((line.exercise.name, line.text))) for line in exercise.lines]
+
+    def finish(self, exercise: Exercise) -> None:
+        """Go on with what was told to end, which SLURM does by itself; then the tables and the plot."""
+        for _, run in self.newest(exercise):
+            if self.local and run and run.state == "preempted":
+                words = ["submit", "--resume", str(run.folder), "--local"]
+                self.tool(exercise, words, f"resumed-{run.folder.name}.txt")
+        for line, run in self.newest(exercise):
+            self._enter(exercise, line, run)
+        name, logs = exercise.name, ["--logs", str(self.logs)]
+        self.tool(exercise, ["fill", name, "--tiny", *logs], "fill.txt")
+        blank = self.tool(exercise, ["fill", name, "--tiny", "--blank"], "blank.md")
+        filled = self.tool(exercise, ["fill", name, "--tiny", "--plain", *logs], "filled.md")
+        self.tool(exercise, ["check", str(blank), *logs], "check.txt", (1,))  # nothing is filled in, and it says so
+        self.tool(exercise, ["check", str(filled), *logs], "check-of-fill.txt")
+        plot = ["plot", name, *logs, "--output", str(self.logs / f"{name}.png")]
+        if borrowed_runs(name):  # its runs are drawn in another exercise
+            plot += ["--tiny", "--table", read_tables(ROOT / name / "README.md")[0].number]
+        self.tool(exercise, plot, "plot.txt")
+
+    def _enter(self, exercise: Exercise, line: Submission, run: Run | None) -> None:
+        """How a line's run ended."""
+        skipped = f"skipped (needs SLURM for {line.count('nodes')} nodes)" if line.count("nodes") > 1 else ""
+        state = (self.local and skipped) or (run.state if run else "not started")
+        exercise.states.append(state)
+        if state in ("completed", skipped):
+            return
+        said = (self.logs / ".output" / f"{exercise.name}-submit.txt").read_text(errors="replace").splitlines()
+        errors = [text.strip() for text in said if "error: " in text]
+        why = f"{run.reason}; {run.folder}" if run else errors[-1] if errors else "see .output of the logs"
+        again = f"--match {shlex.quote(line.written)} --again --logs {shlex.quote(str(self.logs))}"
+        exercise.problems.append(
+            f"{line.written}: {state}: {why}\n  source {ROOT}/tiny.env && "
+            f"python -m tools submit --list {exercise.list} {again}{' --local' if self.local else ''}"
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,121 +143,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--logs", type=Path, help="go on with this rehearsal (default: a new one in logs/rehearsal)")
     parser.add_argument("--wait", type=above_0, default=20, metavar="MINUTES", help="for SLURM's jobs (default: 20)")
-    parser.add_argument("--keep", action="store_true", help="the runs replace those that the demos and START.md show")
 
 
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
-    found = chapters(arguments.exercises, environment)
-    local = arguments.local or not _slurm_works()
-    if arguments.keep and (arguments.exercises or not local):
-        raise InputError("--keep: expected all exercises, with --local: the demos show a laptop's runs")
-    if local and arguments.after_dashes:
-        options = " ".join(arguments.after_dashes)
+    exercises, done = chosen(arguments.exercises, environment), list[Exercise]()
+    works = slurm.available() and site.slurm(os.environ | slurm.site_options(ROOT))[0].status != "error"
+    local = arguments.local or not works
+    if local and (options := " ".join(arguments.after_dashes)):
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")
     logs = arguments.logs or default_logs() / "rehearsal" / f"{datetime.now():%Y%m%d-%H%M%S}"
     logs.mkdir(parents=True, exist_ok=True)
-    steps = Steps(logs.resolve(), environment)
-    lines = sum(len(chapter.lines) for chapter in found)
-    runs, where = counted(lines, "run"), "on this machine" if local else "on SLURM"
-    print(f"{runs} of {counted(len(found), 'exercise')}, {where}, in {logs}", flush=True)
-    begin_s, done, interrupted = time.monotonic(), list[Rehearsed](), False
+    rehearsal = Rehearsal(logs.resolve(), environment, local, arguments.wait)
+    begin_s, interrupted = time.monotonic(), False
+    lines, where = [line for one in exercises for line in one.lines], "on this machine" if local else "on SLURM"
+    print(f"{counted(len(lines), 'run')} of {counted(len(exercises), 'exercise')}, {where}, in {logs}", flush=True)
     try:
-        queued = {} if local else _queued(found, steps, arguments)
-        for number, chapter in enumerate(found, 1):
-            print(f"[{number}/{len(found)}] {chapter.name}", flush=True)
-            started = [_started_here(chapter, steps)] if local else queued[chapter.name]
-            done.append(_finished(chapter, steps, started, local))
-            print(f"[{number}/{len(found)}] {' '.join(_row(done[-1]))} s", flush=True)
+        if not local:
+            for exercise in exercises:
+                rehearsal.submit(exercise, arguments.after_dashes)
+            rehearsal.wait_for_queue(lines)
+        for exercise in exercises:
+            print(f"[{len(done) + 1}/{len(exercises)}] {exercise.name}", flush=True)
+            if local:
+                rehearsal.submit(exercise)
+            rehearsal.finish(exercise)
+            done.append(exercise)
+            print(f"[{len(done)}/{len(exercises)}] {' '.join(exercise.row())} s", flush=True)
     except KeyboardInterrupt:
         interrupted = True
-    text, failed = _report(done, steps, time.monotonic() - begin_s)
+    problems = [f"{exercise.name}: {problem}" for exercise in done for problem in exercise.problems]
+    parts = [text_table([["exercise", "runs", *_COLUMNS, "seconds"], *(exercise.row() for exercise in done)])]
+    parts += [f"\n{len(problems)} failed; each with the command that repeats it:", *problems] if problems else []
+    took = f"{counted(len(done), 'exercise')} in {(time.monotonic() - begin_s) / 60:.1f} minutes"
+    text = "\n".join([*parts, f"\n{took}: {len(problems) or 'nothing'} failed"])
     (logs / "report.txt").write_text(text)
     print(f"\n{text}\nthe same: {logs / 'report.txt'}")
-    if interrupted:
-        return INTERRUPTED
-    if arguments.keep and not failed:
-        print(f"{demos.keep(steps.logs)} runs kept in {demos.RUNS.relative_to(ROOT)}; next: python -m tools report")
-    return int(failed)
+    return INTERRUPTED if interrupted else int(bool(problems))
 
 
-def _slurm_works() -> bool:
-    """sbatch is there, and a partition that it would take jobs for."""
-    environment = os.environ | slurm.site_options(ROOT)
-    return slurm.available() and site.slurm(environment)[0].status != "error"
+def tiny_environment(shell: Mapping[str, str]) -> dict[str, str]:
+    """The shell's variables after `source tiny.env`, without where runs go; a thread per process unless it says so."""
+    tiny = sourced_environment(ROOT / "tiny.env", {"OMP_NUM_THREADS": shell.get("OMP_NUM_THREADS", "1")})
+    own = {name: value for name, value in shell.items() if name not in ("LOG_DIR", "RUN_DIR", "SUBMISSION")}
+    return own | {name: tiny[name] for name in re.findall(r"\b([A-Z_0-9]+)=", (ROOT / "tiny.env").read_text())}
 
 
-def _submit(chapter: Chapter, *options: str) -> list[str]:
-    return ["submit", "--list", str(chapter.list), *options]
-
-
-def _queued(found: list[Chapter], steps: Steps, arguments: argparse.Namespace) -> dict[str, list[Step]]:
-    """All chapters' jobs, in the queue together; returns when they have ended, or at the limit."""
-    after = ["--", *arguments.after_dashes] if arguments.after_dashes else []
-    options = ["--yes", "--logs", str(steps.logs), *after]
-    steps_of = {
-        chapter.name: [steps.tool("submit", _submit(chapter, *options), (0, 1), f"{chapter.name}-submit.txt")]
-        for chapter in found
-    }
-    lines = [line for chapter in found for line in chapter.lines]
-    if not wait_for_queue(lines, steps.logs, arguments.wait):
-        print(f"after {arguments.wait:g} minutes jobs are left: squeue --me; go on with --logs {steps.logs}")
-    return steps_of
-
-
-def _started_here(chapter: Chapter, steps: Steps) -> Step:
-    options = ["--local", "--yes", "--logs", str(steps.logs)]
-    return steps.tool("submit", _submit(chapter, *options), (0, 1), f"{chapter.name}-submit.txt", live=True)
-
-
-def _finished(chapter: Chapter, steps: Steps, started: list[Step], local: bool) -> Rehearsed:
-    """Go on with what was told to end, as a participant would; then the tables and the plot."""
-    resumed = []
-    for outcome in outcomes(chapter, find_runs(steps.logs), local):
-        if outcome.state == "preempted" and outcome.run:
-            words = ["submit", "--resume", str(outcome.run.folder), *(["--local"] if local else [])]
-            resumed.append(steps.tool("resume", words, file=f"resumed-{outcome.run.folder.name}.txt"))
-            if not resumed[-1].problem:
-                wait_for_end(outcome.run.folder, _RESUMED_MIN)
-    after = [*started, *resumed, *steps.tables_and_plot(chapter.name)]
-    return Rehearsed(chapter, outcomes(chapter, find_runs(steps.logs), local), after, local)
-
-
-def _row(one: Rehearsed) -> list[str]:
-    states = [outcome.state for outcome in one.outcomes]
-    runs = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    wrong = {step.tool for step in one.steps if step.problem}
-    cells = ["FAILED" if name in wrong else "ok" for name in _COLUMNS]
-    return [one.chapter.name, runs, *cells, f"{one.took_s:.0f}"]
-
-
-def _report(done: list[Rehearsed], steps: Steps, took_s: float) -> tuple[str, bool]:
-    """The report's text, and whether anything failed."""
-    table = text_table([["exercise", "runs", *_COLUMNS, "seconds"], *map(_row, done)])
-    problems, logs = [], shlex.quote(str(steps.logs))
-    for one in done:
-        for outcome in one.outcomes:
-            if outcome.failed:
-                where = "--local" if one.local else ""
-                again = f"--match {shlex.quote(outcome.line.written)} --again --logs {logs} {where}".strip()
-                problems.append(
-                    f"{one.chapter.name}: {outcome.line.written}: {outcome.state}{_why(outcome.run, one.steps)}\n"
-                    f"  source {ROOT}/tiny.env && python -m tools submit --list {one.chapter.list} {again}"
-                )
-        problems += [
-            f"{one.chapter.name}: {step.name}: {step.problem}\n  {step.command}" for step in one.steps if step.problem
-        ]
-    skipped = [f"{o.line.written}: {o.skipped}" for one in done for o in one.outcomes if o.skipped]
-    parts = [table, *(["skipped here:", *skipped] if skipped else [])]
-    parts += [f"\n{len(problems)} failed; each with the command that repeats it:", *problems] if problems else []
-    exercises = counted(len(done), "exercise")
-    parts.append(f"\n{exercises} in {took_s / 60:.1f} minutes: {len(problems) or 'nothing'} failed")
-    return "\n".join(parts), bool(problems)
-
-
-def _why(run: Run | None, steps: list[Step]) -> str:
-    if run:
-        return f": {run.reason}; {run.folder}" if run.reason else f"; {run.folder}"
-    lines = steps[0].output.read_text(errors="replace").splitlines()
-    errors = [line.strip() for line in lines if "error: " in line]
-    return f": {errors[-1]}" if errors else f"; see {steps[0].output}"
+def chosen(names: Sequence[str], environment: Mapping[str, str]) -> list[Exercise]:
+    """Those named, or all, in the order of the course; raises InputError if a name has no tiny.txt."""
+    every = {path.parent.name: path for path in sorted(ROOT.glob("*/tiny.txt"))}
+    course = re.findall(r"\]\(([\w-]+)/README\.md\)", (ROOT / "README.md").read_text())
+    order = [name for name in dict.fromkeys([*course, *every]) if name in every]
+    wanted = [name.strip("/") for name in names] or order
+    if unknown := [name for name in wanted if name not in every]:
+        raise InputError(f"{', '.join(unknown)}: found no tiny.txt; expected some of {', '.join(order)}")
+    return [Exercise(name, every[name], read(every[name], environment)) for name in order if name in wanted]

@@ -1,11 +1,19 @@
-"""Show reference runs as if they ran now: for the day on which the cluster is down. Marked, and never a measurement."""
+"""Show reference runs as if they ran now, in logs/replay: for the day on which the cluster is down. Never measured."""
 
 import argparse
+import itertools
+import json
+import re
 import signal
+import stat
+import time
+from collections import deque
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from evidence.counted import counted
+from evidence.plain_files import read_plain
 from tools.commands.number_options import above_0
 from tools.errors import InputError
 from tools.logs.run import Run, duration
@@ -15,6 +23,93 @@ from tools.tables.repository import ROOT
 REFERENCE = ROOT / "logs" / "reference"
 INTERRUPTED = 130
 _ENDED = ("completed", "oom", "timeout", "preempted", "cancelled", "failed")
+_END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
+_AT_THE_START = ("nccl.log", "hostfile", "code.diff")
+_LOOK_EVERY_S = 0.2
+_STAMP = "%Y/%m/%d %H:%M:%S.%f"
+
+
+class Replay:
+    """A run folder that grows as the run's did. Attributes: folder; state: in its run.json."""
+
+    def __init__(self, run: Run, logs: Path, speed: float) -> None:
+        now = datetime.now(UTC).replace(microsecond=0)
+        self._speed, self._length_s = speed, run.runtime_s or 0.0
+        self._left = deque(sorted(_pieces(run, self._length_s, now - run.start), key=lambda piece: piece[0]))
+        name = run.folder.resolve()
+        of = str(name.relative_to(ROOT) if name.is_relative_to(ROOT) else name)
+        self._record = {key: value for key, value in run.record.items() if key not in _END}
+        self._record |= {"start_time": now.isoformat(), "replay": {"of": of, "speed": speed}}
+        end = now + timedelta(seconds=self._length_s)
+        self._end = {key: run.record[key] for key in _END if key in run.record} | {"end_time": end.isoformat()}
+        folders = (logs / run.folder.parent.name / f"{now:%Y%m%d-%H%M%S}-replay{n}" for n in itertools.count(1))
+        self.folder = next(folder for folder in folders if not folder.exists())
+        self.folder.mkdir(parents=True)
+        self._write_record(state="running")
+        self._started_s = time.monotonic()
+
+    def advance(self) -> None:
+        """Write what is due by now; the end of the run with the last of it."""
+        at_s = (time.monotonic() - self._started_s) * self._speed
+        while self._left and self._left[0][0] <= at_s:
+            _, file, data = self._left.popleft()
+            with (self.folder / file).open("ab") as stream:
+                stream.write(data)
+        if at_s >= self._length_s:
+            self._write_record(**self._end)
+
+    def cancel(self) -> None:
+        """The run ends here, as one that somebody cancels."""
+        now = datetime.now(UTC).replace(microsecond=0).isoformat()
+        self._write_record(state="cancelled", exit_code=143, end_time=now, reason="the replay was interrupted")
+
+    def _write_record(self, **more: object) -> None:
+        """As a whole, so that a reader never sees half of it."""
+        temporary = self.folder / "run.tmp"
+        temporary.write_text(json.dumps(self._record | more, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.folder / "run.json")
+        self.state = str(more["state"])
+
+
+def _pieces(run: Run, length_s: float, shift: timedelta) -> list[tuple[float, str, bytes]]:
+    """Of all files but run.json and hidden ones: when a line is written (s from the run's start), the file, the line.
+
+    The training is the end of the run, as long as the Trainer's runtime: a line of steps.csv is written at its step's
+    end, one of train.out at the epoch that it or one above names. Other logs have a line per sample, evenly.
+    """
+    steps = run.steps
+    trained_s = min(length_s, run.summary.get("train_runtime_s") or (sum(steps.step_time_s) if steps else 0.0))
+    begin_s, found = length_s - trained_s, []
+    for name in run.files:
+        if name == "run.json" or name[0] == "." or not stat.S_ISREG((run.folder / name).lstat().st_mode):
+            continue  # checkpoints, too: nobody shall resume a replay
+        data = read_plain(run.folder / name)
+        lines = data.splitlines(keepends=True)
+        times_s = [length_s * number / len(lines) for number in range(len(lines))]
+        if name == "steps.csv" and steps and len(steps.step_time_s):
+            sums_s = list(itertools.accumulate(steps.step_time_s))
+            times_s = [0.0, *(begin_s + trained_s * sum_s / sums_s[-1] for sum_s in sums_s)]
+        elif name == "train.out":
+            epochs = [float(named[1]) if (named := re.search(rb"'epoch': '?([\d.]+)", line)) else 0.0 for line in lines]
+            if last := max(epochs, default=0.0):
+                reached = itertools.accumulate(epochs, max)
+                times_s = [begin_s + trained_s * epoch / last if epoch else 0.0 for epoch in reached]
+        elif name.startswith(("gpu_memory", "cpu_memory", "cpu_pss")):
+            lines = [_shifted(line, shift) for line in lines]
+        else:
+            lines, times_s = [data], [0.0 if name in _AT_THE_START else length_s]
+        found += [(min(at_s, length_s), name, line) for at_s, line in zip(times_s, lines, strict=True)]
+    return found
+
+
+def _shifted(line: bytes, shift: timedelta) -> bytes:
+    """A line of a GPU log, whose sample is now; another line as it is."""
+    stamp, comma, rest = line.partition(b",")
+    try:
+        then = datetime.strptime(stamp.decode("ascii", "replace"), _STAMP)
+    except ValueError:
+        return line
+    return (then + shift).strftime(_STAMP)[:-3].encode() + comma + rest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +118,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--speed", type=above_0, default=1.0, metavar="N", help="N times as fast (default: 1)")
     parser.add_argument("--jobs", type=int, default=4, metavar="N", help="so many at a time (default: 4)")
-    parser.add_argument("--logs", type=Path, help="where the replays go (default: $LOG_DIR, else logs/)")
+    parser.add_argument("--logs", type=Path, help="where the replays go (default: replay/ in the logs folder)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tools.replay.writing import Replay, replay_all
-
-    logs = arguments.logs or default_logs()
+    logs = arguments.logs or default_logs() / "replay"
     if REFERENCE in (logs.resolve(), *logs.resolve().parents):
         raise InputError(f"--logs {logs}: are the reference runs; expected a folder of your own")
     if arguments.jobs < 1:
@@ -37,55 +130,59 @@ def run(arguments: argparse.Namespace) -> int:
     runs = _chosen(arguments.what)
     total_s = sum(run.runtime_s for run in runs) / arguments.speed
     one_by_one = f"{counted(len(runs), 'run')}, {duration(total_s)} h one after the other"
-    print(f"{one_by_one}, {arguments.jobs} at a time; Ctrl-C ends them")
-
-    def told(run: Run, replay: Replay) -> None:
-        print(f"{replay.state:9}  {replay.folder}  replay of {run.folder}", flush=True)
-
+    print(f"{one_by_one}, {arguments.jobs} at a time; Ctrl-C ends them", flush=True)
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
+    waiting, active = deque(runs), dict[Replay, Run]()
     try:
-        replay_all(runs, logs, arguments.speed, arguments.jobs, told)
+        while waiting or active:
+            while waiting and len(active) < arguments.jobs:
+                begun = Replay(waiting[0], logs, arguments.speed)
+                active[begun] = waiting.popleft()
+                print(f"running    {begun.folder}  replay of {active[begun].folder}", flush=True)
+            for one in list(active):
+                one.advance()
+                if one.state != "running":
+                    print(f"{one.state:9}  {one.folder}  replay of {active.pop(one).folder}", flush=True)
+            time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         print("interrupted: the runs that had not ended are recorded as cancelled")
         return INTERRUPTED
-    print("next, as after real runs (tables and lists say which figures are a replay's):")
+    finally:
+        for one in active:
+            one.cancel()
+    print("next, as after real runs (lists and tables say which are replays):")
     for exercise in dict.fromkeys(run.record["exercise"] for run in runs):
         print(f"  python -m tools fill {exercise} --logs {logs}")
     return 0
 
 
 def _chosen(what: Sequence[str]) -> list[Run]:
-    """The runs asked for that have ended, each once.
+    """The runs asked for that have ended, each once, oldest first.
 
     Raises:
         InputError: a name is neither an exercise with reference tables nor a folder with runs that have ended, or a
-            run's summary.json is damaged.
+            run's summary.json or steps.csv is damaged.
     """
     from tools.page.course_tables import course_tables  # fills tables: only where it is needed
 
-    machines = sorted(path for path in REFERENCE.glob("*") if path.is_dir())
-    folders = [Path(name) for name in what if _is_folder_of_runs(name)]
-    exercises = [name.rstrip("/") for name in what if not _is_folder_of_runs(name)]
-    found = [run for folder in folders for run in find_runs(folder)]
+    folders = [Path(name) for name in what if Path(name).is_dir() and not (Path(name) / "submit.txt").exists()]
+    exercises = [name.rstrip("/") for name in what if Path(name) not in folders]
+    found = find_runs(*folders)
     if exercises or not what:
-        tables = course_tables([], find_runs(*machines))
-        known = dict.fromkeys(table.exercise for table in tables if table.references)
+        machines = sorted(path for path in REFERENCE.glob("*") if path.is_dir())
+        tables = [table for table in course_tables([], find_runs(*machines)) if table.references]
+        known = dict.fromkeys(table.exercise for table in tables)
         if unknown := [name for name in exercises if name not in known]:
             raise InputError(
                 f"{', '.join(unknown)}: neither a folder of runs nor an exercise with reference tables, which are: "
                 f"{', '.join(known)}"
             )
-        wanted = exercises or list(known)
-        filled = [filled for table in tables if table.exercise in wanted for _, filled in table.references[:1]]
-        found += [run for table in filled for run in table.runs]
+        wanted = [table for table in tables if table.exercise in (exercises or known)]
+        found += [run for table in wanted for run in table.references[0][1].runs]
     ended = {run.folder.resolve(): run for run in found if run.state in _ENDED and run.runtime_s is not None}
     if not ended:
         raise InputError(f"{', '.join(what)}: no run there has ended; expected run folders with an end in run.json")
     for run in ended.values():
-        _ = run.summary  # a damaged one is an error now, and not when its turn comes
+        _ = run.summary, run.steps  # a damaged one is an error now, and not when its turn comes
     return sorted(ended.values(), key=lambda run: run.start)
-
-
-def _is_folder_of_runs(name: str) -> bool:
-    return Path(name).is_dir() and not (Path(name) / "submit.txt").exists()

@@ -68,9 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
         raise InputError("--durations: is a table of all completed runs; expected no --state, --figures or --format")
     metrics = _metrics(arguments.figures)
-    # Where nothing would tell a replay from a measurement, it is left out.
-    replays_told = arguments.format == "text" and not arguments.durations
-    found = chosen_runs(arguments, arguments.experiment, replays=replays_told)
+    told_apart = arguments.format == "text" and not arguments.durations
+    found = chosen_runs(arguments, arguments.experiment, replays=told_apart)
     if not found:
         raise no_runs(logs, arguments.experiment)
     if arguments.durations:
@@ -104,9 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         print()
     counts = Counter(run.state for run in found)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
-    replays = sum(bool(run.replay_of) for run in found)
-    remark = f"; {replays} of them replays, not measured here" if replays else ""
-    print(f"{counted(len(found), 'run')}: {told}{remark}")
+    print(f"{counted(len(found), 'run')}: {told}")
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     run = single_run(arguments.run)
-    if run.replay_of:
-        print(f"a replay of {run.replay_of}, not measured here")
+    if run.is_replay:
+        print("replay, not measured")
     for name, parts in _LINES.items():
         told = [words.format(figure) for metric, words in parts if (figure := _figure(run, metric))]
         if told or run.state == "completed":

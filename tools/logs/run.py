@@ -101,14 +101,14 @@ class Run:
         return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record["state"]
 
     @property
-    def replay_of(self) -> str:
-        """The run that `python -m tools replay` wrote once more; "" of a run that a job made."""
-        return str((self.record.get("replay") or {}).get("of") or "")
+    def is_replay(self) -> bool:
+        """Whether `python -m tools replay` wrote it, and no job."""
+        return bool(self.record.get("replay"))
 
     @property
     def shown_state(self) -> str:
         """For people: of a replay it says so."""
-        return f"{self.state} (replay)" if self.replay_of else self.state
+        return f"{self.state} (replay, not measured)" if self.is_replay else self.state
 
     @property
     def reason(self) -> str:

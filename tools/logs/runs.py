@@ -29,10 +29,9 @@ def measure(folder: Path) -> RunFigures:
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
     """All runs of the folders together, oldest first; with `experiment`, of that experiment or exercise only.
 
-    A replay is nobody's measurement: only who tells it apart asks for `replays` too.
-
     Folders holding a run.json are found to a depth of three (machine, experiment, run). The committed reference runs
-    in logs/reference are other machines' figures: they are found only when asked for by name.
+    in logs/reference are other machines' figures, and those in logs/replay are nobody's: both are found only when asked
+    for by name, and replays only with `replays`, by who tells them apart from measured runs.
 
     Raises:
         InputError: one is not a folder.
@@ -44,7 +43,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
         folders = list(run_folders(logs, 0))
         store = Store(logs, folders)
         found += [open_run(folder, store) for folder in progress(folders, "reading run.json", len(folders))]
-    found = [run for run in found if replays or not run.replay_of]
+    found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found
@@ -69,7 +68,7 @@ def run_folders(folder: Path, depth: int) -> Iterator[Path]:
             return
         for entry in entries:
             hidden = entry.name.startswith(".")  # .code: the snapshots of `tools submit`
-            if not entry.is_dir() or hidden or (depth == 0 and entry.name == "reference"):
+            if not entry.is_dir() or hidden or (depth == 0 and entry.name in ("reference", "replay")):
                 continue
             path = Path(entry.path)
             if not entry.is_symlink():

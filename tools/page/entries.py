@@ -169,7 +169,7 @@ def facts(run: Run) -> dict[str, str]:
     runtime = run.runtime_s
     code = record.get("git_commit")
     found = {
-        "replay of": run.replay_of or None,
+        "replay of": (record.get("replay") or {}).get("of"),
         "exercise": record.get("exercise"),
         "configuration": record.get("config"),
         "rung": run.facts["rung"],

@@ -117,7 +117,6 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
         "title": entries.title,
         "metrics": METRICS,
         "own_states": _states(site.own),
-        "replays": sum(bool(one.run.replay_of) for one in site.own),
     }
 
     def render(template: str, name: str, **values: Any) -> None:
@@ -242,7 +241,6 @@ def _list(site: Site, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "id": [one.id for one in site.all],
         "name": [one.name for one in site.all],
         "kind": [one.kind for one in site.all],
-        "replay": [i for i, one in enumerate(site.all) if one.run.replay_of],
         **{key: [row[key] for row in rows] for key in ("exercise", "config", "model", "state")},
         "figures": {metric: [row.get(metric) for row in numbers] for metric in used},
         "titles": {metric: entries.title(metric) for metric in used},
@@ -291,8 +289,7 @@ def _cell(cell: Cell | None, ids: dict[str, str]) -> dict[str, Any] | None:
         return None
     runs = [ids[str(run.folder)] for run in cell.runs]
     href = "" if not runs else f"runs/{runs[0]}.html#figures" if len(runs) == 1 else f"index.html#runs={','.join(runs)}"
-    replay = any(run.replay_of for run in cell.runs)
-    return {"text": cell.text, "href": href, "word": cell.value is None, "runs": len(runs), "replay": replay}
+    return {"text": cell.text, "href": href, "word": cell.value is None, "runs": len(runs)}
 
 
 def _plain(markdown: str) -> str:

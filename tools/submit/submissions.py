@@ -136,8 +136,9 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
 
 
 def every_list() -> list[Path]:
-    """Each submit.txt, and the other lists of runs in the exercises' folders, as speed-ladder/models.txt."""
-    return [path for file in exercise_files([]) for path in sorted(file.parent.glob("*.txt"))]
+    """Each submit.txt, and the other lists of full runs in the exercises' folders, as speed-ladder/models.txt."""
+    lists = [path for file in exercise_files([]) for path in sorted(file.parent.glob("*.txt"))]
+    return [path for path in lists if path.name != "tiny.txt"]
 
 
 def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:

@@ -27,17 +27,14 @@ class Choice:
 def choose(runs: Sequence[Run], where: Where) -> Choice:
     """For each REPEAT the newest completed of the matching runs, else the newest of them; a short try only if alone.
 
-    A replay only where no run that was measured matches.
-
     Args:
         runs: oldest first.
 
     Raises:
         UnavailableError: no run matches.
     """
-    matching = [run for run in runs if run.matches(where)]
     found: dict[int, list[Run]] = {}
-    for run in [run for run in matching if not run.replay_of] or matching:
+    for run in filter(lambda run: run.matches(where), runs):
         found.setdefault(run.facts["repeat"], []).append(run)
     if not found:
         raise UnavailableError(NOT_MEASURED)

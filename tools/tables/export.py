@@ -10,10 +10,7 @@ from tools.tables.fill import FilledTable
 
 
 def cells(filled: list[FilledTable]) -> Iterator[dict[str, Any]]:
-    """One entry per cell that the logs fill: `value` is null where there is no figure and `text` says why.
-
-    `replay_of`: the measured runs that its runs replay, "" where its figure was measured.
-    """
+    """One entry per cell that the logs fill: `value` is null where there is no figure and `text` says why."""
     for table in filled:
         labels = table.table.label_columns
         for row, own in zip(table.table.rows, table.cells, strict=True):
@@ -22,7 +19,6 @@ def cells(filled: list[FilledTable]) -> Iterator[dict[str, Any]]:
                     yield {
                         **{"table": table.table.number, "row": " / ".join(row[:labels]), "column": name},
                         **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
-                        "replay_of": ", ".join(run.replay_of for run in cell.runs if run.replay_of),
                     }
 
 
@@ -35,7 +31,7 @@ def to_json(filled: list[FilledTable]) -> str:
 def to_csv(filled: list[FilledTable]) -> str:
     """A header, then a line per cell."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, ["table", "row", "column", "value", "unit", "text", "replay_of"], lineterminator="\n")
+    writer = csv.DictWriter(text, ["table", "row", "column", "value", "unit", "text"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(cells(filled))
     return text.getvalue()

@@ -8,7 +8,6 @@ from os.path import commonpath
 from pathlib import Path
 from statistics import stdev
 
-from evidence.counted import counted
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
 from tools.tables import markdown
@@ -68,17 +67,15 @@ class FilledTable:
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
-            replays = sum(bool(run.replay_of) for run in self.runs)
-            remark = f" ({replays} of them replays)" if replays else ""
-            return (
-                f"From {len(self.runs)} runs in `{commonpath(_comparable([run.folder for run in self.runs]))}`{remark}"
-            )
+            replays = " (replays, not measured)" if any(run.is_replay for run in self.runs) else ""
+            place = commonpath(_comparable([run.folder for run in self.runs]))
+            return f"From {len(self.runs)} runs in `{place}`{replays}"
         folders = [f"`{run.folder}`{self._remark(run)}" for run in self.runs]
         return f"From {', '.join(folders)}" if folders else "From no run"
 
     def _remark(self, run: Run) -> str:
         count = run.facts["world_size"] or 1
-        remarks = [f"a replay of {run.replay_of}"] if run.replay_of else []
+        remarks = ["replay, not measured"] if run.is_replay else []
         remarks += ["nodes emulated on one host"] if run.record.get("emulated_nodes") else []
         if self.table.tiny and count > 1:  # the table's title may say another number
             remarks.append(f"{count} processes")
@@ -189,9 +186,6 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda 
     for row in plan(table):
         filled.cells.append([_fill_cell(filled, chosen, cell) if cell and wanted(cell) else None for cell in row])
     filled.runs.sort(key=lambda run: run.start)
-    if replays := [run for run in filled.runs if run.replay_of]:
-        note = f"replays, not measured here: {len(replays)} of {counted(len(filled.runs), 'run')}"
-        _note(filled, note)
     if note := note_on_owners([run for choice in choices.values() for run in choice.equal]):
         _note(filled, note)
     return filled

@@ -11,7 +11,7 @@ from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 _DOCUMENTS = ("README.md", "RESULTS.md", "START.md")
-_TEACHING = (Path("instructor", "answers"), Path("instructor", "demos"))
+_ANSWERS = Path("instructor", "answers")
 
 
 def exercise_folder(name: str) -> Path:
@@ -34,7 +34,7 @@ def readmes(root: Path = ROOT) -> list[Path]:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """The same with those that define no table: RESULTS.md, START.md, the answer key and the instructor's demos."""
+    """The same with those that define no table: RESULTS.md, START.md and the answer key."""
     return sorted(_documents(root, Path()))
 
 
@@ -42,7 +42,7 @@ def _documents(root: Path, below: Path) -> Iterator[Path]:
     for entry in os.scandir(root / below):
         if entry.is_dir() and not entry.name.startswith(".") and (below.name != "logs" or entry.name == "reference"):
             yield from _documents(root, below / entry.name)
-        elif entry.name in _DOCUMENTS or (below in _TEACHING and entry.name.endswith(".md")):
+        elif entry.name in _DOCUMENTS or (below == _ANSWERS and entry.name.endswith(".md")):
             yield root / below / entry.name
 
 

@@ -20,7 +20,7 @@ def differences_percent(runs: Iterable[Run], figure: str) -> list[float]:
     """Of every two equal runs, by how much the smaller figure is below the larger; in ascending order."""
     equal: dict[str, list[float]] = {}
     for run in runs:
-        if run.state == "completed" and not run.replay_of and (value := getattr(run.figures, figure)):
+        if run.state == "completed" and (value := getattr(run.figures, figure)):
             equal.setdefault(_settings(run), []).append(value)
     pairs = (pair for values in equal.values() for pair in combinations(values, 2))
     return sorted((1 - min(pair) / max(pair)) * 100 for pair in pairs)

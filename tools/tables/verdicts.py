@@ -37,14 +37,13 @@ class Grade:
         file: as given.
         name: whose it is.
         checked: its tables as the runs fill them, each with the judgement of its cells.
-        problem: why it could not be checked; note: what else to know about it. "" for nothing.
+        problem: why it could not be checked, "" for nothing.
     """
 
     file: str
     name: str
     checked: Checked
     problem: str = ""
-    note: str = ""
 
     @property
     def count(self) -> Counter[str]:

@@ -125,7 +125,7 @@ def test_csv_and_json_hold_the_unrounded_figures_or_the_reason_why_there_is_none
     code, printed, _ = fill("--format", "csv")
     figure, missing = csv.DictReader(io.StringIO(printed))
     assert code == 0
-    assert [*figure.values()] == ["1", "F1 (%)", "Value", "55.125", "%", "55.12", ""]
+    assert [*figure.values()] == ["1", "F1 (%)", "Value", "55.125", "%", "55.12"]
     assert (missing["row"], missing["value"], missing["text"]) == ("Peak GPU Memory Usage (MiB)", "", "no GPU log")
     exported = json.loads(fill("--format", "json")[1])
     assert [cell["value"] for cell in exported["cells"]] == [55.125, None]

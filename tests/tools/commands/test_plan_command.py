@@ -104,9 +104,11 @@ def test_file_of_no_predictions_is_an_error(
     assert f"{file}: no predictions; expected what plan --format json prints" in capsys.readouterr().err
 
 
-def test_prediction_for_a_gpu_is_not_compared_with_a_tiny_run(capsys) -> None:
-    demos, kept = REPO / "instructor/demos/runs", REFERENCE / "h100x1-unseen/predictions.json"
-    assert main(["plan", str(demos), "--against", str(kept)]) == 2
+def test_prediction_for_a_gpu_is_not_compared_with_a_run_on_cpu(make_run, logs: Path, capsys) -> None:
+    kept = REFERENCE / "h100x1-unseen/predictions.json"
+    exercise, line = json.loads(kept.read_text())["runs"][0]["run"].split(": ")
+    make_run("r", {"exercise": exercise, "submission": line, "device": "cpu"})
+    assert main(["plan", str(logs), "--against", str(kept)]) == 2
     assert "none of its 20 lines completed on a GPU in these logs" in capsys.readouterr().err
 
 

@@ -1,17 +1,13 @@
 """Before a course an instructor learns what fails, why, and what repeats it; a participant's runs are not touched."""
 
-import dataclasses
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH
+from tests.launching import PATH, REPO
+from tests.tools.conftest import write_run
 from tools.__main__ import main
-from tools.rehearsal import demos
-from tools.rehearsal.chapters import chapters, tiny_environment
-from tools.rehearsal.steps import Step, Steps
+from tools.commands.rehearse import Exercise, Rehearsal, chosen, tiny_environment
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +17,15 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
-def kept_runs(logs: Path, exercise: str) -> Path:
-    """A rehearsal whose runs have completed: nothing is left to launch, also where a default is another one by now."""
-    shutil.copytree(demos.RUNS / exercise, logs / exercise)
-    for path in logs.glob("*/*/run.json"):
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps({name: value for name, value in record.items() if name != "settings"}))
+def completed(logs: Path) -> Path:
+    """A rehearsal of the baseline whose run has completed: nothing is left to launch."""
+    ((line,),) = (exercise.lines for exercise in chosen(["baseline"], tiny_environment({})))
+    write_run(logs, "20261121-094500-p1", {"submission": line.text, "model": {"name": "tiny", "hidden_size": 64}})
     return logs
 
 
 def test_completed_runs_are_filled_checked_and_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs = kept_runs(tmp_path / "done", "baseline")
+    logs = completed(tmp_path / "done")
     assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 0
     printed = capsys.readouterr().out
     assert "[1/1] baseline 1 completed ok ok ok ok" in printed
@@ -48,37 +42,40 @@ def test_what_fails_is_reported_with_its_reason_and_the_command_that_repeats_it(
     assert main(["rehearse", "baseline", "--local"]) == 1
     (logs,) = (tmp_path / "logs/rehearsal").iterdir()
     report = (logs / "report.txt").read_text()
-    assert "baseline: baseline/baseline.slurm: not started: error: SEED='none'" in report
-    assert "--match baseline/baseline.slurm --again --logs" in report and "tiny.env && python -m tools submit" in report
-    assert f"baseline: fill: exit code 3: no runs of baseline in {logs}" in report
+    assert "baseline: baseline.slurm: not started: error: SEED='none'" in report
+    assert "--match baseline.slurm --again --logs" in report and "tiny.env && python -m tools submit" in report
+    assert f"baseline: fill.txt: exit code 3: no runs of baseline in {logs}" in report
     assert f"  python -m tools fill baseline --tiny --logs {logs}\n" in report
     assert capsys.readouterr().out.count("FAILED") == 6  # in the progress and in the table
 
 
-@pytest.mark.parametrize(("step", "cells"), [("submit", "FAILED ok ok ok"), ("blank", "ok FAILED ok ok")])
+@pytest.mark.parametrize(("step", "cells"), [("submit.txt", "FAILED ok ok ok"), ("blank.md", "ok FAILED ok ok")])
 def test_failure_of_any_step_is_in_the_exercise_s_row(tmp_path, capsys, monkeypatch, step: str, cells: str) -> None:
-    logs, tool = kept_runs(tmp_path / "done", "baseline"), Steps.tool
+    logs, tool = completed(tmp_path / "done"), Rehearsal.tool
 
-    def failing(steps: Steps, name: str, *arguments, **options) -> Step:
-        done = tool(steps, name, *arguments, **options)
-        return dataclasses.replace(done, problem="exit code 2: no") if name == step else done
+    def failing(rehearsal: Rehearsal, exercise: Exercise, words: list[str], file: str, *expected: object) -> Path:
+        return tool(rehearsal, exercise, words, file, *([(9,)] if file == step else expected))
 
-    monkeypatch.setattr(Steps, "tool", failing)
+    monkeypatch.setattr(Rehearsal, "tool", failing)
     assert main(["rehearse", "baseline", "--local", "--logs", str(logs)]) == 1
     assert f"[1/1] baseline 1 completed {cells} " in capsys.readouterr().out
-    assert f"baseline: {step}: exit code 2: no" in (logs / "report.txt").read_text()
+    assert f"baseline: {step}: exit code 0: " in (logs / "report.txt").read_text()
 
 
-def test_unknown_exercise_and_a_keeping_of_less_than_all_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_exercise_and_sbatch_options_of_local_runs_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rehearse", "basline", "--local"]) == 2
-    assert "basline: no list of runs in" in capsys.readouterr().err
-    assert main(["rehearse", "baseline", "--local", "--keep"]) == 2
-    assert "--keep: expected all exercises" in capsys.readouterr().err
+    assert "basline: found no tiny.txt" in capsys.readouterr().err
     assert main(["rehearse", "baseline", "--local", "--", "--partition=gpu"]) == 2
     assert "-- --partition=gpu: sbatch options, but the runs are on this machine" in capsys.readouterr().err
 
 
+def test_every_chapter_has_a_list_of_tiny_runs_and_a_demo() -> None:
+    taught = {path.parent.name for path in REPO.glob("*/README.md") if "\n**Table " in path.read_text()}
+    assert {exercise.name for exercise in chosen([], tiny_environment({}))} == taught
+    assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
+
+
 def test_chapters_come_in_the_order_of_the_course_and_their_runs_are_tiny() -> None:
-    found = chapters([], tiny_environment({"MODEL_NAME": "bigscience/bloom-7b1", "LOG_DIR": "mine"}))
-    assert [chapter.name for chapter in found][:3] == ["baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"]
-    assert all(line.tiny for chapter in found for line in chapter.lines)
+    found = chosen([], tiny_environment({"MODEL_NAME": "bigscience/bloom-7b1", "LOG_DIR": "mine"}))
+    assert [exercise.name for exercise in found][:3] == ["baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"]
+    assert all(line.tiny for exercise in found for line in exercise.lines)

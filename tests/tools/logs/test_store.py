@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.thousand_runs import write_runs
 from tools.__main__ import main
-from tools.benchmarks.synthetic_runs import write_runs
 from tools.logs import store
 from tools.logs.figures import FIGURES
 from tools.logs.runs import find_runs, measure, measure_all
@@ -108,7 +108,7 @@ def test_logs_folder_that_cannot_be_written_to_is_read_all_the_same(make_run, lo
 
 
 def test_several_commands_at_once_leave_one_good_file(logs):
-    for _ in write_runs(logs, 60, samples=8):
+    for _ in write_runs(logs, 60):
         pass
     command = [sys.executable, "-m", "tools", "runs", "--figures", "peak_gpu,mean_cpu", "--logs", str(logs)]
     commands = [subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -148,7 +148,7 @@ def test_a_folder_that_looks_like_a_run_s_own_is_not_written_to(make_run, logs):
 
 def test_figures_do_not_depend_on_how_they_were_read(logs):
     """By several processes, from the file of figures, and each run alone: the very same floats."""
-    folders = list(write_runs(logs, 300, samples=6))
+    folders = list(write_runs(logs, 100))
     together, remembered = figures(logs), figures(logs)
     alone = [{name: measure(folder).outcome(name) for name in FIGURES} for folder in folders]
     assert [found.known for found in together] == [found.known for found in remembered]

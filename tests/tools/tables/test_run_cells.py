@@ -2,40 +2,64 @@
 
 import pytest
 
+from tests.launching import REPO
+from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.rehearsal.demos import RUNS
 from tools.tables import tiny
 from tools.tables.fill import definitions, fill
 from tools.tables.repository import ROOT
 from tools.tables.run_cells import cells_of, lines
 
-KEPT = find_runs(RUNS)
+REFERENCE = REPO / "logs" / "reference"
+HOSTS = ("h200x1", "h200x2", "h200x4", "h200x4-host-c", "h200x4-host-f")
 
 
-@pytest.mark.parametrize("run", KEPT, ids=lambda run: f"{run.record['exercise']}-{run.folder.name}")
-def test_named_cells_are_those_of_fill(run) -> None:
-    found, _ = cells_of(run.folder, KEPT)
-    assert found
+def assert_fill_shows_them(run: Run, runs: list[Run]) -> int:
+    """Gives how many cells are named."""
+    found, _ = cells_of(run.folder, runs)
     for one in found:
-        views = tiny.tiny_views(definitions(ROOT / one.chapter / "README.md"))
-        (view,) = (view for view in views if view.number == one.table.number)
+        tables = definitions(ROOT / one.chapter / "README.md")
+        if one.table.tiny:
+            tables = tiny.tiny_views(tables)
+        (view,) = (view for view in tables if view.number == one.table.number)
         shown = {
             (" / ".join(row[: view.label_columns]), column): cell.text
-            for row, cells in zip(view.rows, fill(view, KEPT).cells, strict=True)
+            for row, cells in zip(view.rows, fill(view, runs).cells, strict=True)
             for column, cell in zip(view.header, cells, strict=True)
             if cell
         }
         assert {(row, column): cell.text for row, column, cell in one.cells}.items() <= shown.items()
+    return sum(len(one.cells) for one in found)
 
 
-def test_line_fits_a_terminal_and_names_the_same_cells_whatever_was_measured() -> None:
-    for run in KEPT:
-        found, _ = cells_of(run.folder, KEPT)
-        told = lines(found, run.record["exercise"], " --tiny")
+@pytest.mark.parametrize("host", HOSTS)
+def test_named_cells_are_those_of_fill(host: str) -> None:
+    runs = find_runs(REFERENCE / host)
+    named: dict[str, int] = {}
+    for run in runs:
+        exercise = run.record["exercise"]
+        named[exercise] = named.get(exercise, 0) + assert_fill_shows_them(run, runs)
+    assert named and all(named.values()), named
+
+
+def test_named_cells_of_a_tiny_run_are_those_of_fill_tiny(make_run, logs) -> None:
+    folder = make_run("r", {"model": {"name": "tiny", "hidden_size": 64}})
+    runs = find_runs(logs)
+    assert assert_fill_shows_them(runs[0], runs)
+    found, _ = cells_of(folder, runs)
+    assert all(one.table.tiny for one in found)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_line_fits_a_terminal_and_names_the_same_cells_whatever_was_measured(host: str) -> None:
+    runs = find_runs(REFERENCE / host)
+    for run in runs:
+        found, _ = cells_of(run.folder, runs)
+        told = lines(found, run.record["exercise"], "")
         assert all(len(line) < 120 for line in told if "python -m tools" not in line)
         for one in found:
             for _, _, cell in one.cells:
                 object.__setattr__(cell, "text", "1,234,567.0")
-        longer = lines(found, run.record["exercise"], " --tiny")
+        longer = lines(found, run.record["exercise"], "")
         for before, after in zip(told, longer, strict=True):
             assert before.count("; ") == after.count("; ")

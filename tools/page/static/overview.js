@@ -41,12 +41,12 @@ async function scatter() {
   const groups = new Map();
   for (const i of visible) {
     if (list.state[i] !== "completed" || x?.[i] == null || y?.[i] == null) continue;
-    const key = list.exercise[i] + (list.kind[i] !== "yours" ? ", reference" : list.replay.includes(i) ? ", replay" : "");
+    const key = list.exercise[i] + (list.kind[i] === "yours" ? "" : ", reference");
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(i);
   }
   const traces = [...groups].map(([name, places]) => {
-    const own = list.kind[places[0]] === "yours" && !list.replay.includes(places[0]);
+    const own = list.kind[places[0]] === "yours";
     const number = exercises.indexOf(list.exercise[places[0]]);
     const symbol = SYMBOLS[Math.floor(number / COLOURS.length) % SYMBOLS.length];
     return {

@@ -1,0 +1,178 @@
+"""Replays: written as the run was, at its pace, and never taken for a measurement."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO
+from tools.__main__ import main
+from tools.commands.replay import Replay
+from tools.logs.figures import FIGURES
+from tools.logs.run import Run
+from tools.logs.runs import find_runs, read_run
+
+REFERENCE = REPO / "logs" / "reference"
+END = {"end_time": "2026-11-21T09:45:20+00:00", "exit_code": 0}
+STEPS = (
+    "step,step_time_s,tokens,real_tokens,loss,epoch\n1,2,64,9,2.5,0.5\n2,1,64,9,2.25,1\n3,1,64,9,2,1.5\n4,1,64,9,1,2\n"
+)
+TRAIN_OUT = "import\nload\n{'loss': '2.5', 'epoch': '0.5'}\nbetween\n{'loss': '2', 'epoch': '1.5'}\nend\n"
+FILES = {"steps.csv": STEPS, "train.out": TRAIN_OUT, "nccl.log": "before\n"}
+
+
+def figures(run: Run) -> dict[str, object]:
+    return {name: getattr(run.figures, name) for name in FIGURES}
+
+
+def replayed(folder: Path, logs: Path) -> Path:
+    replay = Replay(read_run(folder), logs, 1e9)
+    replay.advance()
+    return replay.folder
+
+
+def test_lines_are_written_as_the_training_went_on(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training is the last 10 s of 20: 5 s of steps, twice as long with evaluations and saving."""
+    clock_s = 100.0
+    monkeypatch.setattr("tools.commands.replay.time.monotonic", lambda: clock_s)
+    run = make_run("r", END, {"train_runtime_s": 10.0}, **FILES)
+    replay = Replay(read_run(run), tmp_path / "replays", 1.0)
+
+    def written(at_s: float) -> tuple[str, str]:
+        nonlocal clock_s
+        clock_s = 100 + at_s
+        replay.advance()
+        texts = [(replay.folder / name).read_text() for name in ("steps.csv", "train.out")]
+        return texts[0].splitlines()[-1][0], texts[1].splitlines()[-1]
+
+    assert written(1) == ("s", "load")
+    assert (replay.folder / "nccl.log").exists() and not (replay.folder / "summary.json").exists()
+    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 0
+    assert written(11) == ("s", "load")
+    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
+    assert written(14.1) == ("1", "between")
+    assert written(16.1)[0] == "2"
+    assert written(19.9)[0] == "3" and replay.state == "running"
+    assert json.loads((replay.folder / "run.json").read_text())["state"] == "running"
+    assert written(20.1) == ("4", "end")
+    assert replay.state == "completed"
+    for name in ("steps.csv", "train.out", "summary.json", "cpu_memory.txt", "nccl.log"):
+        assert (replay.folder / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_replay_is_owned_named_dated_and_marked_as_one(make_run, tmp_path: Path) -> None:
+    run = make_run("r", {"slurm_job_id": "7", **END}, **{".launcher": "x"})
+    (run / "bloom-qa-finetuned").mkdir()
+    (run / "link").symlink_to("/etc/passwd")
+    first, second = replayed(run, tmp_path / "replays"), replayed(run, tmp_path / "replays")
+    assert first.name.endswith("-replay1") and second.name[-1] in "12" and first != second
+    found, before = read_run(first), read_run(run)
+    assert found.record["replay"]["of"] == str(run) and found.shown_state == "completed (replay, not measured)"
+    assert abs(time.time() - found.start.timestamp()) < 60 and found.runtime_s == before.runtime_s
+    assert sorted(found.files) == sorted(set(before.files) - {".launcher", "bloom-qa-finetuned", "link"})
+    stamp = (first / "gpu_memory.csv").read_text().splitlines()[1][:19]
+    assert abs(time.mktime(time.strptime(stamp, "%Y/%m/%d %H:%M:%S")) - time.mktime(found.start.timetuple())) < 60
+
+
+@pytest.mark.parametrize(
+    "name", ["h200x4-host-f/resilience", "h200x4-fabric/sockets/custom_model", "h200x2/fsdp", "h200x4-host-c/by-hand"]
+)
+def test_figures_of_a_replayed_reference_run_are_those_of_the_run(name: str, tmp_path: Path) -> None:
+    """Runs that went on after a failure, on several nodes, that ran out of memory, and without the Trainer."""
+    for run in [run for run in find_runs(REFERENCE / name) if run.state != "running"][-4:]:
+        copy = read_run(replayed(run.folder, tmp_path / run.folder.name))
+        assert copy.state == run.state and figures(copy) == figures(run)
+        assert {file: size for file, (size, _) in copy.files.items() if file != "run.json"} == {
+            file: size for file, (size, _) in run.files.items() if file != "run.json"
+        }
+
+
+def test_interrupted_replay_leaves_no_run_half_running(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    command = [sys.executable, "-m", "tools", "replay", str(REFERENCE / "h200x1/baseline"), "--logs", str(logs)]
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        replay = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
+        assert "Ctrl-C" in replay.stdout.readline() and replay.stdout.readline().startswith("running")
+        replay.send_signal(ending)
+        told, _ = replay.communicate(timeout=300)
+        assert replay.returncode == 130 and "recorded as cancelled" in told
+    runs = find_runs(logs, replays=True)
+    assert [run.state for run in runs] == ["cancelled"] * 2 and runs[0].reason == "the replay was interrupted"
+
+
+def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
+    make_run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, replays = make_run("r"), tmp_path / "replays"
+    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "none")
+    assert main(["replay", str(logs), "--speed", "1e6", "--logs", str(replays)]) == 0
+    assert f"replay of {run}" in capsys.readouterr().out
+    (folder,) = replays.glob("baseline/*")
+
+    def said(*command: str) -> str:
+        assert main([*command]) == 0
+        return capsys.readouterr().out
+
+    own, told = ["--logs", str(replays)], "replay, not measured"
+    filled, file = said("fill", "baseline", "--plain", *own), tmp_path / "my_results.md"
+    assert told in filled and "yours" not in said("fill", "baseline", *own)
+    file.write_text(filled)
+    assert told in said("check", str(file), *own) and told in said("summary", str(folder))
+    assert told in said("runs", *own) and told in said("watch", "--once", *own)
+    said("page", *own, "--output", str(tmp_path / "page"))
+    pages = [tmp_path / "page" / name for name in ("index.html", f"runs/baseline-{folder.name}.html")]
+    assert all(told in page.read_text() for page in pages)
+    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
+        assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
+    assert main(["grade", str(file), *own]) == 1
+    assert main(["fill", "baseline", "--format", "csv", "--run", str(folder)]) == 2
+    assert f"--run {folder}: is a replay, not measured" in capsys.readouterr().err
+
+
+def test_replays_are_in_a_folder_that_nothing_reads_unless_it_is_named(
+    make_run, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Else a replayed run, which is newer, would be shown as one's own."""
+    run = make_run("r", summary={"train_loss": 0.5})
+    other = make_run("other", summary={"train_loss": 0.6})
+    monkeypatch.setenv("LOG_DIR", str(logs))
+    assert main(["replay", str(logs), "--speed", "1e6"]) == 0
+    (other / "run.json").unlink()
+    capsys.readouterr()
+    assert len([*(logs / "replay/baseline").iterdir()]) == 2
+    assert main(["fill", "baseline", "--plain"]) == 0
+    told = capsys.readouterr().out
+    assert "| 0.5000 |" in told and "-replay" not in told
+    assert [found.folder for found in find_runs(logs, replays=True)] == [run]
+
+
+def test_damaged_run_is_named_before_the_first_one_begins(make_run, logs: Path, tmp_path: Path, capsys) -> None:
+    make_run("r1")
+    (make_run("r2", {"start_time": "2026-11-21T09:45:30+00:00"}) / "summary.json").write_text("[1]")
+    assert main(["replay", str(logs), "--speed", "1e6", "--jobs", "1", "--logs", str(tmp_path / "new")]) == 2
+    assert "summary.json:1: found '[1]', expected a JSON object" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonsense"], "neither a folder of runs nor an exercise with reference tables"),
+        (["--speed", "0"], "not a number above 0"),
+        (["--jobs", "0"], "expected at least 1"),
+        (["--logs", str(REFERENCE / "new")], "expected a folder of your own"),
+        ([str(REFERENCE / "h200x2/runs.txt")], "neither a folder"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_is_written(words: list[str], said: str, tmp_path: Path, capsys) -> None:
+    logs = [] if "--logs" in words else ["--logs", str(tmp_path / "logs")]
+    try:
+        assert main(["replay", *words, *logs]) == 2
+    except SystemExit as usage:
+        assert usage.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "logs").exists() and not (REFERENCE / "new").exists()
