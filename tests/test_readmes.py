@@ -75,6 +75,12 @@ def test_chapter_says_first_what_it_is_for_and_what_it_costs_and_last_what_to_re
     assert all(re.search(rf"^\[{link}\]: https://\S+$", reading, re.MULTILINE) for link in links)
 
 
+@pytest.mark.parametrize("chapter", [*CHAPTERS, REPO / "models"], ids=lambda folder: folder.name)
+def test_form_of_an_exercise_does_not_overwrite_that_of_another(chapter: Path) -> None:
+    forms = re.findall(r"--blank > (\S+)", (chapter / "README.md").read_text())
+    assert forms == [f"my_results_{chapter.name}.md"]
+
+
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
     lines = [(path, *numbered) for path in DOCUMENTS for numbered in text_lines(path)]
     lines = [one for one in lines if not one[2].startswith(("    ", "![", "<!--"))]  # commands, pictures
@@ -115,7 +121,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], subprocess.
         if entry.name not in (".git", "cluster.env"):
             (desk / entry.name).symlink_to(entry)
     results = REPO / "baseline/RESULTS.md"
-    (desk / "my_results.md").write_text("\n".join(grid_lines(results.read_text())))
+    (desk / "my_results_baseline.md").write_text("\n".join(grid_lines(results.read_text())))
     environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
 
     @cache

@@ -57,7 +57,7 @@ def test_cell_that_everybody_got_wrong_comes_first_and_is_counted_in_its_place(p
     ]
     place = page.locator("#table-1 .course tr", has_text="Eval Loss (Epoch 1)").locator("td")
     assert place.inner_text().split()[:2] == ["3", "wrong"]
-    marks = page.locator("#table-1 .matrix tr", has_text="Train Loss (Final)").locator("td").all_inner_texts()
+    marks = page.locator("#table-1 .matrix tr", has_text="Train Loss (mean)").locator("td").all_inner_texts()
     people = page.locator("#table-1 .matrix .person").all_inner_texts()
     found = dict(zip(people, marks, strict=True))
     assert {name: found[name].split("\n")[-1] for name in found} == {
