@@ -166,7 +166,7 @@ _LABELS: dict[str, Meaning] = {
     **{label(rung): Meaning(where={"rung": rung}) for rung in (*VARIANTS, *PEERS)},
     f"{label(STREAM)}, liger": Meaning(where={"rung": STREAM, "loss": "liger", "loss_chunk": 16384}),
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
-    "published, per gpu": Meaning(),
+    **{text: Meaning() for text in ("published, per gpu", "examples apart", "logits computed")},
     "zero-2, textbook": Meaning(where={"config": "zero2_textbook"}),
     "zero-3, textbook": Meaning(where={"config": "zero3_textbook"}),
 }
