@@ -58,7 +58,7 @@ def test_zero_1_does_not_look_like_ddp() -> None:
 
 def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> None:
     used = set()
-    for readme in [REPO / "README.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
+    for readme in [REPO / "README.md", REPO / "RESULTS.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
         for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", readme.read_text()):
             picture = (readme.parent / target).resolve()
             assert picture.is_file(), f"{readme}: {target}"

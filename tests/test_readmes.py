@@ -100,6 +100,11 @@ def test_question_about_pinned_memory_is_about_runs_that_everybody_does() -> Non
     assert {"ds_configs/zero2_offload.json", "ds_configs/zero2_offload_unpinned.json"} <= required
 
 
+def test_front_page_is_short() -> None:
+    lines = (REPO / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+
+
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
     lines = [(path, *numbered) for path in DOCUMENTS for numbered in text_lines(path)]
     lines = [one for one in lines if not one[2].startswith(("    ", "![", "<!--"))]  # commands, pictures
