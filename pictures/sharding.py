@@ -49,12 +49,13 @@ def zero_step() -> Picture:
     """What one rank of two holds during a step, ZeRO-1 to 3."""
     picture = Picture(
         900,
-        316,
+        347,
         "One step of ZeRO on one of two GPUs: what it holds, and when it is gathered",
-        "Three layers. F1 to F3 is the forward pass, B3 to B1 the backward pass. ZeRO-1: weights are always whole; "
-        "gradients are whole from their layer's backward pass to the update. ZeRO-2: of each layer's gradients only "
-        "the GPU's own part stays after its backward pass. ZeRO-3: of the weights, too, only the own part stays; a "
-        "layer is gathered before it computes, in the forward and in the backward pass, and freed after it.",
+        "Three layers. F1 to F3 is the forward pass, B3 to B1 the backward pass. In all stages the GPU has its own "
+        "part of the optimizer's states only. ZeRO-1: weights are always whole; gradients are whole from their "
+        "layer's backward pass to the update. ZeRO-2: of each layer's gradients only the GPU's own part stays after "
+        "its backward pass. ZeRO-3: of the weights, too, only the own part stays; a layer is gathered before it "
+        "computes, in the forward and in the backward pass, and freed after it.",
     )
     sum_up = [
         "After B1: gradients are summed up.",
@@ -67,9 +68,9 @@ def zero_step() -> Picture:
         "after: freed. Gradients as ZeRO-2.",
         "Update: each GPU its own part.",
     ]
-    timeline(picture, 24, "ZeRO-1", always(WHOLE), gradients_until(WHOLE), sum_up)
-    timeline(picture, 316, "ZeRO-2", always(WHOLE), gradients_until(OWN), reduce)
-    timeline(picture, 608, "ZeRO-3", while_computing, gradients_until(OWN), gather)
+    timeline(picture, 24, "ZeRO-1", always(WHOLE), gradients_until(WHOLE), always(OWN), sum_up)
+    timeline(picture, 316, "ZeRO-2", always(WHOLE), gradients_until(OWN), always(OWN), reduce)
+    timeline(picture, 608, "ZeRO-3", while_computing, gradients_until(OWN), always(OWN), gather)
     explain_timeline(picture)
     return picture
 
@@ -78,9 +79,10 @@ def fsdp_units() -> Picture:
     """The same for DDP and two of FSDP's strategies."""
     picture = Picture(
         900,
-        316,
+        347,
         "One step of DDP and FSDP on one GPU: when each block is whole",
-        "Three blocks, each a shard unit. DDP: weights always whole, gradients whole until the update. FULL_SHARD: a "
+        "Three blocks, each a shard unit. DDP: weights and optimizer always whole, gradients whole until the update. "
+        "With FSDP a GPU has its own part of the optimizer only. FULL_SHARD: a "
         "block's weights are whole only while it computes, once in the forward and once in the backward pass. "
         "SHARD_GRAD_OP: they stay whole from the forward to the backward pass.",
     )
@@ -95,9 +97,9 @@ def fsdp_units() -> Picture:
         "and more memory between F and B.",
         "Gradients and update as FULL_SHARD.",
     ]
-    timeline(picture, 24, "DDP", always(WHOLE), gradients_until(WHOLE), all_reduce)
-    timeline(picture, 316, "FULL_SHARD", while_computing, gradients_until(OWN), twice)
-    timeline(picture, 608, "SHARD_GRAD_OP", from_forward_to_backward, gradients_until(OWN), once)
+    timeline(picture, 24, "DDP", always(WHOLE), gradients_until(WHOLE), always(WHOLE), all_reduce)
+    timeline(picture, 316, "FULL_SHARD", while_computing, gradients_until(OWN), always(OWN), twice)
+    timeline(picture, 608, "SHARD_GRAD_OP", from_forward_to_backward, gradients_until(OWN), always(OWN), once)
     explain_timeline(picture)
     return picture
 
@@ -186,23 +188,22 @@ def hybrid_shard() -> Picture:
 
 
 def communication() -> Picture:
-    """What a step sends, in sizes of all weights."""
+    """When a step sends, and what. How much is for the reader to predict."""
     picture = Picture(
         900,
-        250,
+        220,
         "What each rank communicates in one step",
-        "P is the size of all weights. DDP: an all-reduce of the gradients after the backward pass, 2P. ZeRO-1 and 2: "
-        "a reduce-scatter of the gradients, P, and after the update an all-gather of the weights, P. ZeRO-3 and "
-        "FULL_SHARD: an all-gather of the weights for the forward pass and one for the backward pass, and a "
-        "reduce-scatter of the gradients, 3P in all.",
+        "DDP: an all-reduce of the gradients after the backward pass. ZeRO-1 and 2: a reduce-scatter of the gradients, "
+        "and after the update an all-gather of the weights. ZeRO-3 and FULL_SHARD: an all-gather of the weights for "
+        "the forward pass and one for the backward pass, and a reduce-scatter of the gradients.",
     )
-    gather, scatter = ("all-gather", "weights: P", WEIGHTS), ("reduce-scatter", "gradients: P", GRADIENTS)
+    gather, scatter = ("all-gather", "weights", WEIGHTS), ("reduce-scatter", "gradients", GRADIENTS)
     rows = (
-        ("DDP", "2P", (("forward", "backward", ("all-reduce", "gradients: 2P", GRADIENTS), "update"))),
-        ("ZeRO-1, ZeRO-2", "2P", ("forward", "backward", scatter, "update", gather)),
-        ("ZeRO-3, FULL_SHARD", "3P", (gather, "forward", gather, "backward", scatter, "update")),
+        ("DDP", ("forward", "backward", ("all-reduce", "gradients", GRADIENTS), "update")),
+        ("ZeRO-1, ZeRO-2", ("forward", "backward", scatter, "update", gather)),
+        ("ZeRO-3, FULL_SHARD", (gather, "forward", gather, "backward", scatter, "update")),
     )
-    for number, (title, total, parts) in enumerate(rows):
+    for number, (title, parts) in enumerate(rows):
         x, y = 186, 24 + number * 66
         picture.words(176, y + 29, title, 13, "end", bold=True)
         for part in parts:
@@ -211,11 +212,9 @@ def communication() -> Picture:
                 picture.words(x + 39, y + 28, part, 12, "middle")
                 x += 84
             else:
-                name, size, fill = part
+                name, sent, fill = part
                 picture.box(x, y, 108, 46, fill)
                 picture.words(x + 54, y + 20, name, 12, "middle", ink="#ffffff", bold=True)
-                picture.words(x + 54, y + 37, size, 12, "middle", ink="#ffffff", bold=True)
+                picture.words(x + 54, y + 37, sent, 12, "middle", ink="#ffffff", bold=True)
                 x += 114
-        picture.words(860, y + 29, total, 16, "end", bold=True)
-    picture.words(24, 234, "P: the size of all weights. In a ring of N ranks each sends (N - 1)/N of these sizes.", 12)
     return picture

@@ -102,24 +102,24 @@ def flops(batch: int, layers: int) -> float:
 
 
 def attempts() -> Picture:
-    """Two attempts of a training that is killed after 25 of 40 steps."""
+    """Two attempts of a training that is killed after 25 of 40 steps; where the second begins is to be predicted."""
     picture = Picture(
         900,
         210,
         "A training that is killed and goes on",
-        "A training saves a checkpoint after steps 10 and 20 and is killed after step 25. Its second attempt goes on "
-        "from the checkpoint of step 20: steps 21 to 25 are done again, then 26 to 40.",
+        "A training saves a checkpoint after steps 10 and 20 and is killed after step 25. A second attempt goes on to "
+        "step 40. The picture leaves open with which step it begins.",
     )
     left, step = 120, 18
-    for y, title, first, last in ((50, "attempt 1", 1, 25), (120, "attempt 2", 21, 40)):
+    for y, title, last in ((50, "attempt 1", 25), (120, "attempt 2", 40)):
         picture.words(24, y + 19, title, 14, bold=True)
-        for number in range(first, last + 1):
-            again = title == "attempt 1" and number > 20
-            picture.box(left + (number - 1) * step, y, step - 3, 28, GREY if again else WEIGHTS)
-            if number % 10 == 0:
+        for number in range(1, last + 1):
+            done = title == "attempt 1" or number >= 30
+            picture.box(left + (number - 1) * step, y, step - 3, 28, WEIGHTS if done else "none", dashed=not done)
+            if number % 10 == 0 and done:
                 picture.words(left + number * step - 2, y - 6, f"checkpoint-{number}", 11, "end")
-    picture.words(left + 25 * step + 6, 69, "SIGKILL: these five steps are lost", 12)
-    picture.arrow(left + 20 * step - 2, 80, left + 20 * step - 2, 108)
+    picture.words(left + 25 * step + 6, 69, "SIGKILL", 12)
+    picture.words(left, 112, "with which step does it begin?", 12)
     for number in (1, 10, 20, 30, 40):
         picture.words(left + number * step - step / 2, 172, f"{number}", 12, "middle")
     picture.words(24, 172, "step", 12)

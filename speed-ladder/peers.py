@@ -29,6 +29,8 @@ from workshop.without_gpu import find_gpu
 def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: Any) -> Trainer:
     """TRL's SFTTrainer: padded to the longest of the micro-batch, or packed by cutting one long row of all examples.
 
+    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does.
+
     Its packing that keeps examples apart ("bfd") needs FlashAttention, which BLOOM has not; "wrapped" lets a token see
     the examples before its own, and cuts examples in two: it trains another function.
     """

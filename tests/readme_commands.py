@@ -8,7 +8,7 @@ from tests.launching import REPO
 
 FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for path in REPO.glob(f"*/{pattern}")})
 DOCUMENTS = [
-    *(REPO / name for name in ("README.md", "START.md", "GLOSSARY.md", "CONTRIBUTING.md") if (REPO / name).exists()),
+    *(REPO / name for name in ("README.md", "RESULTS.md", "START.md", "GLOSSARY.md", "CONTRIBUTING.md")),
     *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
     *sorted((REPO / "instructor" / "answers").glob("*.md")),
     *sorted(REPO.glob("instructor/demos/*.md")),
@@ -58,8 +58,9 @@ STANDS_FOR = {  # what a participant would have on disk by then
     "<exercise>": "baseline",
     "COMMAND": "fill",
     "source cluster.env && source $WORKSHOP_VENV/": "source cluster.env.example && source .venv/",
-    "my_results/*.md": "my_results.md",  # one participant's
-    "--blank > my_results.md": "--blank > blank.md",  # which nobody fills in here
+    "my_results/*.md": "my_results_baseline.md",  # one participant's
+    "check my_results_baseline_tiny": "check my_results_baseline",
+    "--blank > my_results": "--blank > blank",  # which nobody fills in here
 }
 _COMMAND = r"(?:[A-Z_0-9]+=\S+ +)*(?:source \S+ && )?(?:[A-Z_0-9]+=\S+ +)*"
 _STARTS = r"(?:sbatch|bash|source|python|make|cp|for|export|unset|diff|docker|apptainer)\b"

@@ -1,4 +1,4 @@
-"""The README's table of disk need, computed from the shapes of the models and what the runs of each submit.txt save.
+"""RESULTS.md's table of disk need, computed from the shapes of the models and what the runs of each submit.txt save.
 
 A checkpoint holds, in bytes per parameter, as seen in those of tiny runs: the Trainer's (DDP's too) 4 for the weights
 and 8 for AdamW's moments; FSDP's, gathered, the weights twice, once as FSDP names them; DeepSpeed's 12 for fp32 weights
@@ -87,5 +87,5 @@ def needed(exercise: Path) -> list[str]:
 
 def test_table_of_disk_need_is_computed() -> None:
     rows = {tuple(needed(path.parent)) for path in REPO.glob("*/submit.txt")}
-    found = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| ([\d,]+) \|$", (REPO / "README.md").read_text(), re.MULTILINE)
+    found = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| ([\d,]+) \|$", (REPO / "RESULTS.md").read_text(), re.MULTILINE)
     assert set(found) == {row for row in rows if row[1] != "0"}

@@ -47,9 +47,18 @@ def test_committed_picture_is_the_drawn_one_and_says_in_words_what_it_shows(name
     assert len(words["title"]) > 20 and len(words["desc"]) > 60
 
 
+def test_picture_before_a_prediction_does_not_give_it_away() -> None:
+    sizes, steps = ((HERE / f"{name}.svg").read_text() for name in ("communication", "attempts"))
+    assert not re.search(r"\dP\b", sizes) and "lost" not in steps and "21" not in re.findall(r">(\d+)<", steps)
+
+
+def test_zero_1_does_not_look_like_ddp() -> None:
+    assert (HERE / "zero_step.svg").read_text().count(">optimizer</text>") == 3
+
+
 def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> None:
     used = set()
-    for readme in [REPO / "README.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
+    for readme in [REPO / "README.md", REPO / "RESULTS.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
         for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", readme.read_text()):
             picture = (readme.parent / target).resolve()
             assert picture.is_file(), f"{readme}: {target}"

@@ -76,6 +76,36 @@ def test_chapter_says_first_what_it_is_for_and_what_it_costs_and_last_what_to_re
     assert all(re.search(rf"^\[{link}\]: https://\S+$", reading, re.MULTILINE) for link in links)
 
 
+@pytest.mark.parametrize("chapter", [*CHAPTERS, REPO / "models"], ids=lambda folder: folder.name)
+def test_form_of_an_exercise_does_not_overwrite_that_of_another(chapter: Path) -> None:
+    forms = re.findall(r"--blank > (\S+)", (chapter / "README.md").read_text())
+    assert forms == [f"my_results_{chapter.name}.md"]
+
+
+def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
+    table = (REPO / "instructor/README.md").read_text().partition("## Timetables")[2]
+    rows = re.findall(r"^\| (\d) \| +(\d+):(\d\d) \| (\d+) (\S+) \| ([\d, ]*)\|", table, re.MULTILINE)
+    times = [(int(day), int(hour), int(minute)) for day, hour, minute, *_ in rows]
+    assert times == sorted(times) and len(rows) == len(CHAPTERS)
+    done: set[str] = set()
+    for *_, number, folder, needs in rows:
+        needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
+        assert re.findall(r"\d+", needs) == re.findall(r"\d+", needed), folder
+        assert {*re.findall(r"\d+", needs)} <= done, folder
+        done.add(number)
+
+
+def test_question_about_pinned_memory_is_about_runs_that_everybody_does() -> None:
+    lines = (REPO / "deepspeed-single-gpu/submit.txt").read_text().splitlines()
+    required = {line.split()[1] for line in lines if line.endswith("# must-do")}
+    assert {"ds_configs/zero2_offload.json", "ds_configs/zero2_offload_unpinned.json"} <= required
+
+
+def test_front_page_is_short() -> None:
+    lines = (REPO / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+
+
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
     lines = [(path, *numbered) for path in DOCUMENTS for numbered in text_lines(path)]
     lines = [one for one in lines if not one[2].startswith(("    ", "![", "<!--"))]  # commands, pictures
@@ -116,7 +146,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], subprocess.
         if entry.name not in (".git", "cluster.env"):
             (desk / entry.name).symlink_to(entry)
     results = REPO / "baseline/RESULTS.md"
-    (desk / "my_results.md").write_text("\n".join(grid_lines(results.read_text())))
+    (desk / "my_results_baseline.md").write_text("\n".join(grid_lines(results.read_text())))
     environment = {"PATH": PATH, "HOME": os.environ["HOME"], "LOG_DIR": str(desk / "my_logs")}
     write_run(desk / "my_logs", "20261121-094500-p1", {"model": {"name": "tiny", "hidden_size": 64}})
 

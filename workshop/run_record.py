@@ -162,10 +162,10 @@ def outcome(
             killed = counted(oom_kills, "process", "processes") if oom_kills else "a process"
             return ended("oom", "host memory", f"the kernel killed {killed} on this node: no CPU memory left")
         if rank_killed:
-            return ended("failed", "", f"a rank was killed (SIGKILL) by somebody else than this launcher: {found.text}")
+            return ended("failed", "", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
         # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
         if not (found and found.task_failed):
-            return ended("failed", "", "the training was killed (SIGKILL) by somebody else than this launcher")
+            return ended("failed", "", "the training was killed (SIGKILL), and not by the launcher")
     if found:
         return ended(found.state, found.name, found.text)
     return ended("failed", "", f"exit code {exit_code} without an error message in train.out")

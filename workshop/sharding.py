@@ -179,9 +179,9 @@ class ShardingRecorder(TrainerCallback):
             **self.classes,
         }
         update_run_record(self.settings.run_dir, sharding=sharding)
-        parts = [f"{key} {held / self.full[key]:.0%}" for key, held in most.items()]
+        parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
         offload = ", offloaded to the CPU" if sharding["cpu_offload"] else ""
-        print(f"{self.method}, computing in {self.precision}; the fullest rank holds of {', of '.join(parts)}{offload}")
+        print(f"strategy: {self.method}, computing in {self.precision}; a rank holds at most {parts}{offload}")
 
     def _moments(self, args: Any, optimizer: Any) -> list[torch.Tensor]:
         """The first moment of all parameters that this rank's optimizer has."""

@@ -42,8 +42,12 @@ def test_precision_of_a_gpt2_is_seen_although_its_layers_are_no_linear_ones(tmp_
     assert observed(tmp_path, gpt2(), bf16=bf16)["precision"] == ("bf16" if bf16 else "fp32")
 
 
-def test_one_process_is_not_called_ddp_and_its_classes_are_named(tmp_path: Path) -> None:
+def test_one_process_is_not_called_ddp_and_its_classes_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sharding = observed(tmp_path, gpt2())["sharding"]
+    held = "100% of the parameters, 100% of the gradients, 100% of the optimizer"
+    assert f"strategy: none, computing in fp32; a rank holds at most {held}\n" in capsys.readouterr().out
     assert (sharding["method"], sharding["own_modules"]) == ("none", [])
     assert sharding["model_class"] == "transformers.models.gpt2.modeling_gpt2.GPT2LMHeadModel"
 

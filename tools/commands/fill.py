@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
+from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
 from tools.tables import export, markdown
@@ -14,8 +15,6 @@ from tools.tables.metrics import METRICS
 from tools.tables.quoted import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
 from tools.tables.tiny import tiny_views
-
-_OWN = Path("my_results.md")  # ignored by git, wherever a participant stands
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +108,11 @@ def _print_hints(
         print("\nNotes:")
         print("\n".join(notes))
     print("\nnext: write your own figures into a copy of the tables, and compare:")
-    if not _OWN.exists():  # nobody's figures are to be written over
-        tiny = " --tiny" if filled[0].table.tiny else ""
-        print(f"  python -m tools fill {arguments.exercise}{tiny} --blank > {_OWN}")
-    print(f"  python -m tools check {_OWN}{same_runs(arguments)}")
+    exercise, tiny = exercise_folder(arguments.exercise).name, filled[0].table.tiny
+    own = Path(f"my_results_{exercise}{'_tiny' if tiny else ''}.md")  # ignored by git, wherever a participant stands
+    if not own.exists():  # nobody's figures are to be written over
+        print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
+    print(f"  python -m tools check {own}{same_runs(arguments)}")
 
 
 def _numbered(tables: list[str]) -> str:
@@ -120,8 +120,10 @@ def _numbered(tables: list[str]) -> str:
 
 
 def explanation() -> str:
-    """Every figure's definition as a Markdown list."""
-    return "\n".join(
-        f"- `{name}`{f' ({metric.unit})' if metric.unit else ''}: {metric.definition}"
-        for name, metric in METRICS.items()
-    )
+    """Every figure as a line of a Markdown list: its labels in tables, its name in commands, unit and definition."""
+    return "\n".join(f"- {_heading(name, metric)}: {metric.definition}" for name, metric in METRICS.items())
+
+
+def _heading(name: str, metric: Metric) -> str:
+    in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
+    return f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands

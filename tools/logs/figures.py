@@ -23,7 +23,7 @@ class Metric:
         unit: printed after the figure where no label names it; "" for none.
         decimals: digits after the point.
         definition: one line: what it is and which file it is from.
-        labels: of rows and columns in the READMEs' tables that mean it, in lower case.
+        labels: of rows and columns that mean it, as the READMEs' tables have them.
         kind: of the figure; a bool is shown as yes or no, a word is what its source says in place of a figure.
         name: for labels and `runs --figures`.
         figure: of which field of RunFigures it is made; "" if it compares runs.

@@ -122,10 +122,16 @@ SIZES = {
     *("precision", "epochs"),
 }
 
+
+def normalised(label: str) -> str:
+    """A label as it is looked up: markup, case and spacing do not change its meaning."""
+    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
+
+
 # Labels as `normalised` gives them: lower case, without markup, single spaces. Those that only name a metric are with
 # its definition, in tools/logs/figures.csv.
 _LABELS: dict[str, Meaning] = {
-    **{name: Meaning(metric) for metric, one in METRICS.items() for name in one.labels},
+    **{normalised(name): Meaning(metric) for metric, one in METRICS.items() for name in one.labels},
     "value": Meaning(),
     **{label: Meaning(where={"fault": fault}) for label, fault in FAULTS.items()},
     "tiny": Meaning(),
@@ -160,7 +166,7 @@ _LABELS: dict[str, Meaning] = {
     **{label(rung): Meaning(where={"rung": rung}) for rung in (*VARIANTS, *PEERS)},
     f"{label(STREAM)}, liger": Meaning(where={"rung": STREAM, "loss": "liger", "loss_chunk": 16384}),
     "one gpu": Meaning(where={"exercise": "speed-ladder", "world_size": 1}),
-    "published, per gpu": Meaning(),
+    **{text: Meaning() for text in ("published, per gpu", "examples apart", "logits computed")},
     "zero-2, textbook": Meaning(where={"config": "zero2_textbook"}),
     "zero-3, textbook": Meaning(where={"config": "zero3_textbook"}),
 }
@@ -203,11 +209,6 @@ _READ: dict[str, Callable[[str], Any]] = {"config": "zero{}".format, "rung": _RU
 def _condition(name: str, text: str) -> Any:
     digits = text.replace(",", "")
     return _READ[name](text) if name in _READ else int(digits) if digits.isdigit() else text
-
-
-def normalised(label: str) -> str:
-    """A label as it is looked up: markup, case and spacing do not change its meaning."""
-    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
 def meaning(label: str) -> Meaning | None:

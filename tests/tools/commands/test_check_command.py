@@ -15,7 +15,7 @@ README = """**Table 1** *Summary*
 
 | Metric | Value |
 |---|---|
-| Train Loss (Final) | |
+| Train Loss (mean) | |
 | Training Speed (samples/sec) | |
 | Steps per Epoch | |
 | F1 (%) | |
@@ -60,7 +60,7 @@ def test_wrong_figure_is_named_with_table_row_and_column_and_the_expected_one_is
     make_run("r1")
     code, printed, _ = checked(["0.75", *RIGHT[1:]])
     assert code == 1
-    assert "my_results.md:5: Table 1, Train Loss (Final), Value: found 0.75: too large\n" in printed
+    assert "my_results.md:5: Table 1, Train Loss (mean), Value: found 0.75: too large\n" in printed
     assert "0.7039" not in printed
     assert "found 0.75: too large, expected 0.7039\n" in checked(["0.75", *RIGHT[1:]], "--show")[1]
 
@@ -162,7 +162,7 @@ def test_cell_is_read_as_people_write_it_and_one_that_cannot_be_costs_only_itsel
     code, printed, _ = checked([value, *RIGHT[1:]])
     assert verdict in printed and code == int(remark.startswith("found '"))
     assert (
-        f"my_results.md:5: Table 1, Train Loss (Final), Value: {remark}" in printed if remark else ":5:" not in printed
+        f"my_results.md:5: Table 1, Train Loss (mean), Value: {remark}" in printed if remark else ":5:" not in printed
     )
 
 

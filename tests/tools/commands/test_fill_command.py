@@ -48,8 +48,8 @@ def test_fill_prints_tables_sources_notes_and_the_next_command(fill, make_run):
     assert f"- Table 2: {folder}: no GPU log" in printed
     last = printed.split("\nnext: ")[1].splitlines()[1:]
     assert [line.split(" --logs")[0].replace(str(folder.parents[2]), "") for line in last] == [
-        "  python -m tools fill /baseline --blank > my_results.md",
-        "  python -m tools check my_results.md",
+        "  python -m tools fill /baseline --blank > my_results_baseline.md",
+        "  python -m tools check my_results_baseline.md",
     ]
 
 
@@ -78,7 +78,7 @@ def test_tiny_runs_fill_the_tiny_tables(fill, make_run, logs):
     make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"})
     code, printed, _ = fill("--tiny")
     assert code == 0 and "**Table 1** *Summary (tiny runs)*" in printed and f"From `{folder}`" in printed
-    assert "1 run: not tiny" in printed and "--tiny --blank > my_results.md" in printed
+    assert "1 run: not tiny" in printed and "--tiny --blank > my_results_baseline_tiny.md" in printed
     assert "(tiny runs)" in fill("--run", str(folder), default_logs=False)[1]
 
 
@@ -148,7 +148,7 @@ def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
     assert printed.count(f"From `{there}`") == 2
     assert f"- Tables 1, 2: runs of 2 folders: {here.parents[1]}, {tmp_path}; each cell shows the newest" in printed
-    assert f"check my_results.md --logs {here.parents[1]} --logs {there.parent}" in printed
+    assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parent}" in printed
 
 
 def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, monkeypatch):
@@ -166,16 +166,16 @@ def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, m
 def test_own_figures_are_not_written_over_by_the_next_command(fill, make_run, tmp_path, monkeypatch):
     make_run("r1")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_results.md").write_text("my figures\n")
+    (tmp_path / "my_results_baseline.md").write_text("my figures\n")
     printed = fill()[1]
-    assert "--blank" not in printed and "  python -m tools check my_results.md" in printed
+    assert "--blank" not in printed and "  python -m tools check my_results_baseline.md" in printed
 
 
 def test_one_run_can_be_chosen(fill, make_run):
     old = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"}, summary={"f1": 1.0})
     make_run("r2", summary={"f1": 2.0})
     printed = fill("--run", str(old), default_logs=False)[1]
-    assert "| F1 (%) | 1.00 |" in printed and printed.endswith(f"check my_results.md --run {old}\n")
+    assert "| F1 (%) | 1.00 |" in printed and printed.endswith(f"check my_results_baseline.md --run {old}\n")
 
 
 def test_run_of_another_exercise_is_an_error(fill, make_run):

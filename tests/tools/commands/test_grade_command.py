@@ -10,7 +10,7 @@ from tools.__main__ import main
 from tools.commands import check
 from tools.tables.repository import table_definitions
 
-README = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| Train Loss (Final) | |\n| Steps per Epoch | |\n"
+README = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| Train Loss (mean) | |\n| Steps per Epoch | |\n"
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def files(make_readme, tmp_path, monkeypatch):
     monkeypatch.setattr(check, "table_definitions", lambda: definitions)
 
     def write(name: str, loss: str, steps: str) -> str:
-        text = README.replace("(Final) | |", f"(Final) | {loss} |").replace("Epoch | |", f"Epoch | {steps} |")
+        text = README.replace("(mean) | |", f"(mean) | {loss} |").replace("Epoch | |", f"Epoch | {steps} |")
         (tmp_path / f"{name}.md").write_text(text)
         return str(tmp_path / f"{name}.md")
 

@@ -34,7 +34,7 @@ def test_completed_run_is_a_few_lines(make_run, capsys: pytest.CaptureFixture[st
         "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
         "speed: 11.80 samples/s, 1,355.9 ms per step",
         "peak memory: 21,658 MiB of GPU memory",
-        'cells: Table 1, column "Value": Train Loss (Final) 0.7039; Eval Loss (Epoch 1) 1.2965; and 9 more',
+        'cells: Table 1, column "Value": Train Loss (mean) 0.7039; Eval Loss (Epoch 1) 1.2965; and 9 more',
         'cells: Table 2, column "Value": Peak GPU Memory Usage (MiB) 21,658; Mean GPU Memory Usage (MiB) 10,415; '
         "and 1 more",
         'cells: Table 2b, row "Peak CPU Memory, RSS (MiB)": Value 8,000',
@@ -78,7 +78,7 @@ def test_tiny_run_fills_the_tiny_tables(make_run, cells) -> None:
     record = TINY | {"device": "cpu", "model": {"name": "tiny"}}
     run = make_run("20261121-094500-j1", record, summary={}, **{"gpu_memory.csv": None, "cpu_memory.txt": None})
     assert cells(run) == [
-        'cells: Table 1 (tiny runs), column "Value": Train Loss (Final) 0.7039; Eval Loss (Epoch 1) 1.2965; and 4 more',
+        'cells: Table 1 (tiny runs), column "Value": Train Loss (mean) 0.7039; Eval Loss (Epoch 1) 1.2965; and 4 more',
         f"next: python -m tools fill baseline --logs {run.parents[1]} --tiny",
     ]
 

@@ -24,9 +24,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_run(folder / "logs", "r1")
     table = re.search(r"\*\*Table 1\*\* .*?\n\n(?:\|.*\n)+", _BLANK)[0]
     for name, (loss, evaluation) in _CELLS.items():
-        own = table.replace("(Final) | |", f"(Final) | {loss} |").replace(
-            "(Epoch 1) | |", f"(Epoch 1) | {evaluation} |"
-        )
+        own = table.replace("(mean) | |", f"(mean) | {loss} |").replace("(Epoch 1) | |", f"(Epoch 1) | {evaluation} |")
         (folder / f"{name}.md").write_text(own)
     (folder / "eve.md").write_text("<script>window.planted = 1</script>")
     (folder / "bob.md").write_text(table.replace("Value", "<b>Figure</b>"))
@@ -57,7 +55,7 @@ def test_cell_that_everybody_got_wrong_comes_first_and_is_counted_in_its_place(p
     ]
     place = page.locator("#table-1 .course tr", has_text="Eval Loss (Epoch 1)").locator("td")
     assert place.inner_text().split()[:2] == ["3", "wrong"]
-    marks = page.locator("#table-1 .matrix tr", has_text="Train Loss (Final)").locator("td").all_inner_texts()
+    marks = page.locator("#table-1 .matrix tr", has_text="Train Loss (mean)").locator("td").all_inner_texts()
     people = page.locator("#table-1 .matrix .person").all_inner_texts()
     found = dict(zip(people, marks, strict=True))
     assert {name: found[name].split("\n")[-1] for name in found} == {

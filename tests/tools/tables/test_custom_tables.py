@@ -71,7 +71,7 @@ def test_table_14_shows_default_and_callback_side_by_side(row):
         "GPU Memory (GB, Default)": "10.92",  # the mean of the log's four samples, 10,415 MiB
         "GPU Memory (GB, Callback)": "20.97",
         "GPU Utilization (%)": "90.0",
-        "Loss": "2.5000",
+        "Train Loss (mean)": "2.5000",
         "Runtime (s)": "100.0",
     }
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.commands.fill import explanation
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
@@ -13,7 +14,7 @@ TABLE_1 = """**Table 1** *Training and evaluation summary*
 
 | Metric | Value |
 |:---|---:|
-| Train Loss (Final) | |
+| Train Loss (mean) | |
 | Eval Loss (Epoch 1) | |
 | Eval Loss (Epoch 3) | |
 | Training Speed (samples/sec) | |
@@ -265,10 +266,10 @@ def test_label_that_nothing_fills_is_named_with_file_and_line(make_readme, text,
         tables.plan(table)
 
 
-def test_explanation_gives_every_figure_a_definition():
-    from tools.commands.fill import explanation
-
-    assert all(re.fullmatch(r"- `\w+`( \([^)]+\))?: \S.+", line) for line in explanation().splitlines())
+def test_explanation_names_every_figure_as_the_tables_do():
+    lines = explanation().splitlines()
+    assert all(re.fullmatch(r"- (\*\*.+\*\* \()?`\w+`.*: \S.+", line) for line in lines)
+    assert any(line.startswith("- **Train Loss (mean)** (`train_loss`): ") for line in lines)
 
 
 GRID = "**Table 17** *T*\n\n| Experiment | Tokens/s | Tokens/s, std | MFU (%) |\n|---|---|---|---|\n"

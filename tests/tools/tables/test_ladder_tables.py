@@ -8,6 +8,7 @@ import pytest
 from tools.__main__ import main
 from tools.logs.mfu import flops_per_token
 from tools.tables import ladder
+from tools.tables.fill import definitions
 
 REPO = Path(__file__).parents[3]
 # BLOOM-560m, as run.json describes it.
@@ -138,6 +139,13 @@ def test_peer_is_compared_with_the_ladder_whatever_its_batch(rung_run, filled) -
     assert [rows["peer: trl padded, 16 rows"][f"Of {name} (%)"] for name in ("rung 10", "the top")] == ["20.0", "10.0"]
     assert rows["peer: trl padded, 64 rows"]["Of rung 10 (%)"] == "40.0"
     assert rows["10 stream"]["Of the top (%)"] == "50.0"
+
+
+def test_peer_stands_beside_the_rung_that_computes_the_same_logits() -> None:
+    (table,) = (one for one in definitions(REPO / "speed-ladder/README.md") if one.number == "18c")
+    logits = {row[0].split(",")[0]: row[table.header.index("Logits computed")] for row in table.rows}
+    assert logits["10 stream"] == logits["peer: trainer grouped"] == "all"
+    assert logits["11 labelled"] == logits["peer: trl packed"] == logits["peer: trl padded"] == "labelled"
 
 
 def test_ladder_is_the_folder_of_rungs() -> None:

@@ -10,7 +10,7 @@ TABLE_5_ROWS = [
     "Train Runtime (sec)",
     "Steps/sec",
     "Samples/sec",
-    "Train Loss",
+    "Train Loss (mean)",
     "Eval Loss (final)",
     "Eval Speed (samples/sec)",
     "Peak GPU Memory (MiB)",
@@ -82,7 +82,7 @@ def table(number, rows, columns):
         ),
         table(
             "8",
-            ["Train Samples/sec", "Train Loss", "Peak GPU Memory (MiB)", "Average GPU Memory (MiB)"],
+            ["Train Samples/sec", "Train Loss (mean)", "Peak GPU Memory (MiB)", "Average GPU Memory (MiB)"],
             ["2 nodes", "4 nodes", "8 nodes"],
         ),
         table(
