@@ -66,7 +66,7 @@ rendezvous() {
     [ "$gpus" -eq 0 ] || export GPUS_FOUND=$gpus
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
-    export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID
+    export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
 # The launcher works in the exercise's folder; a relative path means where the participant stood.

@@ -1,12 +1,15 @@
 """The launcher without SLURM: a run completes, a mistake is named, and a missing logger is only a warning."""
 
+import base64
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -235,3 +238,57 @@ def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
 
     with socket.create_server(("", port())) as other:
         assert port() != other.getsockname()[1]
+
+
+def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> None:
+    """sbatch runs a copy of the script: the folder that it was submitted from decided whose code ran."""
+    submitted = tmp_path / "other/baseline/baseline.slurm"
+    submitted.parent.mkdir(parents=True)
+    submitted.touch()
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/bash\necho '   Command={submitted} --steps 4'\n")
+    scontrol.chmod(0o755)
+    copy = tmp_path / "spool/slurm_script"
+    copy.parent.mkdir()
+    copy.write_text((REPO / "baseline/baseline.slurm").read_text())
+    job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(REPO), "PATH": f"{scontrol.parent}:{PATH}"}
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs")} | job
+    ran = subprocess.run(["bash", copy], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert (ran.returncode, (tmp_path / "logs").exists()) == (1, False)
+    advice = f"submit it in its own repository: cd {tmp_path}/other && sbatch baseline/baseline.slurm"
+    assert ran.stderr == f"error: {submitted} was submitted, but {REPO}/baseline would run; {advice}\n"
+
+
+@pytest.mark.parametrize("folder", ["deepspeed-single-gpu", "deepspeed-multi-gpu", "benchmark"])
+@pytest.mark.parametrize(
+    ("hosts", "variables", "expected"),
+    [
+        ("", {"CUDA_VISIBLE_DEVICES": "2,3"}, ({"localhost": [2, 3]}, "0")),
+        ("node1 slots=2\nnode2 slots=2\n", {"SLURM_NODEID": "1"}, ({"node1": [0, 1], "node2": [0, 1]}, "1")),
+    ],
+    ids=["two of four GPUs", "second of two nodes"],
+)
+def test_deepspeed_takes_the_jobs_own_gpus_and_knows_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, hosts: str, variables: dict[str, str], expected: tuple
+) -> None:
+    """With --num_gpus or a list of hosts it ignores CUDA_VISIBLE_DEVICES, and takes another job's GPUs."""
+    from deepspeed.launcher import runner
+
+    if hosts:
+        (tmp_path / "hostfile").write_text(hosts)
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    for name, value in {"RUN_DIR": str(tmp_path), "MASTER_ADDR": "node1", "MASTER_PORT": "20007", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(REPO / folder)
+    text = next((REPO / folder).glob("*.slurm")).read_text().split("\nlaunch deepspeed ")[1]
+    launched: list[list[str]] = []
+    gpus = SimpleNamespace(device_count=lambda: 4, visible_devices_envs=lambda: ["CUDA_VISIBLE_DEVICES"])
+    ended = SimpleNamespace(wait=lambda: 0, returncode=0)
+    monkeypatch.setattr(runner, "get_accelerator", lambda: gpus)
+    monkeypatch.setattr(runner.subprocess, "Popen", lambda command, **_: (launched.append(command), ended)[1])
+    runner.main(shlex.split(os.path.expandvars(text.replace("\\\n", " "))))
+    (command,) = launched
+    options = dict(word.split("=", 1) for word in command if word.startswith("--") and "=" in word)
+    assert (json.loads(base64.urlsafe_b64decode(options["--world_info"])), options["--node_rank"]) == expected
+    assert options["--master_port"] == "20007" and command[-1] == "train.py"
