@@ -13,6 +13,7 @@ import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
 from tests.leftovers import leftovers, processes_of
+from workshop import job
 from workshop.job.control import Control
 from workshop.outcome import NOT_BEGUN
 
@@ -51,11 +52,11 @@ supervisor.main()
 
 def finished(folder: Path, training: str, subclass: str = "", **changes: str) -> tuple[int, dict, str]:
     """Exit code, run.json and what was shown."""
-    job = started(folder, training, subclass, **changes)
-    shown, _ = job.communicate(timeout=120)
+    launched = started(folder, training, subclass, **changes)
+    shown, _ = launched.communicate(timeout=120)
     run = only_run(folder)
     assert leftovers(run, folder / "shm") == [], shown
-    return job.returncode, json.loads((run / "run.json").read_text()), shown
+    return launched.returncode, json.loads((run / "run.json").read_text()), shown
 
 
 def only_run(folder: Path) -> Path:
@@ -200,28 +201,28 @@ def test_second_signal_ends_a_training_that_still_saves(tmp_path: Path) -> None:
 
 def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
     loggers = {"PSS_LOGGER": "python -m workshop.memory_logger"}
-    job = started(tmp_path, "echo begun; exec sleep 60", **loggers)
+    launched = started(tmp_path, "echo begun; exec sleep 60", **loggers)
     until(lambda: [*tmp_path.glob("baseline/*/cpu_pss.txt")])
     run = only_run(tmp_path)
-    job.send_signal(signal.SIGKILL)
-    job.wait()
+    launched.send_signal(signal.SIGKILL)
+    launched.wait()
     until(lambda: processes_of(run) == [])
     assert json.loads((run / "run.json").read_text())["state"] == "running", "which `runs` shows as lost"
 
 
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
-    job = started(tmp_path, "until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; touch done")
+    launched = started(tmp_path, "until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; touch done")
     until(lambda: [*tmp_path.glob("baseline/*/.control")])
-    job.stdout.close()
+    launched.stdout.close()
     (only_run(tmp_path) / "closed").touch()
-    job.wait(timeout=120)
+    launched.wait(timeout=120)
     assert json.loads((only_run(tmp_path) / "run.json").read_text())["state"] == "completed"
 
 
 def test_resumed_run_without_a_record_is_refused_by_name_and_makes_no_folder(tmp_path: Path) -> None:
-    job = started(tmp_path / "logs", "true", RESUME_RUN=str(tmp_path))
-    shown, _ = job.communicate(timeout=60)
-    assert job.returncode == 1 and not (tmp_path / "logs").exists()
+    launched = started(tmp_path / "logs", "true", RESUME_RUN=str(tmp_path))
+    shown, _ = launched.communicate(timeout=60)
+    assert launched.returncode == 1 and not (tmp_path / "logs").exists()
     assert shown == f"error: RESUME_RUN='{tmp_path}': no run.json there; expected a run folder\n"
 
 
@@ -246,3 +247,8 @@ def test_deepspeed_finds_its_nodes_in_the_hostfile_where_it_cannot_count_gpus(tm
         subprocess.run([sys.executable, "-c", script, folder], cwd=REPO, env=variables, check=True)
         hostfile = folder / "hostfile"
         assert (hostfile.read_text() if hostfile.exists() else None) == expected
+
+
+def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:
+    table = [line for line in job.__doc__.splitlines() if line.startswith("|")]
+    assert "\n".join(table) in (REPO / "resilience/README.md").read_text()
