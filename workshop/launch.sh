@@ -88,9 +88,7 @@ start_run() {
     fi
     # Site settings first, then the exercise's; a variable that is already set wins over both.
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
-    rendezvous
-    source ./env_vars.sh
-    activate_python
+    rendezvous && source ./env_vars.sh && activate_python || exit 1
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     python -m workshop.preflight || exit 1
     # Without network the hub's library would try for minutes; offline it answers from its cache at once.

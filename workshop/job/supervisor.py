@@ -4,7 +4,6 @@ A run goes on in its folder, from its newest whole checkpoint: RESUME_RUN=FOLDER
 training that died after it had saved one (at most RESTARTS times in a job, default 3).
 """
 
-import codecs
 import itertools
 import os
 import re
@@ -13,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,10 +22,9 @@ from workshop.job.control import Control
 from workshop.job.processes import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
 from workshop.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
 from workshop.run_record import begin, reopen
-from workshop.terminal import lines, readable
+from workshop.terminal import follow
 
 TOLD_TO_END = 143
-LOOK_EVERY_S = 0.2
 
 
 class Supervisor:
@@ -53,10 +51,8 @@ class Supervisor:
         self.begin()
         if self.noticed:
             self.notice()
-        code = 0
-        if check := shlex.split(os.environ.get("CHECK_FIRST", "")):
-            code = self.run_step(check)
-        return self.end(code or self.train())
+        check = shlex.split(os.environ.get("CHECK_FIRST", ""))
+        return self.end((self.run_step(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> Path:
         """Once nothing stands in the way of the first step: a refused start leaves none."""
@@ -179,7 +175,7 @@ class Supervisor:
         with output.open("ab") as out:
             self.step = step = started(command, signal.SIGTERM, stdout=out, stderr=subprocess.STDOUT)
         over = threading.Event()
-        viewer = threading.Thread(target=show, args=(output, offset, over), daemon=True)
+        viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
         while step.poll() is None:
             self.handle(signal.sigwait(JOB_SIGNALS))
@@ -225,10 +221,10 @@ class Supervisor:
 
     def end_step(self) -> bool:
         """Whether there was one to end."""
-        if not self.step or self.step.poll() is not None:
-            return False
-        os.killpg(self.step.pid, signal.SIGTERM)
-        return True
+        running = self.step is not None and self.step.poll() is None
+        if running:
+            os.killpg(self.step.pid, signal.SIGTERM)
+        return running
 
     def requeue(self) -> None:
         """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
@@ -258,56 +254,9 @@ def shown(ended: dict[str, str]) -> str:
     return ": ".join(text for text in ended.values() if text)
 
 
-def show(output: Path, offset: int, over: threading.Event) -> None:
-    """Print what a person can follow of a step's output, until the step is over."""
-
-    def pieces() -> Iterator[str]:
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        with output.open("rb") as file:
-            file.seek(offset)
-            while True:
-                last = over.is_set()
-                if piece := file.read(1 << 16):
-                    yield decode(piece)
-                elif last:
-                    return
-                else:
-                    over.wait(LOOK_EVERY_S)
-
-    try:
-        for line in readable(lines(pieces())):
-            print(line, flush=True)
-    except BrokenPipeError:  # nobody looks any more; the training goes on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def warn_if_changed() -> None:
-    """SLURM keeps the launcher as it was at submission, but it reads the Python files only now."""
-    job, repo = os.environ.get("SLURM_JOB_ID"), Path(os.environ["REPO"])
-    if not job or (repo / "snapshot.json").exists():
-        return
-    answer = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
-    if not (submitted := re.search(r"SubmitTime=(\S+)", answer)):
-        return
-    since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
-    config = [Path(os.environ["CONFIG"])] if os.environ["CONFIG"] else []
-    files = [*Path().glob("*.py"), Path("env_vars.sh"), *config, *(repo / "workshop").rglob("*.py")]
-    if changed := [file.name for file in files if file.stat().st_mtime >= since_s]:
-        print(
-            f"warning: changed since submission: {' '.join(changed)} (this run uses them as they are now; "
-            "`python -m tools submit` keeps the code of the submission)",
-            file=sys.stderr,
-        )
-
-
 def main() -> None:
     wait_for_job_signals()
-    try:
-        warn_if_changed()
-        code = Supervisor(sys.argv[1:]).run()
-    except WorkshopError as error:
-        sys.exit(f"error: {error}")
-    sys.exit(code)
+    sys.exit(Supervisor(sys.argv[1:]).run())
 
 
 if __name__ == "__main__":
