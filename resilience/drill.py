@@ -12,7 +12,8 @@ from transformers import TrainerCallback
 from drill_settings import DONE_OUTSIDE, DrillSettings
 from workshop.checkpoints import MANIFEST, newest
 from workshop.errors import WorkshopError
-from workshop.run_record import STOP, last_attempt
+from workshop.job.control import Control
+from workshop.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
 
@@ -39,7 +40,7 @@ class Drill(TrainerCallback):
         elif settings.fault in DONE_OUTSIDE and rank == 0:
             print(f"step {state.global_step}: waits for you to do it (FAULT={settings.fault})", flush=True)
             wait_s = time.monotonic() + LONGEST_WAIT_S
-            while time.monotonic() < wait_s and not (settings.run_dir / STOP).exists():
+            while time.monotonic() < wait_s and not Control(settings.run_dir).told:
                 time.sleep(0.2)
 
 

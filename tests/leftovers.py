@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 # What a run has in its folder only while an attempt runs; heartbeat/rank-N.json of a rank that was killed is evidence.
-WHILE_IT_RUNS = (".starts", ".listens", ".reserve", "*.tmp", "*.lock", "heartbeat/*.dump", "*/unfinished")
+WHILE_IT_RUNS = (".reserve", "*.tmp", "*.lock", "heartbeat/*.dump", "*/unfinished")
 
 CLONE_NEWNS = 0x20000  # of linux/sched.h: os.unshare comes with Python 3.12
 

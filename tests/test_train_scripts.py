@@ -163,17 +163,19 @@ def test_default_that_the_code_has_too_is_the_same_in_env_vars() -> None:
 
 # Launchers
 
-PREAMBLE = re.compile(r"^# sbatch runs a copy.*?\|\| exit 1\n", re.MULTILINE | re.DOTALL)
+QUERY = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total,utilization.gpu,power.draw --format=csv"
 LAUNCHERS = sorted(REPO.glob("*/*.slurm"))
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_launcher_begins_as_all_do_and_says_what_it_starts(launcher: Path) -> None:
-    text = launcher.read_text()
-    reference = PREAMBLE.search((REPO / "baseline/baseline.slurm").read_text())
-    assert reference and PREAMBLE.search(text)[0] == reference[0]
-    assert re.search(r"^launch(_per_gpu)? ", text, re.MULTILINE)
-    assert f"{launcher.parent.name}/{launcher.name}" in text, "no command line of its own"
+def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
+    folder, text = launcher.parent.name, launcher.read_text()
+    assert f"{folder}/{launcher.name}" in text, "no command line of its own"
+    assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
+    loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
+    assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.memory_logger"]
+    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
+    assert text.count("\n") <= (40 if folder == "benchmark" else 30)
 
 
 def test_no_two_launchers_of_an_exercise_differ_in_their_resources_only() -> None:

@@ -1,8 +1,5 @@
 """Checkpoints that are whole or not there: a manifest says what is in each, and is looked at before the next use.
 
-    python -m workshop.checkpoints newest FOLDER WORLD_SIZE     prints the newest whole checkpoint of a run, or nothing
-    python -m workshop.checkpoints check CHECKPOINT WORLD_SIZE  exit code 1 if it cannot be used
-
 A checkpoint is written in FOLDER/unfinished, where nobody looks for one, and renamed when its manifest is in it. So a
 process that is killed and a disk that is full leave the checkpoints before as they were. Nothing is forced onto the
 disk (fsync): what a power cut takes with it, the manifest shows.
@@ -11,7 +8,7 @@ A manifest protects against damage, not against malice. Weights are safetensors.
 are loaded without unpickling objects (weights_only). Two are unpickled by their library, so use checkpoints that you
 made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distributed checkpoints (FSDP's sharded state).
 
-Needs nothing but the standard library: the launcher asks before it starts anything.
+Needs nothing but the standard library: the supervisor asks before it starts anything.
 """
 
 import hashlib
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.counted import counted
+from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
@@ -105,12 +103,12 @@ def is_of(checkpoint: str, output: Path) -> bool:
     return bool(checkpoint) and Path(checkpoint).resolve().parent == output.resolve()
 
 
-def newest(output: Path) -> Path | None:
+def newest(output: Path, say: Callable[[str], None] = print) -> Path | None:
     """The newest whole checkpoint; of newer ones that are not, a line says why."""
     for folder in checkpoints(output):
         if not (reason := fault(folder)):
             return folder
-        print(f"warning: {folder.name} is skipped: {reason}", file=sys.stderr)
+        say(f"warning: {folder.name} is skipped: {reason}")
     return None
 
 
@@ -137,21 +135,11 @@ def complaint(folder: Path, world_size: int) -> str:
     return ""
 
 
-def main() -> None:
-    verb, folder, world_size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    if verb == "newest":
-        remove_unfinished(folder)
-        found = newest(folder)
-    elif (folder / MANIFEST).exists():
-        found = folder
-        if reason := fault(folder):
-            sys.exit(f"error: {folder}: {reason}; expected a checkpoint that is whole")
-    else:
-        sys.exit(print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr))
-    if found and (reason := complaint(found, world_size)):
-        sys.exit(f"error: {reason}")
-    print(found or "")
-
-
-if __name__ == "__main__":
-    main()
+def check(folder: Path, world_size: int) -> None:
+    """Raises WorkshopError where `world_size` processes cannot go on from this checkpoint."""
+    if not (folder / MANIFEST).exists():
+        print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
+    elif reason := fault(folder):
+        raise WorkshopError(f"{folder}: {reason}; expected a checkpoint that is whole")
+    elif reason := complaint(folder, world_size):
+        raise WorkshopError(reason)

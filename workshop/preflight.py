@@ -6,8 +6,11 @@ exercise's settings and its configuration file are such that the training takes 
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,7 +69,27 @@ def check_output(shell: Mapping[str, str]) -> None:
         )
 
 
+def warn_if_changed(shell: Mapping[str, str]) -> None:
+    """SLURM keeps the launcher as it was at submission, but it reads the Python files only now."""
+    job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
+    if not job or (repo / "snapshot.json").exists():
+        return
+    answer = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
+    if not (submitted := re.search(r"SubmitTime=(\S+)", answer)):
+        return
+    since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
+    config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []
+    files = [*Path().glob("*.py"), Path("env_vars.sh"), *config, *(repo / "workshop").rglob("*.py")]
+    if changed := [file.name for file in files if file.stat().st_mtime >= since_s]:
+        print(
+            f"warning: changed since submission: {' '.join(changed)} (this run uses them as they are now; "
+            "`python -m tools submit` keeps the code of the submission)",
+            file=sys.stderr,
+        )
+
+
 if __name__ == "__main__":
     check(os.environ)
     check_settings(os.environ)
     check_output(os.environ)
+    warn_if_changed(os.environ)

@@ -6,7 +6,6 @@ for ever, saving is collective. It also needs the signal in every rank; but torc
 their own SIGTERM, and a data loader's workers or W&B's process die of it. Here the ranks agree at the end of each step.
 """
 
-import contextlib
 import os
 import signal
 import time
@@ -19,7 +18,8 @@ from transformers import TrainerCallback
 from workshop.callbacks import StepRecorder
 from workshop.checkpoints import UNFINISHED, finish, keep_newest, manifest, remove_unfinished
 from workshop.heartbeat import beat
-from workshop.run_record import LISTENS, STARTS, STOP, last_attempt, read_run_record, update_last_attempt
+from workshop.job.control import Control
+from workshop.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
 
 GO_ON, SAVE, END = 0, 1, 2  # what the ranks agree on; the highest that one of them asks for
@@ -34,8 +34,8 @@ FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
 class CheckpointWriter(TrainerCallback):
     """Saves each checkpoint aside and renames it when it is whole; saves once more and ends when told to.
 
-    Told to: the launcher renames the run folder's file LISTENS to STOP, or a rank receives SIGTERM. Give it to the
-    Trainer as the last callback: it looks at what the others have decided.
+    Told to: the supervisor says `stop` (workshop/job/control.py), or a rank receives SIGTERM. Give it to the Trainer as
+    the last callback: it looks at what the others have decided.
 
     Attributes:
         save_times_s, sizes_bytes: of each checkpoint, seen by rank 0: the training waits for so long.
@@ -44,6 +44,7 @@ class CheckpointWriter(TrainerCallback):
 
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
         self.settings, self.recorder = settings, recorder
+        self.control = Control(settings.run_dir)
         self.save_times_s: list[float] = []
         self.sizes_bytes: list[int] = []
         self.trained_before_s = 0.0
@@ -63,8 +64,7 @@ class CheckpointWriter(TrainerCallback):
             parameters = read_run_record(self.settings.run_dir)["model"]["parameters"]
             self._first_s = FIRST_SAVE_S + parameters * FIRST_SAVE_S_PER_PARAMETER
             remove_unfinished(self.settings.output_path)
-            with contextlib.suppress(FileNotFoundError):  # then the launcher is about to end it
-                (self.settings.run_dir / STARTS).rename(self.settings.run_dir / LISTENS)
+            self.control.say("saves")
         # SLURM sends it to every process of a step. Elsewhere it means that another rank died: then at once.
         if os.environ.get("SLURM_JOB_ID"):
             self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -92,7 +92,7 @@ class CheckpointWriter(TrainerCallback):
     def _agree(self, state: Any, device: torch.device) -> int:
         """The highest wish of all ranks. Collective."""
         wish = GO_ON
-        if self._signalled or (state.is_world_process_zero and (self.settings.run_dir / STOP).exists()):
+        if self._signalled or (state.is_world_process_zero and self.control.told):
             wish = END
         elif state.is_world_process_zero and self._due(state.global_step):
             wish = SAVE
@@ -152,16 +152,14 @@ class CheckpointWriter(TrainerCallback):
         self.sizes_bytes.append(size)
         keep_newest(output, self.settings.save_limit)
         if self.ending:
-            (self.settings.run_dir / STOP).write_text(f"{state.global_step}\n")
+            self.control.say(f"saved {state.global_step}")
             print(f"told to end: {name} is saved, the training ends here", flush=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
         if state.is_world_process_zero:
-            (self.settings.run_dir / LISTENS).unlink(missing_ok=True)
-            if not self.ending:  # it came too late to matter
-                (self.settings.run_dir / STOP).unlink(missing_ok=True)
+            self.control.say("over")
 
     def summary(self) -> dict[str, Any]:
         """What saving cost; of an attempt that went on, its own checkpoints only."""

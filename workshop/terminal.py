@@ -1,4 +1,4 @@
-"""`tail -f train.out | python -m workshop.terminal`: of a training's output, what a person can follow while it runs.
+"""What a person can follow of a training's output while it runs.
 
 train.out keeps all of it. Shown are of the lines about steps, and of progress bars, one every few seconds, of a bar
 also its end and no state twice; a warning that several ranks give once; and nothing that DeepSpeed and W&B only inform
@@ -8,10 +8,14 @@ about, nor what sounds wrong and is not.
 import codecs
 import os
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 INTERVAL_S = 5.0
+LOOK_EVERY_S = 0.2
 _PROGRESS = re.compile(r"\{'loss': |step \d+: loss |.*\d%\|")  # the Trainer's line, by-hand's, a bar
 _BAR = re.compile(r"(.*\d%)\|")
 _WANDB = re.compile(r"wandb: (?!ERROR|WARNING)")
@@ -57,14 +61,24 @@ def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic
         yield line
 
 
-def main() -> None:
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    for line in readable(lines(map(decode, iter(lambda: os.read(0, 2**16), b"")))):
-        print(line, flush=True)
+def follow(output: Path, offset: int, over: threading.Event) -> None:
+    """Print what a person can follow of a step's output, until the step is over."""
 
+    def pieces() -> Iterator[str]:
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        with output.open("rb") as file:
+            file.seek(offset)
+            while True:
+                last = over.is_set()
+                if piece := file.read(1 << 16):
+                    yield decode(piece)
+                elif last:
+                    return
+                else:
+                    over.wait(LOOK_EVERY_S)
 
-if __name__ == "__main__":
     try:
-        main()
+        for line in readable(lines(pieces())):
+            print(line, flush=True)
     except BrokenPipeError:  # nobody looks any more; the training goes on
-        os._exit(0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import pytest
 from custom_model.fabric_check import collectives, judge, row
 from evidence import nccl_log
 from tests.launching import PATH, REPO, tiny_profile
-from workshop.run_record import NOT_BEGUN
+from workshop.outcome import NOT_BEGUN
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"
@@ -67,7 +67,7 @@ printf '%s' "$FAKE_OUTPUT"
 
 
 def check_fabric(folder: Path, output: str, perf: str = ALL_REDUCE_PERF) -> subprocess.CompletedProcess[str]:
-    """fabric.sh takes the tests that are linked with MPI; ldd, mpirun and the tests are stand-ins here."""
+    """The check takes tests that are linked with MPI; ldd, mpirun and the tests are stand-ins here."""
     programs = {
         "ldd": '#!/bin/bash\n[ -n "$1" ] && echo "libmpi.so.40"\n',
         "mpirun": '#!/bin/bash\n[ "$1 $2" = "-np 2" ] && shift 2 && exec "$@"\n',
@@ -76,7 +76,8 @@ def check_fabric(folder: Path, output: str, perf: str = ALL_REDUCE_PERF) -> subp
     for name, text in programs.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    script = "cd custom_model; source ../workshop/launch.sh; source ./fabric.sh; start_run; check_fabric; echo trains"
+    script = "cd custom_model; source ../workshop/launch.sh; start_run;"
+    script += "check_first python -m custom_model.fabric_check torchrun; launch echo trains"
     variables = tiny_profile() | {
         "PATH": f"{folder}:{PATH}",
         "GPUS_PER_NODE": "2",

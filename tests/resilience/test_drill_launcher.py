@@ -14,7 +14,7 @@ import pytest
 
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import leftovers, with_own_shm
-from workshop.run_record import STOP
+from workshop.job.control import Control
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -140,6 +140,6 @@ def test_rank_that_is_killed_before_it_could_save_as_it_was_told_is_the_reason(t
     rank = json.loads((run / "heartbeat/rank-0.json").read_text())["pid"]
     os.kill(rank, signal.SIGSTOP)
     launcher.send_signal(signal.SIGTERM)
-    wait_for((run / STOP).exists, launcher)
+    wait_for(lambda: Control(run).told, launcher)
     os.kill(rank, signal.SIGKILL)
     assert_failed(launcher, run, tmp_path, "", "a rank was killed (SIGKILL)")

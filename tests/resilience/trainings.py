@@ -62,18 +62,19 @@ class Trainings:
         self._parent.wait(timeout=10)
 
     def train(self, run: Path, ranks: int = 1, kill_after_s: float | None = None, **settings: str) -> list[int]:
-        """One attempt in the folder `run`, as workshop/launch.sh would make it; the exit code of each rank."""
+        """One attempt in the folder `run`, as workshop/job/supervisor.py would make it; the exit code of each rank."""
         from workshop.checkpoints import newest
-        from workshop.run_record import end, reopen
+        from workshop.outcome import record_end
+        from workshop.run_record import reopen
 
         output = run / settings.get("OUTPUT_DIR", TINY["OUTPUT_DIR"])
         checkpoint = newest(output)
         with patch.dict(os.environ, TINY | settings):  # for the record, and for no other test's launch
             if (run / "run.json").exists():
-                reopen(run, str(checkpoint or ""))
+                reopen(run, str(checkpoint or ""), "failed")
             own = {"RUN_DIR": str(run), "RESUME_FROM": str(checkpoint or "")}
             codes = self.ask(environment=settings | own, ranks=ranks, kill_after_s=kill_after_s)
-            end(run, 1 if any(codes) else 0, "")
+            record_end(run, 1 if any(codes) else 0, "")
         return codes
 
     def processes(self) -> list[str]:

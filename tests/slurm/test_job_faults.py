@@ -15,7 +15,8 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import leftovers
-from workshop.run_record import NOT_BEGUN, STARTS, STOP
+from workshop.job.control import Control
+from workshop.outcome import NOT_BEGUN
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -146,7 +147,7 @@ def test_notice_of_the_end_before_the_first_step_queues_the_job_again(
     cluster: ThrowawaySlurm, undisturbed: list[float], tmp_path: Path
 ) -> None:
     job = submit(cluster, tmp_path, "none", **held_back(tmp_path))
-    until(lambda: [*tmp_path.glob(f"resilience/*/{STARTS}")], 120, "run folder")
+    until(lambda: [*tmp_path.glob("resilience/*/.control")], 120, "run folder")
     cluster.cancel(job, "--signal=USR1", "--batch")
     until(lambda: "queued again" in cluster.job_output(job), 120, "end of the launcher")
     (tmp_path / "begin").touch()
@@ -162,7 +163,7 @@ def test_rank_that_is_killed_while_it_saves_before_the_time_limit_is_the_cause_a
     (rank,) = [pid for pid in cluster.processes() if is_rank(pid, run)]
     os.kill(rank, signal.SIGSTOP)
     cluster.cancel(job, "--signal=USR1", "--batch")
-    until((run / STOP).exists, 60, STOP)
+    until(lambda: Control(run).told, 60, "stop")
     os.kill(rank, signal.SIGKILL)
     attempt = assert_came_back(cluster, job, run, undisturbed, "failed", "a rank was killed (SIGKILL)")
     assert (attempt["resumed_step"], attempt["steps_lost"]) == (20, 5)

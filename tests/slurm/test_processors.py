@@ -7,10 +7,12 @@ from throwaway_slurm import ThrowawaySlurm
 from tests.launching import REPO, tiny_profile
 
 JOB = f"""#!/bin/bash
-cd {REPO}/fsdp && source ../workshop/launch.sh || exit 1
+cd {REPO}/fsdp && exec bash -c '
+source ../workshop/launch.sh
 start_run
-"${{ON_NODES[@]}}" bash -c 'echo "step $(scontrol show step $SLURM_JOB_ID.$SLURM_STEP_ID | grep -o "CPUs=[0-9]*")"'
 echo "threads of a process: $OMP_NUM_THREADS"
+launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)"
+' multi_node.slurm
 """
 
 

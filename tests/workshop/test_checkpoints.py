@@ -51,7 +51,7 @@ def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
 ) -> None:
     damage(output / "checkpoint-100/shards/rank0")
     assert newest(output) == output / "checkpoint-10"
-    assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().err
+    assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().out
 
 
 def test_nothing_whole_is_nothing(tmp_path: Path) -> None:

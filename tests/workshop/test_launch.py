@@ -1,19 +1,21 @@
 """The launcher without SLURM: a run completes, a mistake is named, and a missing logger is only a warning."""
 
+import base64
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
 from workshop.errors import WorkshopError
 from workshop.preflight import check_output
-from workshop.run_record import LISTENS, NOT_BEGUN, STARTS, STOP
 from workshop.sample import harbour
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"
@@ -193,38 +195,6 @@ def test_number_of_processes_that_is_none_is_refused_by_name(tmp_path: Path, nam
     assert job.stderr == f"error: {name}='{value}': expected a whole number of at least 1\n"
 
 
-def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
-    """PATH without nvidia-smi and psrecord; Python is reached through a script, not through its folder."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    (tools / "python").chmod(0o755)
-    job = logged_sleep(tmp_path, f"{tools}:/usr/bin:/bin")
-    assert job.stdout.count("nvidia-smi not found: no GPU memory log") == 1
-    assert job.stdout.count("psrecord not found: no CPU memory log") == 1
-    assert len((tmp_path / "cpu_pss.txt").read_text().splitlines()) >= 2
-    assert not (tmp_path / "cpu_memory.txt").exists()
-
-
-def test_psrecord_that_does_not_start_says_why(tmp_path: Path) -> None:
-    """Its log was empty, and nobody knew why."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "psrecord").write_text(f"#!{sys.executable}\nimport nowhere\n")
-    (tools / "psrecord").chmod(0o755)
-    job = logged_sleep(tmp_path, f"{tools}:{PATH}")
-    why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
-    assert job.stdout.count(why) == 1
-    assert "Traceback" not in job.stdout + job.stderr, "it would count as the training's"
-
-
-def logged_sleep(run_dir: Path, path: str) -> subprocess.CompletedProcess[str]:
-    """Three seconds with the loggers beside them that are found in `path`."""
-    environ = {"PATH": path, "RUN_DIR": str(run_dir), "PYTHONPATH": str(REPO)}
-    command = [str(REPO / "workshop" / "with_loggers.sh"), "sleep", "3"]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=True)
-
-
 def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path: Path) -> None:
     script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $OMP_NUM_THREADS"
 
@@ -257,127 +227,6 @@ def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None
     assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line
 
 
-@pytest.mark.parametrize("before", ["", "run_step true;"])
-def test_run_that_is_cancelled_before_its_training_starts_does_not_stay_running(tmp_path: Path, before: str) -> None:
-    script = f"source ../workshop/launch.sh; start_run; begin_run train; {before} kill -TERM $$;"
-    script += "run_step touch $LOG_DIR/started;"
-    script += "end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert job.returncode == 143, job.stderr
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
-    assert not (tmp_path / "started").exists()
-
-
-def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(tmp_path: Path) -> None:
-    """To look at a large checkpoint takes a while."""
-    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { kill -TERM $$; echo checkpoint-1; };"
-    script += "begin_run train; run_training bash -c 'echo >> $LOG_DIR/started; exit 1'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert (record["state"], record["reason"]) == ("cancelled", "the launcher received SIGTERM")
-
-
-def test_signal_while_a_dead_training_is_recorded_is_not_lost(tmp_path: Path) -> None:
-    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { echo checkpoint-1; };"
-    script += 'eval "real_$(declare -f record)"; record() { [ "$1" != end ] || kill -TERM $$; real_record "$@"; };'
-    script += "begin_run train; run_training bash -c 'echo >> $LOG_DIR/started; exit 1'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
-
-
-def test_notice_while_the_training_begins_to_listen_reaches_it(tmp_path: Path) -> None:
-    """It renames the file that says so after the launcher has looked for the new name, and before it takes the old."""
-    training = "cd $RUN_DIR; kill -USR1 $LAUNCHER_PID; until [ -e .stop ]; do sleep 0.1; done; echo 7 > .stop"
-    script = "source ../workshop/launch.sh; start_run;"
-    script += 'rm() { mv "$RUN_DIR/.starts" "$RUN_DIR/.listens" 2>/dev/null; command rm "$@"; };'
-    script += f"begin_run train; run_training timeout 30 bash -c '{training}'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    saved = "SIGUSR1: checkpoint-7 was saved, then the training ended"
-    assert (job.returncode, record["state"], record["reason"]) == (143, "timeout", saved), job.stdout + job.stderr
-
-
-@pytest.mark.parametrize(
-    ("when", "training"),
-    [
-        ("kill -USR1 $$; begin_run train", "true"),
-        ("begin_run train; kill -USR1 $$", "true"),
-        ("begin_run train", "kill -USR1 $LAUNCHER_PID; exec sleep 60"),
-    ],
-    ids=["before the run folder", "before the training", "while it imports"],
-)
-def test_notice_of_the_end_before_the_training_has_begun_loses_nothing(
-    tmp_path: Path, when: str, training: str
-) -> None:
-    script = f"source ../workshop/launch.sh; start_run; {when};"
-    script += f"run_training bash -c 'echo >> $LOG_DIR/started; {training}'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(
-        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=300
-    )
-    run = only_run(tmp_path)
-    record = json.loads((run / "run.json").read_text())
-    assert (job.returncode, record["state"], record["reason"]) == (143, "timeout", NOT_BEGUN), job.stdout + job.stderr
-    assert (tmp_path / "started").exists() == ("sleep" in training)
-    assert not [name for name in (STARTS, LISTENS, STOP) if (run / name).exists()]
-
-
-@pytest.mark.parametrize(
-    ("training", "code", "state", "reason"),
-    [
-        (
-            'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done; rmdir out/unfinished && echo 7 > .stop',
-            143,
-            "preempted",
-            "SIGTERM: checkpoint-7 was saved, then the training ended",
-        ),
-        ("until rm .stop; do sleep 0.01; done", 0, "completed", ""),
-    ],
-    ids=["saves", "had come to its end"],
-)
-def test_end_that_the_launcher_writes_down_beforehand_does_not_disturb_the_training_s_own(
-    tmp_path: Path, training: str, code: int, state: str, reason: str
-) -> None:
-    """It deleted the checkpoint that the training was writing, and took its own interrupted wait for the exit code."""
-    training = f"cd $RUN_DIR; mkdir -p out/unfinished; mv .starts .listens; kill -TERM $LAUNCHER_PID; {training}"
-    script = f"source ../workshop/launch.sh; start_run; begin_run train; run_training bash -c '{training}'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "OUTPUT_DIR": "out", "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(
-        ["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True, timeout=300
-    )
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert (job.returncode, record["state"], record["reason"]) == (code, state, reason), job.stdout + job.stderr
-
-
-def test_notice_of_the_end_between_two_attempts_ends_the_job_instead_of_starting_the_next(tmp_path: Path) -> None:
-    """And a training that never saves goes on until the time limit. The record says what the one attempt died of."""
-    script = "source ../workshop/launch.sh; start_run; newest_checkpoint() { kill -USR1 $$; echo checkpoint-1; };"
-    script += "begin_run train; run_training bash -c 'rm $RUN_DIR/.starts; kill -USR1 $LAUNCHER_PID; "
-    script += 'echo >> $LOG_DIR/started; sleep 1; echo "ValueError: bad batch"; exit 1\'; end_run $?'
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert (job.returncode, (tmp_path / "started").read_text()) == (1, "\n"), job.stderr
-    record = json.loads((only_run(tmp_path) / "run.json").read_text())
-    assert (record["state"], record["reason"]) == ("failed", "ValueError: bad batch")
-
-
-def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path) -> None:
-    script = "source ../workshop/launch.sh; start_run; begin_run train; "
-    script += "run_training bash -c 'echo ValueError: bad batch; exit 1'; end_run $?"
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO / "baseline", env=environ, capture_output=True, text=True)
-    assert [line for line in job.stdout.splitlines() if "bad batch" in line] == [
-        "ValueError: bad batch",
-        "failed: ValueError: bad batch",
-    ]
-
-
 def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
     """Job ids 12,000 apart give one port."""
     script = "cd baseline; source ../workshop/launch.sh; rendezvous; echo $MASTER_PORT"
@@ -389,3 +238,57 @@ def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
 
     with socket.create_server(("", port())) as other:
         assert port() != other.getsockname()[1]
+
+
+def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> None:
+    """sbatch runs a copy of the script: the folder that it was submitted from decided whose code ran."""
+    submitted = tmp_path / "other/baseline/baseline.slurm"
+    submitted.parent.mkdir(parents=True)
+    submitted.touch()
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/bash\necho '   Command={submitted} --steps 4'\n")
+    scontrol.chmod(0o755)
+    copy = tmp_path / "spool/slurm_script"
+    copy.parent.mkdir()
+    copy.write_text((REPO / "baseline/baseline.slurm").read_text())
+    job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(REPO), "PATH": f"{scontrol.parent}:{PATH}"}
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs")} | job
+    ran = subprocess.run(["bash", copy], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert (ran.returncode, (tmp_path / "logs").exists()) == (1, False)
+    advice = f"submit it in its own repository: cd {tmp_path}/other && sbatch baseline/baseline.slurm"
+    assert ran.stderr == f"error: {submitted} was submitted, but {REPO}/baseline would run; {advice}\n"
+
+
+@pytest.mark.parametrize("folder", ["deepspeed-single-gpu", "deepspeed-multi-gpu", "benchmark"])
+@pytest.mark.parametrize(
+    ("hosts", "variables", "expected"),
+    [
+        ("", {"CUDA_VISIBLE_DEVICES": "2,3"}, ({"localhost": [2, 3]}, "0")),
+        ("node1 slots=2\nnode2 slots=2\n", {"SLURM_NODEID": "1"}, ({"node1": [0, 1], "node2": [0, 1]}, "1")),
+    ],
+    ids=["two of four GPUs", "second of two nodes"],
+)
+def test_deepspeed_takes_the_jobs_own_gpus_and_knows_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, hosts: str, variables: dict[str, str], expected: tuple
+) -> None:
+    """With --num_gpus or a list of hosts it ignores CUDA_VISIBLE_DEVICES, and takes another job's GPUs."""
+    from deepspeed.launcher import runner
+
+    if hosts:
+        (tmp_path / "hostfile").write_text(hosts)
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    for name, value in {"RUN_DIR": str(tmp_path), "MASTER_ADDR": "node1", "MASTER_PORT": "20007", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(REPO / folder)
+    text = next((REPO / folder).glob("*.slurm")).read_text().split("\nlaunch deepspeed ")[1]
+    launched: list[list[str]] = []
+    gpus = SimpleNamespace(device_count=lambda: 4, visible_devices_envs=lambda: ["CUDA_VISIBLE_DEVICES"])
+    ended = SimpleNamespace(wait=lambda: 0, returncode=0)
+    monkeypatch.setattr(runner, "get_accelerator", lambda: gpus)
+    monkeypatch.setattr(runner.subprocess, "Popen", lambda command, **_: (launched.append(command), ended)[1])
+    runner.main(shlex.split(os.path.expandvars(text.replace("\\\n", " "))))
+    (command,) = launched
+    options = dict(word.split("=", 1) for word in command if word.startswith("--") and "=" in word)
+    assert (json.loads(base64.urlsafe_b64decode(options["--world_info"])), options["--node_rank"]) == expected
+    assert options["--master_port"] == "20007" and command[-1] == "train.py"

@@ -184,15 +184,17 @@ def _command(submission: Submission, logs: Path) -> list[str]:
     return [str(code.folder / submission.exercise.name / submission.launcher), *submission.arguments]
 
 
-def _environment(submission: Submission, logs: Path) -> dict[str, str]:
-    return os.environ | submission.settings | {"LOG_DIR": str(logs), "SUBMISSION": submission.text}
+def _environment(submission: Submission, logs: Path, launcher: str) -> dict[str, str]:
+    """Args: launcher: its path; a job runs a copy of it, and learns here where its code lies."""
+    own = {"LOG_DIR": str(logs), "SUBMISSION": submission.text, "SHARDLAB": str(Path(launcher).parents[1])}
+    return os.environ | submission.settings | own
 
 
 def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     refused = 0
     for submission, command in due:
         options = [f"--comment={slurm.mark(submission, logs)}", *submission.options]
-        environment = slurm.site_options(submission.exercise.parent) | _environment(submission, logs)
+        environment = slurm.site_options(submission.exercise.parent) | _environment(submission, logs, command[0])
         try:
             job = slurm.sbatch(options, command, environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)
@@ -210,7 +212,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
-        tasks.append(Task(submission, ["bash", *command], _environment(submission, logs) | gpus))
+        tasks.append(Task(submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
     with LocalRuns(tasks, logs, side_by_side) as runner:
         for number, state in runner.run():
             states[number] = state

@@ -45,9 +45,10 @@ def read(folder: Path, logs: Path, shell: Mapping[str, str]) -> Again:
     nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
+    root = Path(launcher).parents[1]
     return Again(
         [launcher, *arguments],
         [f"--nodes={nodes}", f"--gpus-per-node={gpus}"],
-        dict(shell) | given | shape | mark | {"RESUME_RUN": str(folder)},
-        Path(launcher).parents[1],
+        dict(shell) | given | shape | mark | {"RESUME_RUN": str(folder), "SHARDLAB": str(root)},
+        root,
     )

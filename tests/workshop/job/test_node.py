@@ -1,0 +1,115 @@
+"""One node's share: loggers beside the command, ended with it; what differs by node is expanded on the node."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.launching import PATH, REPO
+from tests.leftovers import processes_of
+
+LOGGERS = {
+    "GPU_LOGGER": "nvidia-smi --query-gpu=timestamp,memory.used --format=csv -lms 100",
+    "CPU_LOGGER": "psrecord --include-children --interval 1",
+    "PSS_LOGGER": "python -m workshop.memory_logger",
+}
+
+
+def node(folder: Path, *command: str, path: str = PATH, **changes: str) -> subprocess.Popen[str]:
+    variables = {"PATH": path, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO)} | LOGGERS | changes
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "workshop.job.node", *command], env=variables, **pipes)
+
+
+def program(folder: Path, name: str, text: str) -> str:
+    """PATH with a program of this name first."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+    return f"{folder}:{PATH}"
+
+
+def until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_K11_loggers_end_with_the_command_and_its_exit_code_is_returned(tmp_path: Path) -> None:
+    job = node(tmp_path, "bash", "-c", "until [ -s $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done; exit 7")
+    shown, _ = job.communicate(timeout=60)
+    assert job.returncode == 7, shown
+    assert processes_of(tmp_path) == []
+
+
+def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> None:
+    job = node(tmp_path, "sleep", "1000")
+    until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    until(lambda: processes_of(tmp_path) == [])
+
+
+def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:
+    script = "import workshop.job.node as node; node.KILL_AFTER_S = 0.5; node.main()"
+    stubborn = 'trap "" TERM; touch $RUN_DIR/begun; while true; do sleep 0.1; done'
+    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
+    job = subprocess.Popen([sys.executable, "-c", script, "bash", "-c", stubborn], env=variables)
+    until((tmp_path / "begun").exists)
+    job.terminate()
+    assert job.wait(timeout=60) == 137
+
+
+def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """PATH without nvidia-smi and psrecord; Python is reached through a script, not through its folder."""
+    program(tmp_path / "bin", "python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    wait = "until [ -s $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done"
+    shown, _ = node(tmp_path, "bash", "-c", wait, path=f"{tmp_path}/bin:/usr/bin:/bin").communicate(timeout=60)
+    assert shown.count("nvidia-smi not found: no GPU memory log") == 1
+    assert shown.count("psrecord not found: no CPU memory log") == 1
+    assert not (tmp_path / "cpu_memory.txt").exists()
+
+
+def test_psrecord_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """Its log was empty, and nobody knew why."""
+    path = program(tmp_path / "bin", "psrecord", f"#!{sys.executable}\nimport nowhere\n")
+    shown, _ = node(tmp_path, "sleep", "2", path=path).communicate(timeout=60)
+    why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
+    assert shown.count(why) == 1
+    assert "Traceback" not in shown, "it would count as the training's"
+
+
+def test_logs_of_a_run_that_goes_on_are_appended_and_the_gpus_are_the_jobs_own(tmp_path: Path) -> None:
+    path = program(tmp_path / "bin", "nvidia-smi", '#!/bin/bash\necho "$@"\nexec sleep 1000\n')
+    lines = "$(wc -l < $RUN_DIR/gpu_memory.csv) $(grep -c Elapsed $RUN_DIR/cpu_memory.txt)"
+    wait = f'until [ "{lines}" = "$0 $0" ]; do sleep 0.1; done'
+    for attempt in ("1", "2"):
+        node(tmp_path, "bash", "-c", wait, attempt, path=path, CUDA_VISIBLE_DEVICES="2,3").communicate(timeout=60)
+    query = "--query-gpu=timestamp,memory.used --format=csv"
+    expected = [f"{query} -lms 100 -i 2,3", f"{query},noheader -lms 100 -i 2,3"]
+    assert (tmp_path / "gpu_memory.csv").read_text().splitlines() == expected
+    assert (tmp_path / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
+
+
+def test_word_in_single_quotes_is_expanded_on_the_node_and_logs_carry_its_name(tmp_path: Path) -> None:
+    """Expanded in the launcher the rank of every node is 0."""
+    variables = {"SLURM_NODEID": "3", "NNODES": "4"}
+    wait = "until [ -s $(echo $RUN_DIR/cpu_pss-*.txt) ]; do sleep 0.1; done; echo $0"
+    shown, _ = node(tmp_path, "bash", "-c", wait, "$SLURM_NODEID", **variables).communicate(timeout=60)
+    assert shown.splitlines()[-1] == "3"
+    assert (tmp_path / f"cpu_pss-{os.uname().nodename.split('.')[0]}.txt").exists()
+
+
+def test_task_per_gpu_knows_its_rank_and_only_the_first_of_a_node_has_loggers(tmp_path: Path) -> None:
+    for local in ("0", "1"):
+        folder = tmp_path / local
+        folder.mkdir()
+        ranks = {"SLURM_PROCID": f"1{local}", "SLURM_LOCALID": local, "SLURM_NTASKS": "12"}
+        script = "sleep 1; echo $RANK $LOCAL_RANK $WORLD_SIZE"
+        shown, _ = node(folder, "--task-per-gpu", "bash", "-c", script, **ranks).communicate(timeout=60)
+        assert shown.splitlines()[-1] == f"1{local} {local} 12"
+        assert (folder / "cpu_pss.txt").exists() == (local == "0")

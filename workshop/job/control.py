@@ -1,0 +1,53 @@
+"""RUN_DIR/.control: what the supervisor and the training tell each other, one line each; both only append.
+
+| Line | Written by | Means |
+|---|---|---|
+| `starting` | supervisor | an attempt starts; it replaces the lines of the attempt before |
+| `saves` | training, before its first step | it has begun, and saves when it is told to stop |
+| `saves nothing` | training, when it knows its settings | it does not: nobody tells it |
+| `stop` | supervisor | save a checkpoint and end |
+| `saved N` | training | checkpoint-N is saved; it ends here |
+| `over` | training, after its last step | nobody looks for `stop` any more |
+"""
+
+from pathlib import Path
+
+
+class Control:
+    """The file of one run; without it there are no lines."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / ".control"
+
+    def start(self) -> None:
+        self.path.write_text("starting\n")
+
+    def say(self, line: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{line}\n")
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    @property
+    def not_begun(self) -> bool:
+        return self.lines() == ["starting"]
+
+    @property
+    def told(self) -> bool:
+        """Whether the training was told to stop, and has not come to its end."""
+        lines = self.lines()
+        return "stop" in lines and "over" not in lines
+
+    @property
+    def saved(self) -> str:
+        """The step after which the training saved and ended because it was told; empty: it did not."""
+        return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
+
+    def tell(self) -> bool:
+        """Tell the training to save and end; whether it will."""
+        lines = self.lines()
+        if "saves" not in lines or "stop" in lines or "over" in lines:
+            return False
+        self.say("stop")
+        return self.told

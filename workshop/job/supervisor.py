@@ -1,0 +1,263 @@
+"""`python -m workshop.job.supervisor COMMAND...`: a job from its run folder to its outcome; launch.sh becomes it.
+
+A run goes on in its folder, from its newest whole checkpoint: RESUME_RUN=FOLDER, a job that SLURM queued again, and a
+training that died after it had saved one (at most RESTARTS times in a job, default 3).
+"""
+
+import itertools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workshop import checkpoints
+from workshop.errors import WorkshopError
+from workshop.job.control import Control
+from workshop.job.processes import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
+from workshop.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
+from workshop.run_record import begin, reopen
+from workshop.terminal import follow
+
+TOLD_TO_END = 143
+
+
+class Supervisor:
+    """Runs the job. The environment is the one that launch.sh has made."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self.job = os.environ.get("SLURM_JOB_ID")
+        self.nodes, self.per_node = int(os.environ["NNODES"]), int(os.environ["NPROC_PER_NODE"])
+        self.restarts = int(os.environ.get("RESTARTS") or 3)
+        self.received = ""  # the signal that told this job to end
+        self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
+        self.not_begun = False  # it came before the training had begun
+        self.ended = False  # this process has ended the training, which did not die by itself
+        self.again = (
+            False  # a training that died may go on in the job that SLURM queues again: this one has no time left
+        )
+        self.step: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """The exit code of the job."""
+        self.run_dir = self.make_run_folder()
+        self.control = Control(self.run_dir)
+        self.begin()
+        if self.noticed:
+            self.notice()
+        check = shlex.split(os.environ.get("CHECK_FIRST", ""))
+        return self.end((self.run_step(check) if check else 0) or self.train())
+
+    def make_run_folder(self) -> Path:
+        """Once nothing stands in the way of the first step: a refused start leaves none."""
+        log_dir, name = Path(os.environ["LOG_DIR"]), os.environ["EXPERIMENT_NAME"]
+        earlier, world_size = self.earlier_folder(log_dir / name), self.nodes * self.per_node
+        if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
+            checkpoints.check(Path(checkpoint), world_size)
+        fresh = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
+        run_dir = (earlier or log_dir / name / fresh).absolute()
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            (run_dir / "train.out").touch()
+        except OSError:
+            expected = "expected a folder you may write to"
+            raise WorkshopError(f"LOG_DIR='{log_dir}': cannot write there; {expected}") from None
+        os.environ["RUN_DIR"] = str(run_dir)
+        self.run_dir = run_dir
+        if earlier:
+            self.go_on(self.newest_checkpoint())
+        launcher = run_dir / ".launcher"
+        if not launcher.exists():
+            script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
+            words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
+            launcher.write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
+        self.write_hostfile()
+        print(f"run folder: {run_dir}", flush=True)
+        return run_dir
+
+    def earlier_folder(self, runs: Path) -> Path | None:
+        """The folder of the run that goes on: RESUME_RUN, or what this job had before SLURM queued it again."""
+        if named := os.environ.get("RESUME_RUN"):
+            if not (Path(named) / "run.json").is_file():
+                raise WorkshopError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
+            return Path(named)
+        if int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+            return next(runs.glob(f"*-j{self.job}"), None)
+        return None
+
+    def write_hostfile(self) -> None:
+        """For `deepspeed`: the nodes of the job, or this one where it has no GPUs that `deepspeed` could count."""
+        hosts = []
+        if self.command[0] != "deepspeed":
+            return
+        if self.job and self.nodes > 1:
+            command = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
+            hosts = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        elif "GPUS_FOUND" not in os.environ:
+            hosts = ["localhost"]
+        if hosts:
+            slots = "".join(f"{host} slots={self.per_node}\n" for host in hosts)
+            (self.run_dir / "hostfile").write_text(slots)
+
+    def begin(self) -> None:
+        begin(
+            self.run_dir, Path(os.environ["EXERCISE_DIR"]).name, os.environ["CONFIG"], self.command, kernel_oom_kills()
+        )
+
+    def say(self, text: str) -> None:
+        """On the terminal and in train.out."""
+        print(text, flush=True)
+        with (self.run_dir / "train.out").open("a") as file:
+            file.write(f"{text}\n")
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest whole checkpoint of this run; of newer ones that are not, a line says why."""
+        output = self.run_dir / os.environ["OUTPUT_DIR"]
+        checkpoints.remove_unfinished(output)
+        found = checkpoints.newest(output.resolve(), self.say)
+        if found and (reason := checkpoints.complaint(found, self.nodes * self.per_node)):
+            raise WorkshopError(reason)
+        return found
+
+    def go_on(self, checkpoint: Path | None) -> None:
+        """The run folder's next attempt: from the checkpoint given, else from RESUME_FROM, else from the first step."""
+        reopen(self.run_dir, str(checkpoint or ""), slurm_state() or "failed")
+        if checkpoint:
+            os.environ["RESUME_FROM"] = str(checkpoint)
+        self.say(f"the run goes on from {os.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
+
+    def train(self) -> int:
+        """The training, again while it dies by itself and each time comes further than the time before."""
+        for left in range(self.restarts, -1, -1):
+            code = self.run_step(self.on_nodes())
+            if code == 0 or self.received or self.not_begun or self.control.saved or not left:
+                return code
+            ended = record_end(
+                self.run_dir, code, "", by_itself=True
+            )  # said again by `end`, unless the training goes on
+            try:
+                checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
+            except WorkshopError as error:
+                self.say(f"error: {error}")
+                return code
+            self.look_for_signals()
+            if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received:
+                return code
+            if self.noticed:
+                self.noticed, self.again = False, True
+                return code
+            print(shown(ended))
+            self.go_on(checkpoint)
+            self.begin()
+        return code
+
+    def on_nodes(self) -> list[str]:
+        """The command with the loggers beside it, on every node. A command that begins with srun has its own tasks."""
+        node = [sys.executable, "-m", "workshop.job.node"]
+        if self.command[0] == "srun":
+            options = list(itertools.takewhile(lambda word: word.startswith("-"), self.command[1:]))
+            return ["srun", *options, *node, "--task-per-gpu", *self.command[1 + len(options) :]]
+        return one_per_node(node, self.command)
+
+    def run_step(self, command: Sequence[str]) -> int:
+        """Its exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
+        self.look_for_signals()
+        if self.received or self.not_begun:
+            return TOLD_TO_END
+        output = self.run_dir / "train.out"
+        offset = output.stat().st_size
+        with output.open("ab") as out:
+            self.step = step = started(command, signal.SIGTERM, stdout=out, stderr=subprocess.STDOUT)
+        over = threading.Event()
+        viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
+        viewer.start()
+        while step.poll() is None:
+            self.handle(signal.sigwait(JOB_SIGNALS))
+        self.step = None
+        over.set()
+        viewer.join()
+        return TOLD_TO_END if self.not_begun or self.control.saved else exit_code(step)
+
+    def look_for_signals(self) -> None:
+        """Those that came between two steps."""
+        while got := signal.sigtimedwait(JOB_SIGNALS, 0):
+            self.handle(got.si_signo)
+
+    def handle(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self.notice()
+        elif number != signal.SIGCHLD:
+            self.tell_to_end("INT" if number == signal.SIGINT else "TERM")
+
+    def notice(self) -> None:
+        self.noticed = True
+        if self.tell("USR1") or not self.control.not_begun:
+            return
+        self.not_begun = True
+        print("SIGUSR1, which SLURM sends before the time limit: the training has not begun; it is ended", flush=True)
+        self.end_step()
+
+    def tell_to_end(self, name: str) -> None:
+        """SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too."""
+        self.received = name
+        if not self.step:
+            return
+        if not self.tell(name):
+            self.ended = self.end_step()
+        record_end(self.run_dir, TOLD_TO_END, name, over=False)
+
+    def tell(self, name: str) -> bool:
+        """Whether the training is one that saves when it is told to end, and now knows."""
+        if not self.control.tell():
+            return False
+        print(f"SIG{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
+        return True
+
+    def end_step(self) -> bool:
+        """Whether there was one to end."""
+        running = self.step is not None and self.step.poll() is None
+        if running:
+            os.killpg(self.step.pid, signal.SIGTERM)
+        return running
+
+    def requeue(self) -> None:
+        """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
+        record = (self.run_dir / "run.json").read_text()
+        waits = self.not_begun and record.count(NOT_BEGUN) <= self.restarts
+        if not self.job or not (self.again or (self.noticed and (self.control.saved or waits))):
+            return
+        answer = subprocess.run(["scontrol", "show", "job", self.job], capture_output=True, text=True)
+        if re.search(r"\bRequeue=1", answer.stdout):
+            print(f"queued again: scontrol requeue {self.job}", flush=True)
+            subprocess.run(["scontrol", "requeue", self.job])
+
+    def end(self, code: int) -> int:
+        ended = record_end(
+            self.run_dir, code, self.received or ("USR1" if self.noticed else ""), by_itself=not self.ended
+        )
+        if ended["state"] != "completed":
+            print(shown(ended), flush=True)
+        self.requeue()
+        if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
+            print(f"evidence: {self.run_dir}", flush=True)
+        return code
+
+
+def shown(ended: dict[str, str]) -> str:
+    """State, cause and reason in a line."""
+    return ": ".join(text for text in ended.values() if text)
+
+
+def main() -> None:
+    wait_for_job_signals()
+    sys.exit(Supervisor(sys.argv[1:]).run())
+
+
+if __name__ == "__main__":
+    main()
