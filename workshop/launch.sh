@@ -202,6 +202,11 @@ warn_if_changed() {
         "\`python -m tools submit\` keeps the code of the submission)" >&2
 }
 
+# DeepSpeed's optimizers, on every node, before the run's clock and its loggers start; at once where they are compiled.
+compile_operators() {
+    [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.operators "$CONFIG" || exit 1
+}
+
 # Set once, before the first step: bash ignores a signal while it sets a trap for it.
 write_down_signals() {
     trap 'told_to_end TERM' TERM
@@ -306,6 +311,7 @@ end_run() {
 
 # Once per node; the command starts the node's processes itself (deepspeed, torchrun).
 launch() {
+    compile_operators
     begin_run "$@"
     run_training "${ON_NODES[@]}" "$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" "$@"
     end_run $?
@@ -313,6 +319,7 @@ launch() {
 
 # Once per GPU, started by srun; torchrun does the same without SLURM.
 launch_per_gpu() {
+    compile_operators
     begin_run "$@"
     local tasks=$((NNODES * NPROC_PER_NODE))
     local command=("$REPO/workshop/with_loggers.sh" "${EMULATION[@]}" torchrun $(torchrun_options) --no-python "$@")

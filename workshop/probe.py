@@ -45,11 +45,10 @@ def operator_facts() -> Facts:
     missing = operators.missing(operators.EXERCISES)
     hindrance = ""
     try:
-        operators.check_compiler([*operators.uninstalled(operators.EXERCISES)])
+        operators.check_compiler(operators.EXERCISES)
     except WorkshopError as error:
         hindrance = str(error)
-    names = [builder.name for builder in missing]
-    return {"for": operators.build_name(), "missing": names, "cuda_home": CUDA_HOME, "hindrance": hindrance}
+    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "hindrance": hindrance}
 
 
 def cache_facts(names: Sequence[str]) -> list[Facts]:
