@@ -1,7 +1,7 @@
 """`tail -f train.out | python -m workshop.terminal`: of a training's output, what a person can follow while it runs.
 
-train.out keeps all of it. Shown are of the lines about steps, and of progress bars, one every few seconds; a warning
-that several ranks give once; and nothing that DeepSpeed and W&B only inform about, nor what sounds wrong and is not.
+train.out keeps all of it. Of the lines about steps, and of progress bars, one every few seconds is shown, of a bar also
+its end; a warning of several ranks once; and nothing that only informs, or sounds wrong and is not.
 """
 
 import codecs
@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 INTERVAL_S = 5.0
-_PROGRESS = re.compile(r"\{'loss': |step \d+: loss |.*\d%\|")  # the Trainer's line, by-hand's, a bar
-_WANDB = re.compile(r"wandb: (?!ERROR|WARNING)")
+_PROGRESS = re.compile(r"\{'loss': |step \d+: loss |(?P<bar>.*\d%)\|")  # the Trainer's line, by-hand's, a bar
+_STAMP = re.compile(r"^\[[\d:, -]+\] \[[A-Z]+\] (\[\S+\] )?")  # DeepSpeed's
 # The run's own first line says that it trains on the CPU. A head that is tied to the embeddings is in no checkpoint.
 # One node needs no list of hosts, and the launcher counts its GPUs. The Trainer leaves accumulation to DeepSpeed.
-_HARMLESS = re.compile(
-    r"Setting accelerator to CPU\.|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
+_LEFT_OUT = re.compile(
+    r"^\s*$|^wandb: (?!ERROR|WARNING)|^\[[\d:, -]+\] \[INFO\]|Setting accelerator to CPU\."
+    r"|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
     r"|Unable to find hostfile, will proceed with training with local resources"
     r"|Detected VISIBLE_DEVICES=\S+ but ignoring it"
     r"|Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, "
 )
-_DEEPSPEED = re.compile(r"\[[\d:, -]+\] \[(?P<level>[A-Z]+)\] (\[\S+\] )?")
 
 
 def lines(pieces: Iterable[str]) -> Iterator[str]:
@@ -35,33 +35,26 @@ def lines(pieces: Iterable[str]) -> Iterator[str]:
 
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """Those lines that are shown."""
-    shown_s = float("-inf")
-    warnings: set[str] = set()
+    shown_s, shown_bar, warnings = float("-inf"), "", set()
     for line in printed:
-        stamp = _DEEPSPEED.match(line)
-        if not line.strip() or (stamp and stamp["level"] == "INFO") or _WANDB.match(line) or _HARMLESS.search(line):
+        if _LEFT_OUT.search(line):
             continue
-        if _PROGRESS.match(line):
-            now_s = clock()
-            if now_s - shown_s < INTERVAL_S:
+        if progress := _PROGRESS.match(line):
+            now_s, bar = clock(), progress["bar"] or ""
+            if (bar and bar == shown_bar) or (now_s - shown_s < INTERVAL_S and not bar.endswith("100%")):
                 continue
-            shown_s = now_s
+            shown_s, shown_bar = now_s, bar or shown_bar
         elif "warning" in line.lower():
-            text = line[stamp.end() :] if stamp else line
-            if text in warnings:
+            if (text := _STAMP.sub("", line)) in warnings:
                 continue
             warnings.add(text)
         yield line
 
 
-def main() -> None:
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    for line in readable(lines(map(decode, iter(lambda: os.read(0, 2**16), b"")))):
-        print(line, flush=True)
-
-
 if __name__ == "__main__":
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     try:
-        main()
+        for line in readable(lines(map(decode, iter(lambda: os.read(0, 2**16), b"")))):
+            print(line, flush=True)
     except BrokenPipeError:  # nobody looks any more; the training goes on
         os._exit(0)

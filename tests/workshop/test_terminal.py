@@ -42,7 +42,14 @@ def test_bars_end_with_carriage_returns_and_pieces_anywhere() -> None:
     bars = ["  0%|   | 0/2", " 50%|#  | 1/2", "100%|###| 2/2"]
     text = "\r" + "\r".join(bars) + "\nnext\nlast"
     assert list(lines([text[:5], text[5:22], text[22:]])) == ["", *bars, "next", "last"]
-    assert shown(*bars, "next") == [bars[0], "next"]
+    assert shown(*bars, "next") == [bars[0], bars[2], "next"]
+
+
+def test_bar_does_not_stay_at_its_beginning_and_one_that_stands_still_is_shown_once() -> None:
+    short = [f"tokenising: {percent}|##| {part}/2 [00:01<?, ?k/s]" for percent, part in (("  0%", 0), ("100%", 2))]
+    assert shown("step 1: loss 9.0", *short, short[1]) == ["step 1: loss 9.0", short[1]]
+    still = [f"compiling:   0%|  | 0/3 [00:{second}<?, ?file/s]" for second in range(10, 90, 10)]
+    assert shown(*still, "built", seconds_between=2 * INTERVAL_S) == [still[0], "built"]
 
 
 def test_terminal_that_is_closed_ends_quietly() -> None:
