@@ -87,7 +87,7 @@ def folders() -> list[Path]:
 
 
 def build_name() -> str:
-    """What a compiled operator depends on: versions, the device, and the processor's features, the C library."""
+    """What a compiled operator depends on: versions, the device, the processor's features and the C library."""
     versions = "-".join(f"{package}{importlib.metadata.version(package)}" for package in ("torch", "deepspeed"))
     architecture = gpu_architecture()
     device = f"sm{architecture.replace('.', '')}" if architecture else "cpu"
@@ -165,7 +165,7 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
             os.environ["TORCH_CUDA_ARCH_LIST"] = architecture
         try:
             for number, name in enumerate(names, start=1):
-                print(f"compiling DeepSpeed's {name} ({number} of {len(names)}), minutes, into {folder}", flush=True)
+                print(f"compiling DeepSpeed's {name} ({number} of {len(names)}): minutes, into {folder}", flush=True)
                 start_s, builder = time.monotonic(), ALL_OPS[name]
                 # -g is a third of the compiler's time: 46 s of a processor for cpu_adam.cpp with it, 29 s without.
                 builder.cxx_args = lambda flags=builder.cxx_args: [flag for flag in flags() if flag != "-g"]

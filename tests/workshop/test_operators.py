@@ -157,7 +157,7 @@ def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it
     small.go_on()
     assert (ended(first), ended(second)) == (0, 0)
     assert small.compiled() == 1
-    assert f"compiling DeepSpeed's small (1 of 1), minutes, into {small.folder}\n" in small.said()
+    assert f"compiling DeepSpeed's small (1 of 1): minutes, into {small.folder}\n" in small.said()
     assert re.search(r"^compiled small in \d+ s", small.said(), re.MULTILINE)
     assert b".debug_info" not in small.library.read_bytes(), "a third of the compiler's time"
 
