@@ -38,7 +38,7 @@ LAUNCHED_BY = {
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
-    r"python -m workshop\.operators": "tests/workshop/test_operators.py",  # compiles for minutes
+    r"python -m workshop\.operators|sbatch .*make operators": "tests/workshop/test_operators.py",  # minutes
     r"python tests/bench/": "tests/bench/test_thousand_runs.py",
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
     r"python -m workshop\.offload_floor": "tests/workshop/test_offload_floor.py",  # on a small part of the memory

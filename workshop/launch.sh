@@ -1,7 +1,6 @@
 # What the launchers share; a .slurm sources it in its exercise's folder, under sbatch or plain bash.
 #
 #   start_run [CONFIG]       environment, settings, rendezvous; what cannot train is refused here and leaves no run folder
-#   one_gpu, one_node        refuse more
 #   log_gpus, log_cpus, log_pss COMMAND...   what runs beside the training on every node, into its log in the run folder
 #   check_first COMMAND...   a step before the training, which starts only if it succeeds
 #   launch COMMAND...        the training, once per node, or as `srun` says; '$SLURM_NODEID' in single quotes is the node's own
@@ -52,13 +51,12 @@ rendezvous() {
     done
     NNODES=${SLURM_NNODES:-${EMULATED_NODES:-1}}
     NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
-    GPUS_HERE=$NPROC_PER_NODE
-    MASTER_ADDR=localhost
     RDZV_ID=${SLURM_JOB_ID:-$$}  # keeps two jobs' worlds apart
+    MASTER_ADDR=localhost GPUS_HERE=$((NNODES * NPROC_PER_NODE))
     if [ -n "${SLURM_JOB_ID:-}" ] && [ "$NNODES" -gt 1 ]; then
         MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-    else
-        GPUS_HERE=$((NNODES * NPROC_PER_NODE))
+        ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none)
+        GPUS_HERE=$NPROC_PER_NODE
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
@@ -100,10 +98,8 @@ start_run() {
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((processors > GPUS_HERE ? processors / GPUS_HERE : 1))}
     # On import the Trainer's library says that W&B is offline, whoever uses it; it is offline unless one says otherwise.
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
-    # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
-    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
-    # PyTorch's Flight Recorder keeps NCCL's last calls, which a rank that hangs writes down.
-    export TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
+    # No warning for each old name of PyTorch that DeepSpeed calls; NCCL's last calls are kept for a rank that hangs.
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning} TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
 }
@@ -126,5 +122,9 @@ log_cpus() { export CPU_LOGGER="${*@Q}"; }
 log_pss() { export PSS_LOGGER="${*@Q}"; }
 check_first() { export CHECK_FIRST="${*@Q}"; }
 
-# The batch script's process becomes the supervisor, which SLURM's notice then reaches; one that comes in between is ignored.
-launch() { trap '' USR1; exec python -m workshop.job.supervisor "$@"; }
+# DeepSpeed's operators are compiled before the run's clock and its loggers start. Then this process becomes the supervisor,
+# which SLURM's notice then reaches; one that comes in between is ignored.
+launch() {
+    [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.operators "$CONFIG" || exit 1
+    trap '' USR1 && exec python -m workshop.job.supervisor "$@"
+}

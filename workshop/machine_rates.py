@@ -95,7 +95,7 @@ def measure_adam(parameters: int, repeats: int) -> float:
 
     from workshop.operators import load
 
-    load(["CPUAdamBuilder"])
+    load(["cpu_adam"])
     weight = torch.nn.Parameter(torch.ones(parameters))
     weight.grad = torch.full_like(weight, 1e-3)
     return best_per_second(parameters, DeepSpeedCPUAdam([weight], lr=1e-5).step, repeats)

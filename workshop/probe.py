@@ -45,11 +45,10 @@ def operator_facts() -> Facts:
     missing = operators.missing(operators.EXERCISES)
     hindrance = ""
     try:
-        operators.check_compiler([*operators.uninstalled(operators.EXERCISES)])
+        operators.check_compiler(operators.EXERCISES)
     except WorkshopError as error:
         hindrance = str(error)
-    names = [builder.name for builder in missing]
-    return {"for": operators.build_name(), "missing": names, "cuda_home": CUDA_HOME, "hindrance": hindrance}
+    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "hindrance": hindrance}
 
 
 def cache_facts(names: Sequence[str]) -> list[Facts]:
@@ -75,10 +74,9 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
 
 
 def wandb_facts() -> Facts:
-    from workshop.weights_and_biases import base_url, has_key, server_answers
+    from workshop.weights_and_biases import hindrance
 
-    online = os.environ.get("WANDB_MODE") == "online"
-    return {"server": base_url(), "key": has_key(), "answers": server_answers() if online else None}
+    return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
 
 
 def part(look: Callable[..., Any], *arguments: Any) -> Any:

@@ -135,7 +135,7 @@ def end_run(settings: Settings, trainer: Trainer) -> None:
     if trainer.is_world_process_zero():
         summary = json.loads((settings.run_dir / "summary.json").read_text())
         print("\n".join(sentences(summary)))
-        report_summary(settings, summary)
+        report_summary(summary)
     end_process()
 
 

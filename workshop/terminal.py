@@ -1,8 +1,7 @@
 """What a person can follow of a training's output while it runs.
 
-train.out keeps all of it. Shown are of the lines about steps, and of progress bars, one every few seconds, of a bar
-also its end and no state twice; a warning that several ranks give once; and nothing that DeepSpeed and W&B only inform
-about, nor what sounds wrong and is not.
+train.out keeps all of it. Of the lines about steps, and of progress bars, one every few seconds is shown, of a bar also
+its end; a warning of several ranks once; and nothing that only informs, or sounds wrong and is not.
 """
 
 import codecs
@@ -16,18 +15,17 @@ from pathlib import Path
 
 INTERVAL_S = 5.0
 LOOK_EVERY_S = 0.2
-_PROGRESS = re.compile(r"\{'loss': |step \d+: loss |.*\d%\|")  # the Trainer's line, by-hand's, a bar
-_BAR = re.compile(r"(.*\d%)\|")
-_WANDB = re.compile(r"wandb: (?!ERROR|WARNING)")
+_PROGRESS = re.compile(r"\{'loss': |step \d+: loss |(?P<bar>.*\d%)\|")  # the Trainer's line, by-hand's, a bar
+_STAMP = re.compile(r"^\[[\d:, -]+\] \[[A-Z]+\] (\[\S+\] )?")  # DeepSpeed's
 # The run's own first line says that it trains on the CPU. A head that is tied to the embeddings is in no checkpoint.
 # One node needs no list of hosts, and the launcher counts its GPUs. The Trainer leaves accumulation to DeepSpeed.
-_HARMLESS = re.compile(
-    r"Setting accelerator to CPU\.|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
+_LEFT_OUT = re.compile(
+    r"^\s*$|^wandb: (?!ERROR|WARNING)|^\[[\d:, -]+\] \[INFO\]|Setting accelerator to CPU\."
+    r"|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
     r"|Unable to find hostfile, will proceed with training with local resources"
     r"|Detected VISIBLE_DEVICES=\S+ but ignoring it"
     r"|Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, "
 )
-_DEEPSPEED = re.compile(r"\[[\d:, -]+\] \[(?P<level>[A-Z]+)\] (\[\S+\] )?")
 
 
 def lines(pieces: Iterable[str]) -> Iterator[str]:
@@ -41,21 +39,17 @@ def lines(pieces: Iterable[str]) -> Iterator[str]:
 
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """Those lines that are shown."""
-    shown_s, shown_bar = float("-inf"), ""
-    warnings: set[str] = set()
+    shown_s, shown_bar, warnings = float("-inf"), "", set()
     for line in printed:
-        stamp = _DEEPSPEED.match(line)
-        if not line.strip() or (stamp and stamp["level"] == "INFO") or _WANDB.match(line) or _HARMLESS.search(line):
+        if _LEFT_OUT.search(line):
             continue
-        if _PROGRESS.match(line):
-            now_s, bar = clock(), _BAR.match(line)
-            ended = bar and bar[1].endswith("100%")
-            if (bar and bar[1] == shown_bar) or (now_s - shown_s < INTERVAL_S and not ended):
+        if progress := _PROGRESS.match(line):
+            now_s, bar = clock(), progress["bar"] or ""
+            if (bar and bar == shown_bar) or (now_s - shown_s < INTERVAL_S and not bar.endswith("100%")):
                 continue
-            shown_s, shown_bar = now_s, bar[1] if bar else shown_bar
+            shown_s, shown_bar = now_s, bar or shown_bar
         elif "warning" in line.lower():
-            text = line[stamp.end() :] if stamp else line
-            if text in warnings:
+            if (text := _STAMP.sub("", line)) in warnings:
                 continue
             warnings.add(text)
         yield line

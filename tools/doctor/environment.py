@@ -152,9 +152,7 @@ def wandb(facts: Facts, environment: Environment) -> Finding:
     online = wanted and environment.get("WANDB_MODE") == "online"
     if "problem" in facts:
         return Finding("wandb", "warning", facts["problem"], "make install")
-    if online and not facts["key"]:
-        return Finding("wandb", "warning", f"no key for {facts['server']}; runs stay offline", "wandb login")
-    if online and not facts["answers"]:
-        text = f"{facts['server']} does not answer from here; runs stay offline"
-        return Finding("wandb", "warning", text, "export WANDB_MODE=offline")
+    if online and facts["hindrance"]:
+        fix = "wandb login; or: export WANDB_MODE=offline"
+        return Finding("wandb", "warning", f"{facts['hindrance']}; runs stay offline", fix)
     return Finding("wandb", "ok", "online" if online else "offline" if wanted else "not asked for (REPORT_TO)")

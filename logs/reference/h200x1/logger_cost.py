@@ -12,11 +12,21 @@ import argparse
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[3]
+COMMANDS = {  # as in the launchers
+    "GPU_LOGGER": "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total,utilization.gpu,power.draw "
+    "--format=csv -lms 1000",
+    "CPU_LOGGER": "psrecord --include-children --interval 1",
+    "PSS_LOGGER": "python -m workshop.memory_logger",
+}
+LOGGERS = (
+    "import sys, time; from workshop.job.node import start_loggers; start_loggers(int(sys.argv[1])); time.sleep(1e9)"
+)
 
 
 def step_times_s(run_dir: Path) -> list[float]:
@@ -35,7 +45,7 @@ def main() -> None:
 
     run_dir = Path(tempfile.mkdtemp(prefix="logger-cost-"))
     environ = os.environ | {"REPO": str(REPO), "PYTHONPATH": f"{REPO}:{os.environ.get('PYTHONPATH', '')}"}
-    environ |= {"RUN_DIR": str(run_dir), "SAVE": "no", "GENERATE_SIZE": "0", "EVAL_SIZE": "1"}
+    environ |= {"RUN_DIR": str(run_dir), "SAVE": "no", "GENERATE_SIZE": "0", "EVAL_SIZE": "1", **COMMANDS}
     with (run_dir / "train.out").open("w") as output:
         command = ["bash", "-c", "source ./env_vars.sh && exec python train.py"]
         training = subprocess.Popen(command, cwd=REPO / "baseline", env=environ, stdout=output, stderr=output)
@@ -48,7 +58,7 @@ def main() -> None:
         for window in range(options.windows):
             loggers = None
             if window % 2:
-                loggers = subprocess.Popen([REPO / "workshop" / "loggers.sh", str(training.pid)], env=environ)
+                loggers = subprocess.Popen([sys.executable, "-c", LOGGERS, str(training.pid)], env=environ)
                 time.sleep(2)  # their own start is not what runs for hours
             first = len(step_times_s(run_dir))
             time.sleep(options.window_s)
