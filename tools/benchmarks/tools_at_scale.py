@@ -51,23 +51,20 @@ def read_all(files: list[str]) -> None:
             file.read()
 
 
-def tools(*words: str, cores: set[int] | None = None) -> None:
-    limit = (lambda: os.sched_setaffinity(0, cores)) if cores else None
-    command = [sys.executable, "-m", "tools", *words]
-    subprocess.run(command, cwd=REPO, check=True, stdout=subprocess.DEVNULL, preexec_fn=limit)
+def tools(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "tools", *words], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
 
 
 def peak_memory_mib(*words: str) -> float:
-    """Largest sum over the command's processes of the proportional set size (MiB), sampled."""
+    """Largest proportional set size of the command (MiB), sampled."""
     peak_bytes = 0
     command = subprocess.Popen([sys.executable, "-m", "tools", *words], cwd=REPO, stdout=subprocess.DEVNULL)
-    root = psutil.Process(command.pid)
+    process = psutil.Process(command.pid)
     while command.poll() is None:
         try:
-            processes = [root, *root.children(recursive=True)]
-            peak_bytes = max(peak_bytes, sum(process.memory_full_info().pss for process in processes))
+            peak_bytes = max(peak_bytes, process.memory_full_info().pss)
         except psutil.Error:
-            pass  # one of them has just ended
+            pass  # it has just ended
         time.sleep(0.05)
     return peak_bytes / 2**20
 
@@ -90,7 +87,7 @@ def change_some(logs: Path) -> None:
 
 def measure(logs: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
     """Wall and CPU time by what was measured, one pair per repeat."""
-    files, cores = files_of(logs), os.sched_getaffinity(0)
+    files = files_of(logs)
     listing = ("runs", "--figures", FIGURES, "--logs", str(logs))
     times_s: dict[str, list[tuple[float, float]]] = {}
 
@@ -104,12 +101,10 @@ def measure(logs: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
     for _ in tqdm(range(repeats), unit="repeat"):
         note("every file read once", lambda: read_all(files))
         forget()
-        note(f"every run parsed, {len(cores)} cores", lambda: tools(*listing))
+        note("every run parsed", lambda: tools(*listing))
         note("the same again, nothing changed", lambda: tools(*listing))
         change_some(logs)
         note(f"the same again, {CHANGED_SHARE:.0%} of the runs changed", lambda: tools(*listing))
-        forget()
-        note("every run parsed, 1 core", lambda: tools(*listing, cores={min(cores)}))
         forget()
         note("`fill baseline`: the newest runs' tables", lambda: tools("fill", "baseline", "--logs", str(logs)))
     return times_s
@@ -145,7 +140,7 @@ def main() -> None:
         median_s = statistics.median(wall_s)
         figures = f"{median_s:.2f} | {min(wall_s):.2f} to {max(wall_s):.2f} | {median_s / read_s:.2f}"
         print(f"| {what} | {figures} | {statistics.median(cpu_s):.2f} |")
-    print(f"\nPeak memory while every run is parsed, all processes together: {peak_mib:,.0f} MiB")
+    print(f"\nPeak memory while every run is parsed: {peak_mib:,.0f} MiB")
 
 
 if __name__ == "__main__":

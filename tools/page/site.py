@@ -21,7 +21,6 @@ from typing import Any
 from evidence.plain_files import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
-from tools.logs.processes import in_processes
 from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import measure_all
@@ -36,7 +35,6 @@ from tools.tables.repository import ROOT
 
 REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
-_RUNS_AT_ONCE = 32
 _LONGEST_TEXT = 10_000
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu")
@@ -129,15 +127,8 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
     render("figures.html", "figures.html", definitions=definitions)
     _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
 
-    def write_runs(chunk: list[Entry]) -> int:
-        for one in chunk:
-            _write_run(one, site, folder, render)
-        return len(chunk)
-
-    chunks = [site.all[start : start + _RUNS_AT_ONCE] for start in range(0, len(site.all), _RUNS_AT_ONCE)]
-    done = (number for count in in_processes(write_runs, chunks) for number in range(count))
-    for _ in progress(done, "writing pages", len(site.all)):
-        pass
+    for one in progress(site.all, "writing pages", len(site.all)):
+        _write_run(one, site, folder, render)
 
 
 def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
