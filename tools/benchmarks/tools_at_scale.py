@@ -17,6 +17,7 @@ the CPU time, which depends less on what else the machine does.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import statistics
@@ -61,10 +62,8 @@ def peak_memory_mib(*words: str) -> float:
     command = subprocess.Popen([sys.executable, "-m", "tools", *words], cwd=REPO, stdout=subprocess.DEVNULL)
     process = psutil.Process(command.pid)
     while command.poll() is None:
-        try:
+        with contextlib.suppress(psutil.Error):  # it has just ended
             peak_bytes = max(peak_bytes, process.memory_full_info().pss)
-        except psutil.Error:
-            pass  # it has just ended
         time.sleep(0.05)
     return peak_bytes / 2**20
 
