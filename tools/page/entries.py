@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -152,12 +153,12 @@ def figures(run: Run) -> list[tuple[list[str], list[FigureRow]]]:
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """The same for charts and comparisons: metric to number, rounded to five digits."""
+    """The same for charts and comparisons: metric to number, rounded to five digits; JSON has no nan."""
     found = {metric.name: getattr(run.figures, name) for name, metric in FIGURES.items()}
     return {
         metric: float(f"{value:.5g}")
         for metric, value in found.items()
-        if value is not None and not isinstance(value, bool)
+        if value is not None and not isinstance(value, bool) and math.isfinite(value)
     }
 
 

@@ -135,6 +135,8 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
     drawn, run = charts(one.run), one.run
     facts, settings = entries.facts(run), entries.settings(run)
     failed = run.state not in ("completed", "running")
+    links = entries.links(one, site.output / "runs")
+    log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
         f"runs/{one.id}.html",
@@ -146,11 +148,11 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
         parts=_parts(run),
-        profile=_text(run.folder / "profile.txt"),
-        last_lines=entries.last_lines(run.folder / "train.out") if failed or run.state == "running" else [],
+        profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
+        last_lines=entries.last_lines(run.folder / "train.out") if log_shown else [],
         failed=failed,
         command=repeat.command(run),
-        links=entries.links(one, site.output / "runs"),
+        links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
     )
     data = {
