@@ -156,10 +156,14 @@ class Run:
         return facts["epochs"] * facts["train_examples"] if facts["epochs"] and facts["train_examples"] else None
 
     @property
+    def end(self) -> datetime | None:
+        """When the job ended, now if it is still running; None if its record does not say."""
+        return datetime.now(UTC) if self.state == "running" else _time(self.record.get("end_time"))
+
+    @property
     def runtime_s(self) -> float | None:
         """Wall time of the whole job (s), start to end, or to now if it is still running."""
-        end = datetime.now(UTC) if self.state == "running" else _time(self.record.get("end_time"))
-        return (end - self.start).total_seconds() if end else None
+        return (self.end - self.start).total_seconds() if self.end else None
 
     @cached_property
     def facts(self) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class Folders:
         return sorted(filter(None, self._known.values()), key=lambda followed: followed.urgency)
 
     def _is_recent(self, run: Run) -> bool:
-        if run.record.get("state") == "running" and run.state == "running":
-            return True
+        # Not by its files where the record says when it ended: those of a fresh clone are all new.
         newest_ns = max((time_ns for _, time_ns in run.files.values()), default=0)
-        return time.time() - newest_ns / 1e9 < self._recent_s
+        end_s = run.end.timestamp() if run.end else newest_ns / 1e9
+        return run.state == "running" or time.time() - end_s < self._recent_s

@@ -21,7 +21,7 @@ from tools.watch import queue, screen, tails
 from tools.watch.followed import Folders, Followed
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-ENDED = {"end_time": "2026-11-21T09:46:00+00:00"}
+ENDED = {"end_time": datetime.now(UTC).isoformat()}
 
 
 def running(**more: object) -> dict[str, object]:
@@ -65,7 +65,7 @@ def test_numbers_that_no_training_writes_cost_their_cell(make_run) -> None:
 
 
 def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
-    make_run("completed")
+    make_run("completed", ENDED)
     make_run("well", running())
     make_run("nan", running(), **{"steps.csv": HEADER + "1,0.5,2048,700,nan,0.2\n"})
     make_run("cancelled", {"state": "cancelled", **ENDED})
@@ -86,13 +86,16 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
 
 
 def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old = make_run("old")
-    for file in old.iterdir():
+    make_run(
+        "old", {"end_time": (datetime.now(UTC) - timedelta(hours=2)).isoformat()}
+    )  # its files, as in a clone, are new
+    lost = make_run("lost", running())
+    for file in lost.iterdir():
         os.utime(file, (time.time() - 7200,) * 2)
     assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
-    assert "1 completed" in capsys.readouterr().out
+    assert "1 lost, 1 completed" in capsys.readouterr().out
 
 
 def test_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
