@@ -25,6 +25,8 @@ _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     """RSS or PSS from one log (psrecord's MB are 2^20 bytes); an empty file, or a header alone, gives no samples.
 
+    psrecord begins at 0 again in each attempt of a run: its time goes on where that of the attempt before ended.
+
     A line below the samples that is none costs itself: one that is cut off, or what the crash of a node left (NULs).
 
     Raises:
@@ -38,6 +40,10 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     columns = [_as_printed(body, column) for column in wanted]
     if any(column is None for column in columns):
         columns = np.array(_rows(path, data, wanted)).reshape(-1, len(wanted)).T
+    if with_time:
+        time_s = columns[1]
+        before_s = np.where(time_s[1:] < time_s[:-1], time_s[:-1], 0.0).cumsum()
+        columns = columns[0], time_s + np.concatenate([np.zeros(min(1, time_s.size)), before_s])
     return MemoryLog(*columns)
 
 

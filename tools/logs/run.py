@@ -147,6 +147,17 @@ class Run:
         return _time(self.record.get("start_time")) or datetime.fromtimestamp(self.folder.stat().st_mtime, UTC)
 
     @property
+    def resumptions(self) -> list[tuple[int, str]]:
+        """The step that each later attempt went on from, and how the attempt before it had ended, in words."""
+        found = []
+        for attempt in self.record.get("attempts") or []:
+            if (step := attempt.get("resumed_step")) is not None:
+                last = attempt.get("last_step")
+                ended = (attempt.get("state") or "ended") + ("" if last is None else f" after step {last}")
+                found.append((step, f"{ended}, went on from step {step}"))
+        return found
+
+    @property
     def examples_asked(self) -> int | None:
         """Examples that the whole training was to process, one that is trained on twice counts twice."""
         settings, facts = self.record.get("settings") or {}, self.facts

@@ -64,9 +64,10 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What a list calls it: exercise, configuration or rung, folder."""
+        """What a list calls it: exercise, configuration or rung, fault, folder."""
         facts = self.run.facts
-        what = [facts["exercise"] or self.run.folder.parent.name, facts["rung"] or facts["config"]]
+        fault = "" if facts["fault"] in (None, "none") else str(facts["fault"]).replace("_", " ")
+        what = [facts["exercise"] or self.run.folder.parent.name, facts["rung"] or facts["config"], fault]
         return " · ".join(one_line(str(part)) for part in (*what, self.run.folder.name) if part)
 
     @property
@@ -181,6 +182,8 @@ def facts(run: Run) -> dict[str, str]:
         "exercise": record.get("exercise"),
         "configuration": record.get("config"),
         "rung": run.facts["rung"],
+        "fault": run.facts["fault"],
+        "attempts": "; ".join(text for _, text in run.resumptions) or None,
         "model": model.get("name") or run.facts["model"],
         "precision that ran": record.get("precision"),
         "sharding, as observed": run.facts["method"],
