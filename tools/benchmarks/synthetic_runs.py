@@ -185,8 +185,9 @@ def _cpu_log(numbers: np.random.Generator, lines: int, interval_s: float) -> str
 
 def _fabric(numbers: np.random.Generator, nodes: int) -> str:
     ranks = [f"#  Rank  {r} Group  0 Pid  1 on  node{r + 1} device  0 [0x00] NVIDIA H200\n" for r in range(nodes)]
-    gb_per_s = f"{numbers.uniform(5, 50):.2f}"
-    row = f" 4294967296 1073741824 float sum -1 868000 {gb_per_s} {gb_per_s} N/A 868000 {gb_per_s} {gb_per_s} N/A\n"
+    gb_per_s = numbers.uniform(5, 50)
+    figures = f"{4294967296 / gb_per_s / 1e3:.1f} {gb_per_s:.2f} {gb_per_s:.2f} N/A"
+    row = f" 4294967296 1073741824 float sum -1 {figures} {figures}\n"
     return "# Collective test starting: all_reduce_perf\n" + "".join(ranks) + row
 
 

@@ -1,7 +1,7 @@
-"""How long the tools need for thousands of runs, against reading the same bytes once.
+"""How long the tools need for a thousand runs, against reading the same bytes once.
 
-    python tools/benchmarks/tools_at_scale.py                      # 10,000 runs, about 1 GB in a temporary folder
-    python tools/benchmarks/tools_at_scale.py --runs 1000 --repeats 3
+    python tools/benchmarks/tools_at_scale.py                      # 1,000 runs, about 100 MB in a temporary folder
+    python tools/benchmarks/tools_at_scale.py --runs 100 --repeats 3
 
 The yardstick is one Python process that opens and reads every file of every run once, one after the other, and does
 nothing with them; finding the files is not counted. The command measured is
@@ -111,7 +111,7 @@ def measure(logs: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--logs", type=Path, help="runs that synthetic_runs.py wrote; default: written anew")
     options = parser.parse_args()

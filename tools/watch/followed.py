@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -10,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tools.errors import InputError
+from evidence import csv_log, steps_csv
+from tools.errors import InputError, LogError
+from tools.logs import nvidia_smi
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run, run_folders
 from tools.watch import tails
@@ -45,7 +48,8 @@ class Followed:
     _record_time_ns: int = 0
     _steps_end: int = 0
     _part: bytes = b""
-    _columns: dict[str, int] = field(default_factory=dict)
+    _header: str = ""
+    _names: list[str] = field(default_factory=list)
     _gpu_times_ns: dict[str, int] = field(default_factory=dict)
 
     def look(self) -> None:
@@ -65,9 +69,12 @@ class Followed:
         self.silent_s = time.time() - written_ns / 1e9
 
     def _read_steps(self, path: Path) -> None:
-        if not self._columns:
-            names = tails.first_line(path).strip().split(",")
-            self._columns = {name: place for place, name in enumerate(names)}
+        if not self._names:
+            self._header = tails.first_line(path).strip()
+            try:
+                self._names = steps_csv.column_names(path, self._header)
+            except LogError:
+                return
         before = self._steps_end
         data, self._steps_end = tails.read_end(path, before)
         begin = self._steps_end - len(data)
@@ -75,21 +82,12 @@ class Followed:
         self._part = lines.pop()
         if begin not in (0, before):
             lines = lines[1:]  # cut, and so of other columns
-        for line in lines:
-            self._take(line.decode(errors="replace").split(","))
-
-    def _take(self, values: list[str]) -> None:
-        """One line; the header, and what was cut, are none."""
-        try:
-            step, loss, step_time_s, tokens = (
-                float(values[self._columns[name]]) for name in ("step", "loss", "step_time_s", "tokens")
-            )
-            self.step, tokens = int(step), int(tokens)
-        except (ValueError, KeyError, IndexError, OverflowError):
-            return
-        self.losses.append(loss)
-        if math.isfinite(step_time_s):
-            self.recent.append((step_time_s, tokens))
+        for line in lines[-LOSSES_KEPT:]:
+            with contextlib.suppress(LogError):  # a damaged line costs itself
+                for row in steps_csv.numbers(path, [line.decode(errors="replace")], self._header, self._names):
+                    self.step = int(row["step"])
+                    self.losses.append(row["loss"])
+                    self.recent.append((row["step_time_s"], int(row["tokens"])))
 
     @property
     def steps(self) -> int | None:
@@ -139,14 +137,17 @@ class Followed:
 
 def _memory(path: Path) -> int | None:
     """The largest memory.used (MiB) of a GPU log's last samples."""
-    names = tails.first_line(path).split(",")
-    place = next((place for place, name in enumerate(names) if name.strip().startswith("memory.used")), None)
-    if place is None:
+    header, found_mib = tails.first_line(path).strip(), []
+    try:
+        names = nvidia_smi.header_names(path, header)
+    except LogError:
         return None
     data, _ = tails.read_end(path, 0, GPU_BYTES)
-    cells = [line.split(",") for line in data.decode(errors="replace").split("\n")[1:-1]]
-    values = [row[place].split()[0] for row in cells if len(row) == len(names) and row[place].strip()]
-    return max((int(value) for value in values if value.isdecimal()), default=None)
+    for line in data.decode(errors="replace").split("\n")[1:-1] if names else []:
+        with contextlib.suppress(LogError):  # a damaged line costs itself
+            for number, row in csv_log.rows(path, [line], names, header):
+                found_mib.append(nvidia_smi.memory_mib(path, number, row["memory.used"]))
+    return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
 
 
 class Folders:

@@ -57,11 +57,11 @@ def test_long_log_is_joined_at_its_end_and_a_cut_line_is_none(make_run) -> None:
     assert one.step == 10_000 and set(one.losses) == {1.5} and set(one.recent) == {(0.5, 2048)}
 
 
-def test_numbers_that_no_training_writes_cost_their_cell(make_run) -> None:
-    steps = HEADER + "1,inf,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
+def test_numbers_that_no_training_writes_cost_their_line(make_run) -> None:
+    steps = HEADER + "1,0.5,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n3,inf,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
     one = follow(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
     one.look()
-    assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (2, None, None, None, 2)
+    assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (1, None, None, 4096, 1)
 
 
 def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
