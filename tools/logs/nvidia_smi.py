@@ -81,7 +81,7 @@ def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list
     """Names for a file without header, where the values leave no doubt."""
     values = csv_log.cells(first)
     names = [f"column {number}" for number in range(1, len(values) + 1)]
-    rows = [list(row.values()) for _, row in csv_log.rows(path, lines, names, "")]
+    rows = [(number, list(row.values())) for number, row in csv_log.rows(path, lines, names, "")]
     if (
         len(values) in (5, 6)
         and _TIMESTAMP.match(values[0])
@@ -96,16 +96,16 @@ def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list
     memory = [place for place, value in enumerate(values) if value.endswith("MiB")]
     if not memory or len(memory) > 2:
         raise LogError(path, 1, ", ".join(values), _HEADER_EXPECTED)
-    samples = [[memory_mib(path, number, row[place]) for number, row in enumerate(rows, 1)] for place in memory]
+    samples = [[memory_mib(path, number, row[place]) for number, row in rows] for place in memory]
     names[memory[_used_of(path, *samples)] if len(memory) == 2 else memory[0]] = "memory.used"
     return names
 
 
-def _is_in_order(path: Path | str, rows: Sequence[Sequence[str]]) -> bool:
+def _is_in_order(path: Path | str, rows: Sequence[tuple[int, list[str]]]) -> bool:
     """Whether numbers without units can only be memory.used, memory.total[, utilization.gpu] after the GPU's name."""
-    numbers = [[memory_mib(path, line, cell) for cell in row[3:]] for line, row in enumerate(rows, 1)]
-    totals = {(row[1], total) for row, (_, total, *_) in zip(rows, numbers, strict=True)}
-    of_memory = all(not used > total for used, total, *_ in numbers) and len(totals) == len({row[1] for row in rows})
+    numbers = [[memory_mib(path, line, cell.removesuffix("%")) for cell in row[3:]] for line, row in rows]
+    totals = {(row[1], total) for (_, row), (_, total, *_) in zip(rows, numbers, strict=True)}
+    of_memory = all(not used > total for used, total, *_ in numbers) and len(totals) == len({row[1] for _, row in rows})
     percent = [row[2] for row in numbers if len(row) == 3]
     # Without a last column of percents, a first one that stays below 100 may itself be of percents.
     return of_memory and (all(not one > 100 for one in percent) if percent else any(row[0] > 100 for row in numbers))
