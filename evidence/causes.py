@@ -48,12 +48,19 @@ _KILLED_FOR_MEMORY = (
     r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
     rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
 )
-_SLURM_ENDS = r"slurm(?:step)?d[^*]{,99}\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
+_SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{_START}error: )\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
+_NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
 # A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
-# How a rank reports that it lost the others, or was ended with them.
+# How MPI ends all ranks of a job after an error of one.
+_MPI_ABORTS = (
+    r"\*\*\* MPI_ERRORS_ARE_FATAL|MPI_ABORT was invoked on rank|application called MPI_Abort\(|^Abort\(\d+\) on node \d"
+)
+# No signal of SLURM ends a task so; SLURM ends the others, and may say that first.
+_CRASHED = rf"{_TASK}(?:Aborted|Segmentation fault|Bus error)|{_MPI_ABORTS}"
+# How a rank reports that it lost the others, or was ended with them; or which error of NCCL the exception above means.
 _LOST = (
-    r"(?:[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
+    r"(?:nccl[A-Z]\w+Error:|[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
     r"|Connection\w*Error)\b|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
 )
 # PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
@@ -72,6 +79,9 @@ class Kind:
 
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
 _RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+# What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and that
+# reads the same. Nor if one crashed, before or after.
+_CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
 _HANG = r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
 # What a full disk says: Python, the shell's commands, safetensors; and torch.save, whose file is shorter than it wrote.
 _FULL = (
@@ -84,11 +94,9 @@ _KINDS = [
     Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
-    Kind("failed", _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE"),
+    Kind("failed", _NODE_FAILED),
     Kind("failed", rf"{_START}{_OWN_ERROR}hang: "),
-    # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and
-    # that reads the same.
-    Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED),
+    _CANCELLED,
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
     Kind("failed", rf"{_START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
@@ -98,22 +106,23 @@ _KINDS = [
     Kind("failed", _HANG),
     Kind("failed", _START + _EXCEPTION),
     Kind("failed", r"^\s*what\(\):\s+\S"),
+    Kind("failed", _MPI_ABORTS),
     Kind("failed", _TASK_FAILED),
 ]
 _COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
-    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on|MPI_"
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
-_ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED)}
+_ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _CRASHED)}
 
 
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
 _NAMES = [
     ("hang", re.compile(_HANG + "|" + _OWN_ERROR + "hang: ")),
     ("disk full", re.compile(_FULL)),
-    ("node failure", re.compile("DUE TO NODE FAILURE")),
+    ("node failure", re.compile(_NODE_FAILED)),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
     (
         "CUDA error",
@@ -144,22 +153,24 @@ class Cause:
 
 def cause(path: Path | str) -> Cause | None:
     """The first cause of a failure, or None if the output names none; of a run that went on, of its last attempt."""
-    best: tuple[int, int, str] | None = None  # rank of the kind, line, text
+    first: dict[Kind, tuple[int, str]] = {}  # number and text of a kind's first line
     seen: set[str] = set()  # the endings that stand on a line above
     for number, line in _lines(path):
         if line.startswith(GOES_ON):
-            best, seen = None, set()
-        for rank, kind in enumerate(_KINDS[: best[0] if best else None]):
+            first, seen = {}, set()
+        for kind in _KINDS:
             if kind.not_after not in seen and _COMPILED[kind].search(line):
-                best = rank, number, line
+                first.setdefault(kind, (number, line))
                 break
         if _HANDLED in line:
             seen.discard(_ENDED)
         seen |= {pattern for pattern, compiled in _ENDINGS.items() if compiled.search(line)}
-    if not best:
+    if _CRASHED in seen:
+        first.pop(_CANCELLED, None)
+    kind = next((kind for kind in _KINDS if kind in first), None)
+    if not kind:
         return None
-    rank, number, text = best
-    kind = _KINDS[rank]
+    number, text = first[kind]
     text = one_line(text.strip()[:500])
     return Cause(kind.state, _name(kind.state, text), number, text, _TASK_FAILED in seen, kind == _RANK_KILLED)
 
@@ -171,7 +182,7 @@ def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
         number = 1
         while line := lines.readline(_LONGEST * 16):  # a file may be a single line
             if _HINT.search(line):
-                for part in line.split("\r"):
+                for part in filter(_HINT.search, line.split("\r")):
                     yield number, _COLOUR.sub("", part[:_LONGEST])
             number += line.endswith("\n")
 

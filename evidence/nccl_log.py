@@ -2,7 +2,8 @@
 
 The fabric check writes the same format (custom_model/fabric_check.py). One file may hold several tests, one after the
 other. A line `# Collective test starting: all_gather_perf` names each; older versions print none, and then the columns
-and the bandwidths tell which it is. `GB` are 10^9 bytes. mpirun may have put `[1,0]<stdout>:` before each line.
+and the bandwidths tell which it is. `GB` are 10^9 bytes. mpirun may have put `[1,0]<stdout>:` before each line, srun
+`0: `.
 NCCL_DEBUG=INFO may have cut a row in two: a test prints its first columns before the measurement, the others after it.
 Sources: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md, nccl-tests issues 107 and 294, nccl 644.
 """
@@ -23,7 +24,7 @@ _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
 _FIGURES = re.compile(r"(?:\s+(?:[-+.e\d]+|N/A))+\s*")
 _LONGEST = 1000  # characters of a line; those of a test are shorter
-_TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:")
+_TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:|^\s*\d+: ")
 _OF_NCCL = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ )?NCCL ")  # after the host
 
 
@@ -69,19 +70,19 @@ def read(path: Path | str) -> FabricLog:
     """
     log = FabricLog()
     tests: list[tuple[str, list[list[str]]]] = [("", [])]  # name, or "" if none was printed; cells of its rows
-    text = read_plain(path).decode("utf-8", "replace")
-    lines = text.split("\n")[:-1]  # what stands after the last line end is cut off
+    lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # behind the last line end it is cut off
     begun: list[str] = []  # the cells of a row that NCCL's lines interrupt
     for number, tagged in enumerate(lines, 1):
         line, interrupted = _without_nccl(_TAG.sub("", tagged[:_LONGEST]), log.hosts)
-        if match := _START.match(line):
+        text = line.strip()
+        if match := _START.match(text):
             tests.append((match[1], []))
-        elif line.startswith("# nThread") and tests[-1][1]:
+        elif text.startswith("# nThread") and tests[-1][1]:
             tests.append(("", []))
-        elif match := _RANK.match(line):
+        elif match := _RANK.match(text):
             log.ranks.add(int(match[1]))
             log.hosts.add(match[2])
-        elif _ROW.match(line.strip()) or (begun and _FIGURES.fullmatch(line)):
+        elif _ROW.match(text) or (begun and _FIGURES.fullmatch(line)):
             begun += line.split()
             if not interrupted:
                 tests[-1][1].append(begun)
@@ -110,10 +111,13 @@ def _bandwidth(path: Path | str, number: int | None, cells: list[str]) -> Bandwi
     try:
         measured = next(group for group in figures if group[0] != "N/A")
         found = Bandwidth(int(cells[0]), *map(float, measured))
-        if not all(map(math.isfinite, (found.time_us, found.algbw_gb_per_s, found.busbw_gb_per_s))):
+        if not (found.time_us > 0 and math.isfinite(found.busbw_gb_per_s)):
+            raise ValueError
+        # Of a row that has lost a cell the others are taken for their neighbours.
+        if not math.isclose(found.algbw_gb_per_s, found.size_bytes / found.time_us / 1e3, rel_tol=0.05, abs_tol=0.01):
             raise ValueError
     except (StopIteration, ValueError):
-        expected = "size, count, type[, redop][, root] and twice time, algbw, busbw, errors"
+        expected = "size, count, type[, redop][, root] and twice time, algbw = size / time, busbw, errors"
         raise LogError(path, number, " ".join(cells), expected) from None
     return found
 
@@ -126,6 +130,8 @@ def _unnamed(cells: list[str], largest: Bandwidth, ranks: int) -> str:
         return "broadcast, gather or scatter" if rooted else "all_gather or alltoall"
     if rooted:
         return "reduce"
+    if not ranks:
+        return "all_reduce or reduce_scatter"
     factor = largest.busbw_gb_per_s / largest.algbw_gb_per_s if largest.algbw_gb_per_s else 0.0
     # Half of an all-reduce's factor; of small messages the figures are rounded to 0.
     return "reduce_scatter" if ranks > 1 and 0 < factor < 1.5 * (ranks - 1) / ranks else "all_reduce"

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 from transformers import TrainerCallback
 
-from drill_settings import DONE_OUTSIDE, DrillSettings
+from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
 from workshop.checkpoints import MANIFEST, newest
 from workshop.errors import WorkshopError
 from workshop.job.control import Control
@@ -26,18 +26,21 @@ class Drill(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         settings, rank = self.settings, args.process_index
-        if state.global_step != settings.fault_step or last_attempt(settings.run_dir):
+        acting = args.world_size - 1 if settings.fault == "rank_killed" else 0
+        if state.global_step != settings.fault_step or last_attempt(settings.run_dir) or rank != acting:
             return
-        if settings.fault == "rank_killed" and rank == args.world_size - 1:
+        if settings.fault in DONE_HERE:
+            print(f"drill: FAULT={settings.fault} comes now, after step {state.global_step}, on purpose", flush=True)
+        if settings.fault == "rank_killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif settings.fault == "preemption" and rank == 0:
+        elif settings.fault == "preemption":
             preempt()
-        elif settings.fault == "logger_killed" and rank == 0:
+        elif settings.fault == "logger_killed":
             kill_loggers()
-        elif settings.fault in ("checkpoint_truncated", "shard_missing") and rank == 0:
+        elif settings.fault in ("checkpoint_truncated", "shard_missing"):
             damage(settings)
             os.kill(os.getpid(), signal.SIGKILL)
-        elif settings.fault in DONE_OUTSIDE and rank == 0:
+        elif settings.fault in DONE_OUTSIDE:
             print(f"step {state.global_step}: waits for you to do it (FAULT={settings.fault})", flush=True)
             wait_s = time.monotonic() + LONGEST_WAIT_S
             while time.monotonic() < wait_s and not Control(settings.run_dir).told:

@@ -86,6 +86,58 @@ def test_output_without_an_error_has_no_cause(tmp_path):
     assert cause(tmp_path, "UserWarning: nothing is wrong\n{'loss': 0.5}\n") is None
 
 
+# What PyTorch prints of an error of NCCL, and after it what NCCL says of it.
+NCCL_OOM = """\
+[rank3]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:317
+[rank3]: ncclUnhandledCudaError: Call to CUDA function failed.
+[rank3]: Last error:
+[rank3]: Cuda failure 2 'out of memory'
+"""
+
+
+def test_nccl_s_own_name_for_its_error_does_not_hide_that_memory_ran_out(tmp_path):
+    found = cause(tmp_path, NCCL_OOM)
+    assert (found.state, found.line) == ("oom", 4)
+    other = cause(tmp_path, NCCL_OOM.replace("2 'out of memory'", "700 'an illegal memory access'"))
+    assert (other.state, other.name, other.line) == ("failed", "NCCL error", 1)
+
+
+def test_preemption_is_seen_without_the_daemon_s_name_before_it(tmp_path):
+    ends = "error: *** JOB 11509447 ON nodeau01 CANCELLED AT 2026-11-21T10:00:00 DUE TO PREEMPTION ***"
+    raised = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 3 got signal: 15"
+    found = cause(tmp_path, f"{ends}\n{raised}\n")
+    assert (found.state, found.text) == ("preempted", ends)
+    assert cause(tmp_path, f"to see a preemption grep for: {ends}\n{VALUE_ERROR}").text == VALUE_ERROR
+
+
+@pytest.mark.parametrize(
+    "abort",
+    [
+        "[node3:4711] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,",
+        "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+        "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0",
+        "srun: error: node4: task 1: Aborted (core dumped)",
+        "srun: error: node4: task 1: Segmentation fault",
+    ],
+)
+def test_rank_that_crashes_is_not_called_cancelled_in_whatever_order_slurm_says_it(tmp_path, abort):
+    for lines in ([abort, STEP], [STEP, abort]):
+        found = cause(tmp_path, "\n".join([*lines, TASK_1]))
+        assert (found.state, found.text) == ("failed", abort), lines
+    assert cause(tmp_path, f"{VALUE_ERROR}\n{abort}\n{STEP}\n").text == VALUE_ERROR
+
+
+def test_srun_s_word_for_a_node_that_failed_names_the_cause(tmp_path):
+    text = "srun: error: Node failure on node4"
+    found = cause(tmp_path, f"{text}\n{TERMINATING}\n[rank0]: RuntimeError: Connection reset by peer\n")
+    assert (found.state, found.name, found.text) == ("failed", "node failure", text)
+
+
+def test_only_what_may_tell_something_of_a_line_of_carriage_returns_is_looked_at(tmp_path):
+    (tmp_path / "train.out").write_text("\r" * 1000 + "ValueError: bad batch" + "\r" * 1000)
+    assert list(failure._lines(tmp_path / "train.out")) == [(1, "ValueError: bad batch")]
+
+
 def test_real_oom_followed_by_an_nccl_timeout(sample_logs):
     found = failure.cause(sample_logs / "oom-then-nccl-watchdog-timeout.out")
     assert (found.state, found.line) == ("oom", 892)

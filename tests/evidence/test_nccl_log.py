@@ -53,6 +53,29 @@ def test_K12_processes_that_are_each_a_world_are_not_taken_for_one(tmp_path: Pat
     assert read(tmp_path, TWO_WORLDS).world_size == 1
 
 
+def test_indented_log_is_the_same_log(tmp_path: Path) -> None:
+    indented = read(tmp_path, OURS.replace("\n", "\n   ")[:-3])
+    assert indented == read(tmp_path, OURS) and indented.world_size == 2
+
+
+def test_labels_of_srun_are_no_part_of_a_line(tmp_path: Path) -> None:
+    labelled = "".join(f"{rank}: {line}\n" for rank in (" 0", "10") for line in OURS.splitlines()[rank == "10" :])
+    assert read(tmp_path, labelled).collectives["all_gather"][0].time_us == 2545.88
+    assert read(tmp_path, labelled).ranks == {0, 1}
+
+
+def test_row_of_unknown_ranks_that_does_not_name_its_test_is_not_called_an_all_reduce(tmp_path: Path) -> None:
+    row = "  134217728  33554432  float  sum  -1  1992.0  67.38  58.96  0  2003.4  66.99  58.6  0\n"
+    assert list(read(tmp_path, row).collectives) == ["all_reduce or reduce_scatter"]
+
+
+@pytest.mark.parametrize("root", ["-1", "0", "3"])
+def test_row_that_lost_its_last_cell_is_no_measurement(tmp_path: Path, root: str) -> None:
+    row = f"  134217728  33554432  float  sum  {root}  1992.0  67.38  117.9  0  2003.4  66.99  117.2\n"
+    with pytest.raises(LogError, match=r"nccl\.log:1: found '134217728 "):
+        read(tmp_path, row)
+
+
 def test_cut_off_log_has_what_is_complete(tmp_path: Path) -> None:
     log = read(tmp_path, OURS[:-30])
     assert log.allreduce_gb_per_s == 0.442
@@ -94,13 +117,13 @@ def test_tags_of_mpirun_and_lines_of_nccl_are_no_part_of_a_row(tmp_path: Path) -
     ("row", "name"),
     [
         ("float 16059 8.36 7.31 0e+00 16111 8.33 7.29 0e+00", "all_gather or alltoall"),  # nccl issue 644
-        ("float none -1 160 8.36 7.31 0 161 8.33 7.29 0", "all_gather or alltoall"),
-        ("float sum 996.0 67.38 117.9 0e+00 1001.7 66.99 117.2 0e+00", "all_reduce"),
-        ("float sum -1 996.0 67.38 117.9 0 1001.7 66.99 117.2 0", "all_reduce"),
-        ("float sum -1 996.0 67.38 58.96 0 1001.7 66.99 58.6 0", "reduce_scatter"),
-        ("float sum 0 996.0 67.38 67.38 0 1001.7 66.99 66.99 0", "reduce"),
-        ("float none 3 996.0 67.38 67.38 0 1001.7 66.99 66.99 0", "broadcast, gather or scatter"),
-        ("float 0 996.0 67.38 67.38 0 1001.7 66.99 66.99 0", "broadcast, gather or scatter"),
+        ("float none -1 16059 8.36 7.31 0 16111 8.33 7.29 0", "all_gather or alltoall"),
+        ("float sum 1992.0 67.38 117.9 0e+00 2003.4 66.99 117.2 0e+00", "all_reduce"),
+        ("float sum -1 1992.0 67.38 117.9 0 2003.4 66.99 117.2 0", "all_reduce"),
+        ("float sum -1 1992.0 67.38 58.96 0 2003.4 66.99 58.6 0", "reduce_scatter"),
+        ("float sum 0 1992.0 67.38 67.38 0 2003.4 66.99 66.99 0", "reduce"),
+        ("float none 3 1992.0 67.38 67.38 0 2003.4 66.99 66.99 0", "broadcast, gather or scatter"),
+        ("float 0 1992.0 67.38 67.38 0 2003.4 66.99 66.99 0", "broadcast, gather or scatter"),
     ],
 )
 def test_test_that_does_not_name_itself_is_not_taken_for_an_all_reduce(tmp_path: Path, row: str, name: str) -> None:

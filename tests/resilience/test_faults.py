@@ -85,7 +85,9 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     assert trainings.train(tmp_path, FAULT=fault) == [-9]
     assert record(tmp_path)["state"] == "failed"
     assert trainings.train(tmp_path, FAULT=fault) == [0]
-    assert words in capfd.readouterr().out
+    printed = capfd.readouterr()
+    assert words in printed.out
+    assert printed.out.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
     assert_as_undisturbed(tmp_path, undisturbed)
     (attempt,) = record(tmp_path)["attempts"]
     assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed_step)

@@ -87,11 +87,14 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     with drawing.figure(output, 1, 2, (11, 5)) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         for colour, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
-            look = {"color": f"C{colour}", "label": label}
+            look = {"color": f"C{colour}", "label": label + _went_on(run)}
             steps = run.steps
             places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
             if places is not None:
                 loss_axes.plot(places, steps.loss, **look)
+                for step, _ in run.resumptions:
+                    place = min(steps.step.searchsorted(step), steps.step.size - 1)
+                    loss_axes.axvline(places[place], color=f"C{colour}", linestyle=":")
             lines = list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
             for _, time_s, mib in lines:
                 memory_axes.plot(time_s, mib, **look)
@@ -106,6 +109,12 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
         drawing.label(memory_axes, "time since the log's start (s)", unit, "no log")
         drawing.legend_below(figure, (loss_axes, memory_axes), columns=2)
     return f"Training loss and {memory} of {title}", without
+
+
+def _went_on(run: Run) -> str:
+    """For the legend: the fault that the dotted lines in the loss are about, where the run went on."""
+    *before, last = ["", *(text for _, text in run.resumptions)]
+    return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 
 
 def draw_table(readme: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:

@@ -87,7 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
             measure_all(to_measure, figures)
             found_predictions = _planner().predictions(shown)
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
-        # A row is made while other processes measure the next runs.
         row_of = {
             run.folder: _row(run) | {title: figure(run) for title, figure in columns.items()}
             for run in measured(to_measure, figures)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.logs import tails
+from evidence import csv_log, steps_csv
+from tools.errors import LogError
+from tools.logs import nvidia_smi, tails
 from tools.logs.run import Run
 
 RECENT_STEPS = 20
@@ -55,7 +58,7 @@ def look(run: Run) -> LiveRun:
     """The run as the ends of its logs show it now."""
     last = _last_steps(run.folder / "steps.csv")
     step, losses = last[-1][0] if last else 0, [loss for _, loss, _, _ in last]
-    timed = [(time_s, tokens) for _, _, time_s, tokens in last if math.isfinite(time_s)][-RECENT_STEPS:]
+    timed = [(time_s, tokens) for _, _, time_s, tokens in last][-RECENT_STEPS:]
     total_s, steps = sum(time_s for time_s, _ in timed), _all_steps(run)
     step_time_s = total_s / len(timed) if total_s > 0 else None
     memory = [_memory(run.folder / name) for name in run.files if name.startswith("gpu_memory")]
@@ -91,25 +94,28 @@ def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
 
 
 def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
-    """Step, loss, step time (s) and tokens; the header, and what is cut or damaged, are no steps."""
-    columns = {name: place for place, name in enumerate(tails.first_line(path).strip().split(","))}
-    found = []
+    """Step, loss, step time (s) and tokens of the last steps; a line that is cut or damaged costs itself."""
+    header, found = tails.first_line(path).strip(), []
+    try:
+        names = steps_csv.column_names(path, header)
+    except LogError:
+        return []
     for line in tails.read_end(path, _STEPS_BYTES)[:-1]:
-        values = line.split(",")
-        try:
-            numbers = [float(values[columns[name]]) for name in ("step", "loss", "step_time_s", "tokens")]
-            found.append((int(numbers[0]), numbers[1], numbers[2], int(numbers[3])))
-        except (ValueError, KeyError, IndexError, OverflowError):
-            continue
+        with contextlib.suppress(LogError):
+            for row in steps_csv.numbers(path, [line], header, names):
+                found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
     return found[-_STEPS_KEPT:]
 
 
 def _memory(path: Path) -> int | None:
     """The largest memory.used (MiB) of a GPU log's last samples."""
-    names = tails.first_line(path).split(",")
-    place = next((place for place, name in enumerate(names) if name.strip().startswith("memory.used")), None)
-    if place is None:
+    header, found_mib = tails.first_line(path).strip(), []
+    try:
+        names = nvidia_smi.header_names(path, header)
+    except LogError:
         return None
-    cells = [line.split(",") for line in tails.read_end(path, _GPU_BYTES)[:-1]]
-    values = [row[place].split()[0] for row in cells if len(row) == len(names) and row[place].strip()]
-    return max((int(value) for value in values if value.isdecimal()), default=None)
+    for line in tails.read_end(path, _GPU_BYTES)[:-1] if names else []:
+        with contextlib.suppress(LogError):
+            for number, row in csv_log.rows(path, [line], names, header):
+                found_mib.append(nvidia_smi.memory_mib(path, number, row["memory.used"]))
+    return max((int(one) for one in found_mib if not math.isnan(one)), default=None)

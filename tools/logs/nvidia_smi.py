@@ -1,22 +1,29 @@
 """GPU memory over time from `nvidia-smi --query-gpu=... --format=csv -l 1`.
 
 Participants log with other options than the launcher does, so the file may have units or not, a header or not, other
-columns, several GPUs, values that the GPU does not report, and a last line cut off when the job ended.
+columns, several GPUs, values that the GPU does not report, and a last line cut off when the job ended. Which column is
+memory.used must be certain: by the header, by the units, or by the launcher's own order of columns.
 Figures are over *all* samples: a mean over the samples above zero only is not the mean (erratum B4).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from evidence import csv_log
 from tools.errors import LogError
-from tools.logs import columns
-from tools.logs.gpu_columns import column_names
 from tools.logs.memory_log import MemoryLog
 
-if TYPE_CHECKING:
-    import numpy as np
+# The launcher's own query (logs/README.md).
+CONTRACT = ["timestamp", "index", "name", "memory.used", "memory.total", "utilization.gpu"]
+_TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
+_NUMBER = re.compile(r"\d+(\.\d+)?|\[.*\]|N/A")
+# What nvidia-smi prints for a quantity the GPU does not report.
+_NOT_AVAILABLE = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]")
+_HEADER_EXPECTED = "a header with memory.used, or units (MiB), or the columns " + ", ".join(CONTRACT)
 
 
 def read(path: Path | str, with_time: bool = False) -> MemoryLog:
@@ -27,28 +34,93 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     """
     import numpy as np
 
-    data = columns.read_bytes(path)
-    start = columns.first_line(data)
-    names = column_names(path, data)
-    if not names:
-        return MemoryLog(*(np.empty(0) for _ in range(3)))
-    log = columns.Columns(path, data, names, start if "memory.used" in start else "")
-    memory = log.numbers("memory.used")
+    lines = csv_log.read_lines(path)
+    first = next((line.strip() for line in lines if line.strip()), "")
+    names = header_names(path, first) or (_names_by_values(path, lines, first) if first else [])
+    rows = list(csv_log.rows(path, lines, names, first if "memory.used" in first else ""))
+    memory = np.array([memory_mib(path, number, row["memory.used"]) for number, row in rows])
     if not with_time:
         return MemoryLog(memory)
-    gpu = log.numbers("index") if "index" in names else np.zeros(memory.size)
-    stamps = log.cells("timestamp") if "timestamp" in names else None
-    return MemoryLog(memory, _seconds(path, stamps, memory.size), gpu)
+    gpu = [csv_log.number(path, number, row["index"], "index") if "index" in row else 0 for number, row in rows]
+    if "timestamp" not in names:
+        return MemoryLog(memory, np.arange(memory.size, dtype=float), np.array(gpu, dtype=float))
+    time_s = np.array([_seconds(path, number, row["timestamp"]) for number, row in rows])
+    return MemoryLog(memory, np.round(time_s - time_s[:1], 3), np.array(gpu, dtype=float))
 
 
-def _seconds(path: Path | str, stamps: list[bytes] | None, samples: int) -> np.ndarray:
-    import numpy as np
+def memory_mib(path: Path | str, line: int, cell: str) -> float:
+    """A cell of memory.used; NaN where the GPU does not report it. Raises LogError for another unit than MiB."""
+    if cell in _NOT_AVAILABLE:
+        return float("nan")
+    return csv_log.number(path, line, cell, "memory.used (MiB)", unit="MiB")
 
-    if stamps is None:
-        return np.arange(samples, dtype=float)
-    iso = [stamp.strip().replace(b"/", b"-").decode("utf-8", "replace") for stamp in stamps]
+
+def header_names(path: Path | str, line: str) -> list[str]:
+    """Names of the columns if the line is a header, else []. Raises LogError for one without memory.used."""
+    values = csv_log.cells(line)
+    names = [value.split("[")[0].strip() for value in values]
+    pairs = zip(values, names, strict=True)
+    if not any("." in value and value[0].isalpha() and " " not in name for value, name in pairs):
+        return []
+    if "memory.used" not in names:
+        raise LogError(path, 1, line, "a column memory.used in the header")
+    return names
+
+
+def _seconds(path: Path | str, line: int, stamp: str) -> float:
+    if not _TIMESTAMP.fullmatch(stamp):
+        raise LogError(path, line, stamp, "a timestamp such as 2026/11/21 05:55:41.717")
     try:
-        stamps_ms = np.array(iso, dtype="datetime64[ms]").astype("int64")
+        moment = datetime.fromisoformat(stamp.replace("/", "-"))
     except ValueError as error:
-        raise LogError(path, None, str(error), "timestamps such as 2026/11/21 05:55:41.717") from error
-    return (stamps_ms - stamps_ms[0]) / 1000 if samples else np.empty(0)
+        raise LogError(path, line, stamp, f"a timestamp such as 2026/11/21 05:55:41.717 ({error})") from error
+    return (moment - datetime(2000, 1, 1)).total_seconds()
+
+
+def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list[str]:
+    """Names for a file without header, where the values leave no doubt."""
+    values = csv_log.cells(first)
+    names = [f"column {number}" for number in range(1, len(values) + 1)]
+    rows = [(number, list(row.values())) for number, row in csv_log.rows(path, lines, names, "")]
+    if (
+        len(values) in (5, 6)
+        and _TIMESTAMP.match(values[0])
+        and values[1].isdigit()
+        and not _NUMBER.fullmatch(values[2])
+        and all(_NUMBER.match(value) for value in values[3:])
+        and all("%" not in value for value in values[3:5])
+        and (values[3].endswith("MiB") or _is_in_order(path, rows))
+    ):
+        return CONTRACT[: len(values)]
+    names = ["timestamp" if _TIMESTAMP.match(value) else name for name, value in zip(names, values, strict=True)]
+    memory = [place for place, value in enumerate(values) if value.endswith("MiB")]
+    if not memory or len(memory) > 2:
+        raise LogError(path, 1, ", ".join(values), _HEADER_EXPECTED)
+    samples = [[memory_mib(path, number, row[place]) for number, row in rows] for place in memory]
+    names[memory[_used_of(path, *samples)] if len(memory) == 2 else memory[0]] = "memory.used"
+    return names
+
+
+def _is_in_order(path: Path | str, rows: Sequence[tuple[int, list[str]]]) -> bool:
+    """Whether numbers without units can only be memory.used, memory.total[, utilization.gpu] after the GPU's name."""
+    numbers = [[memory_mib(path, line, cell.removesuffix("%")) for cell in row[3:]] for line, row in rows]
+    totals = {(row[1], total) for (_, row), (_, total, *_) in zip(rows, numbers, strict=True)}
+    of_memory = all(not used > total for used, total, *_ in numbers) and len(totals) == len({row[1] for _, row in rows})
+    percent = [row[2] for row in numbers if len(row) == 3]
+    # Without a last column of percents, a first one that stays below 100 may itself be of percents.
+    return of_memory and (all(not one > 100 for one in percent) if percent else any(row[0] > 100 for row in numbers))
+
+
+def _used_of(path: Path | str, first: Sequence[float], second: Sequence[float]) -> int:
+    """Which of two MiB columns is memory.used: 0 or 1.
+
+    The other one is memory.total (never smaller, one value) or memory.free (the sum is constant). Used and free are
+    told apart by the first sample: the logger starts before the training, when less is used than free.
+    """
+    sums = [one + other for one, other in zip(first, second, strict=True)]
+    if max(sums) - min(sums) <= 2 and first[0] != second[0]:  # each of the two is rounded to whole MiB
+        return int(first[0] > second[0])
+    for place, (used, total) in enumerate(((first, second), (second, first))):
+        if all(one <= other == total[0] for one, other in zip(used, total, strict=True)):
+            return place
+    raise LogError(path, 1, "two columns in MiB", "a header: memory.used cannot be told from the values")

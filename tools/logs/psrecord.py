@@ -6,19 +6,13 @@ four of them four times; memory_logger's proportional set size (PSS) counts it o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evidence.plain_files import read_plain
 from tools.errors import LogError
-from tools.logs import digits
 from tools.logs.memory_log import MemoryLog
 
-if TYPE_CHECKING:
-    import numpy as np
-
-_LINE_BYTES = 52
 _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 
@@ -26,49 +20,34 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     """RSS or PSS from one log (psrecord's MB are 2^20 bytes); an empty file, or a header alone, gives no samples.
 
     A line below the samples that is none costs itself: one that is cut off, or what the crash of a node left (NULs).
+    psrecord begins at 0 again in each attempt of a run: its time goes on where that of the attempt before ended.
 
     Raises:
         LogError: a line before the last, or the only one, does not hold four numbers.
     """
     import numpy as np
 
-    data = read_plain(path)
-    body = data[data.find(b"\n") + 1 :] if data.startswith(b"#") else data
-    wanted = (2, 0) if with_time else (2,)
-    columns = [_as_printed(body, column) for column in wanted]
-    if any(column is None for column in columns):
-        columns = np.array(_rows(path, data, wanted)).reshape(-1, len(wanted)).T
-    return MemoryLog(*columns)
-
-
-def _rows(path: Path | str, data: bytes, wanted: Sequence[int]) -> list[list[float]]:
-    """The wanted columns, line by line."""
-    rows = []
-    lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip(b" \t\0\xef\xbb\xbf")]
+    memory_mib, time_s, before_s, elapsed_s = [], [], 0.0, 0.0
+    lines = [(number, line) for number, line in enumerate(read_plain(path).splitlines(), 1) if line.strip(_BLANK)]
     for number, line in lines:
         if line.lstrip(b" \xef\xbb\xbf").startswith(b"#"):
             continue
         try:
-            cells = line.split()
-            if len(cells) != 4:
+            now_s, _, resident_mib, _ = map(float, line.split())
+            if not (math.isfinite(now_s) and math.isfinite(resident_mib)):
                 raise ValueError
-            rows.append([float(cells[column]) for column in wanted])
         except ValueError:
-            if number < lines[-1][0] or not (rows or _cut_off(line)):
+            if number < lines[-1][0] or not (memory_mib or _cut_off(line)):
                 raise LogError(path, number, line.decode("utf-8", "replace").strip(), _EXPECTED) from None
-    return rows
+            continue
+        before_s += elapsed_s if now_s < elapsed_s else 0.0
+        elapsed_s = now_s
+        memory_mib.append(resident_mib)
+        time_s.append(before_s + now_s)
+    return MemoryLog(np.array(memory_mib), np.array(time_s) if with_time else None)
 
 
-def _as_printed(body: bytes, column: int) -> np.ndarray | None:
-    """One column, if every line is as psrecord prints it, `%12.3f` four times: quicker than reading each number."""
-    import numpy as np
-
-    if len(body) % _LINE_BYTES:
-        return None
-    characters = np.frombuffer(body, np.uint8).reshape(-1, _LINE_BYTES).T
-    if (characters[-1] != ord("\n")).any():
-        return None
-    return digits.numbers(np.ascontiguousarray(characters[13 * column : 13 * column + 12]), decimals=3)
+_BLANK = b" \t\0\xef\xbb\xbf"
 
 
 def _cut_off(line: bytes) -> bool:

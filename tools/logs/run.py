@@ -147,6 +147,17 @@ class Run:
         return _time(self.record.get("start_time")) or datetime.fromtimestamp(self.folder.stat().st_mtime, UTC)
 
     @property
+    def resumptions(self) -> list[tuple[int, str]]:
+        """The step that each later attempt went on from, and how the attempt before it had ended, in words."""
+        found = []
+        for attempt in self.record.get("attempts") or []:
+            if (step := attempt.get("resumed_step")) is not None:
+                last = attempt.get("last_step")
+                ended = (attempt.get("state") or "ended") + ("" if last is None else f" after step {last}")
+                found.append((step, f"{ended}, went on from step {step}"))
+        return found
+
+    @property
     def examples_asked(self) -> int | None:
         """Examples that the whole training was to process, one that is trained on twice counts twice."""
         settings, facts = self.record.get("settings") or {}, self.facts
@@ -156,10 +167,14 @@ class Run:
         return facts["epochs"] * facts["train_examples"] if facts["epochs"] and facts["train_examples"] else None
 
     @property
+    def end(self) -> datetime | None:
+        """When the job ended, now if it is still running; None if its record does not say."""
+        return datetime.now(UTC) if self.state == "running" else _time(self.record.get("end_time"))
+
+    @property
     def runtime_s(self) -> float | None:
         """Wall time of the whole job (s), start to end, or to now if it is still running."""
-        end = datetime.now(UTC) if self.state == "running" else _time(self.record.get("end_time"))
-        return (end - self.start).total_seconds() if end else None
+        return (self.end - self.start).total_seconds() if self.end else None
 
     @cached_property
     def facts(self) -> dict[str, Any]:

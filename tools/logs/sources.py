@@ -23,6 +23,7 @@ from tools.logs.memory_log import MemoryLog
 from tools.logs.run import Run
 
 Found = Mapping[str, Any]
+_EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
 
 
 @dataclass
@@ -171,14 +172,27 @@ def _train_out(sources: RunFigures) -> Found:
 
 
 def _evaluations(sources: RunFigures) -> Found:
-    losses = sources.figure("summary.json", "eval_loss")
-    if not losses and sources.training:
-        losses = [event["eval_loss"] for event in sources.training.evals]
-    if not losses:
+    """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
+    record, losses = sources.run.record, sources.figure("summary.json", "eval_loss")
+    if losses:
+        steps, per_epoch = (record.get("settings") or {}).get("max_steps"), record.get("steps_per_epoch")
+        last = steps / per_epoch if steps and per_epoch else len(losses)
+        evaluations = [(min(number, last), loss) for number, loss in enumerate(losses, 1)]
+    else:
+        evals = sources.training.evals if sources.training else []
+        evaluations = [(event["epoch"], event["eval_loss"]) for event in evals]
+    if not evaluations:
         return {}
-    only = UnavailableError(f"{len(losses)} epochs only" if len(losses) > 1 else "1 epoch only")
-    found = {f"eval_loss_{epoch}": losses[epoch - 1] if epoch <= len(losses) else only for epoch in (1, 2, 3)}
-    return found | {"eval_loss_final": losses[-1]}
+    last, final = evaluations[-1]
+    only = UnavailableError("1 epoch only" if last == 1 else f"{last:.3g} epochs only")
+    found: dict[str, Any] = {"eval_loss_final": final}
+    for epoch in (1, 2, 3):
+        nearest, loss = min(evaluations, key=lambda one: abs(one[0] - epoch))
+        if abs(nearest - epoch) <= _EPOCH_OFF:
+            found[f"eval_loss_{epoch}"] = loss
+        elif last < epoch:
+            found[f"eval_loss_{epoch}"] = only
+    return found
 
 
 def _steps(sources: RunFigures) -> Found:

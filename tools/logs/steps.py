@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.schema import STEPS_VERSIONS
-from tools.errors import LogError
-from tools.logs import columns
+from evidence import csv_log, steps_csv
 
 if TYPE_CHECKING:
     import numpy as np
-
-_REQUIRED = STEPS_VERSIONS[1][:5]
 
 
 @dataclass(frozen=True)
@@ -43,13 +39,8 @@ def read(path: Path | str) -> StepLog:
     """
     import numpy as np
 
-    data = columns.read_bytes(path)
-    header = columns.first_line(data)
-    if not header:
-        return StepLog(*(np.empty(0) for _ in range(4)))
-    names = columns.fields(header)
-    if missing := [name for name in _REQUIRED if name not in names]:
-        expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"
-        raise LogError(path, 1, header, expected)
-    log = columns.Columns(path, data, names, header)
-    return StepLog(**{field.name: log.numbers(field.name) for field in fields(StepLog) if field.name in names})
+    lines = csv_log.read_lines(path)
+    header = next((line.strip() for line in lines if line.strip()), "")
+    rows = list(steps_csv.numbers(path, lines, header, steps_csv.column_names(path, header))) if header else []
+    names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
+    return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})

@@ -14,7 +14,6 @@ import secrets
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,10 @@ import evidence
 from evidence.plain_files import read_plain
 from tools.errors import LogError
 from tools.logs.figures import Outcome
-from tools.logs.processes import in_processes
 from tools.logs.run import Run
 from tools.logs.sources import RunFigures
 
 FILE_NAME = ".figures.json"
-_RUNS_AT_ONCE = 64  # what is found of so many fits into a pipe (64 KiB), so that no process waits until it is read
 _REFERENCE = Path(__file__).resolve().parents[2] / "logs" / "reference"  # stays as it was committed
 # A run's files as text (see Run.files), what is known of its figures: a name to an Outcome.
 Entry = list[str | dict[str, Outcome]]
@@ -70,25 +67,11 @@ class Store:
         return RunFigures(run, entry[1])
 
     def measure_all(self, runs: Sequence[Run], names: Collection[str]) -> Iterator[Run]:
-        """The runs in order, each when these figures are known; what has to be measured is so in several processes."""
-        chunks = [runs[start : start + _RUNS_AT_ONCE] for start in range(0, len(runs), _RUNS_AT_ONCE)]
-        found = in_processes(lambda chunk: [self._entry(run, names) for run in chunk], chunks)
-        for run, entry in zip(runs, chain.from_iterable(found), strict=True):
-            name = self._name(run.folder)
-            if entry:
-                self._entries[name], self._saved = entry, -1
-            run.__dict__["figures"] = RunFigures(run, self._entries[name][1])
+        """The runs in order, each when these figures are known."""
+        for run in runs:
+            for name in (*names, "cause") if run.needs_cause else names:
+                run.figures.outcome(name)
             yield run
-
-    def _entry(self, run: Run, names: Collection[str]) -> Entry | None:
-        """What is then known of a run, None if nothing of it is new."""
-        before = self._entries.get(self._name(run.folder))
-        known = len(before[1]) if before else 0
-        figures = self.figures(run)
-        for name in (*names, "cause") if run.needs_cause else names:
-            figures.outcome(name)
-        entry = self._entries[self._name(run.folder)]
-        return None if entry is before and len(entry[1]) == known else entry
 
     def _name(self, folder: Path) -> str:
         return str(folder).removeprefix(f"{self._logs}/")

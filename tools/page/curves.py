@@ -84,12 +84,21 @@ def charts(run: Run) -> list[Chart]:
 
 def _loss(run: Run) -> Iterator[Line]:
     if run.steps is not None:
-        yield _line("", run.steps.step, run.steps.loss)
+        yield from _over_steps(run, "loss", run.steps.step, run.steps.loss)
 
 
 def _step_time(run: Run) -> Iterator[Line]:
     if run.steps is not None:
-        yield _line("", run.steps.step, run.steps.step_time_s)
+        yield from _over_steps(run, "step time", run.steps.step, run.steps.step_time_s)
+
+
+def _over_steps(run: Run, name: str, step: np.ndarray, y: np.ndarray) -> Iterator[Line]:
+    """The curve and, of a run that went on, an upright line at each step from which it did."""
+    curve = _line(name if run.resumptions else "", step, y)
+    yield curve
+    if curve.y:
+        for place, text in run.resumptions:
+            yield Line(text, [place, place], [min(curve.y), max(curve.y)])
 
 
 def _gpu_memory(run: Run) -> Iterator[Line]:

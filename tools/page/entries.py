@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -66,7 +67,8 @@ class Entry:
     def name(self) -> str:
         """What a list calls it: exercise, configuration or rung, fault, folder."""
         facts = self.run.facts
-        what = [facts["exercise"] or self.run.folder.parent.name, configuration(self.run), facts["fault"]]
+        fault = "" if facts["fault"] in (None, "none") else str(facts["fault"]).replace("_", " ")
+        what = [facts["exercise"] or self.run.folder.parent.name, configuration(self.run), fault]
         return " · ".join(one_line(str(part)) for part in (*what, self.run.folder.name) if part)
 
     @property
@@ -145,12 +147,12 @@ def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """The same for charts and comparisons: metric to number, rounded to five digits."""
+    """The same for charts and comparisons: metric to number, rounded to five digits; JSON has no nan."""
     found = {metric.name: getattr(run.figures, name) for name, metric in FIGURES.items()}
     return {
         metric: float(f"{value:.5g}")
         for metric, value in found.items()
-        if value is not None and not isinstance(value, bool)
+        if value is not None and not isinstance(value, bool) and math.isfinite(value)
     }
 
 
@@ -174,6 +176,7 @@ def facts(run: Run) -> dict[str, str]:
         "configuration": record.get("config"),
         "rung": run.facts["rung"],
         "fault": run.facts["fault"],
+        "attempts": "; ".join(text for _, text in run.resumptions) or None,
         "model": model.get("name") or run.facts["model"],
         "precision that ran": record.get("precision"),
         "sharding, as observed": run.facts["method"],

@@ -21,7 +21,6 @@ from typing import Any
 from evidence.plain_files import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
-from tools.logs.processes import in_processes
 from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import measure_all
@@ -38,7 +37,6 @@ from tools.tables.run_labels import configuration
 
 REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
-_RUNS_AT_ONCE = 32
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu")
@@ -131,21 +129,16 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
     render("figures.html", "figures.html", definitions=definitions)
     _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
 
-    def write_runs(chunk: list[Entry]) -> int:
-        for one in chunk:
-            _write_run(one, site, folder, render)
-        return len(chunk)
-
-    chunks = [site.all[start : start + _RUNS_AT_ONCE] for start in range(0, len(site.all), _RUNS_AT_ONCE)]
-    done = (number for count in in_processes(write_runs, chunks) for number in range(count))
-    for _ in progress(done, "writing pages", len(site.all)):
-        pass
+    for one in progress(site.all, "writing pages", len(site.all)):
+        _write_run(one, site, folder, render)
 
 
 def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
     drawn, run = charts(one.run), one.run
     facts, settings = entries.facts(run), entries.settings(run)
     failed = run.state not in ("completed", "running")
+    links = entries.links(one, site.output / "runs")
+    log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
         f"runs/{one.id}.html",
@@ -157,11 +150,11 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
         parts=_parts(run),
-        profile=_text(run.folder / "profile.txt"),
-        last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if failed or run.state == "running" else [],
+        profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
+        last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=failed,
         command=repeat.command(run),
-        links=entries.links(one, site.output / "runs"),
+        links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
     )
     data = {

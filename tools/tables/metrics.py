@@ -154,6 +154,8 @@ def loss_difference(select: Select, where: Where) -> float:
     here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
     if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
         raise UnavailableError("other steps")
+    if not here.step.size:
+        raise UnavailableError("no steps")
     return float(abs(here.loss - undisturbed.loss).max())
 
 

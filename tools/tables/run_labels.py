@@ -37,6 +37,7 @@ def _parts(run: Run) -> tuple[str, ...]:
     experiment = run.record.get("experiment") or ""
     return (
         configuration(run).replace("_", " ") if facts["rung"] else configuration(run),
+        "" if facts["fault"] in (None, "none") else facts["fault"].replace("_", " "),
         facts["model"] or "",
         facts["precision"],
         f"batch {facts['batch_size']} x {facts['grad_acc']}" if facts["batch_size"] else "",

@@ -71,6 +71,18 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_when_they_started(make_ru
     assert run_labels(find_runs(logs))[2] == "batch 4 x 2"
 
 
+def test_run_that_went_on_says_after_which_fault_and_from_which_step(drawn, make_run):
+    undisturbed = {"config": "ddp", "settings": {"fault": "none"}}
+    attempt = {"state": "failed", "last_step": 2, "resumed_step": 1}
+    make_run("20261121-094500-p1", undisturbed)
+    make_run("20261121-094500-p2", undisturbed | {"settings": {"fault": "rank_killed"}, "attempts": [attempt]})
+    figure = drawn()
+    (legend,) = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["ddp", "rank killed: failed after step 2, went on from step 1"]
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_linestyle() == ":"] == [[1, 1]]
+
+
 def test_without_a_gpu_the_memory_is_the_cpu_s(drawn, plot, make_run):
     make_run("r1", {"device": "cpu"}, **{"gpu_memory.csv": None})
     memory_axes = drawn().axes[1]

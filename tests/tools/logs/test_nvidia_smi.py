@@ -96,6 +96,36 @@ def test_headerless_file_without_units_or_known_order_is_an_error(read):
         read("12, 14, 80\n")
 
 
+@pytest.mark.parametrize(
+    "samples",
+    [
+        ["56, 20134, 143771", "50, 20137, 143771"],  # utilization first: what was a peak of 56 "MiB"
+        ["56, 20134, 143771"],
+        ["56, 20134", "50, 20134"],
+        ["20134, 143771, 143771"],
+    ],
+    ids=["utilization, used, total", "one sample", "utilization, used", "no utilization"],
+)
+def test_headerless_numbers_that_may_be_something_else_are_refused(read, samples):
+    with pytest.raises(LogError, match=r"gpu_memory\.csv:1: found .* expected a header with memory\.used"):
+        read("".join(f"2026/11/21 05:55:41.717, 0, NVIDIA H200, {sample}\n" for sample in samples))
+
+
+@pytest.mark.parametrize("cell", ["37 %", "250 W", "1e999 MiB", "nan", "12 GiB", "12 MiB MiB"])
+def test_cell_of_another_unit_or_without_a_size_is_refused(read, cell):
+    with pytest.raises(
+        LogError, match=rf"gpu_memory\.csv:3: found '{cell}.*', expected a number in column memory\.used"
+    ):
+        read(HEADER + row(1, "10 MiB", 5) + row(2, cell, 5))
+
+
+def test_seconds_since_1970_are_not_read_as_a_year(read):
+    text = HEADER + row(1, 10, 5).replace("2026/11/21 05:55:41.717", "1732430000.123")
+    assert read(text).peak_mib == 10
+    with pytest.raises(LogError, match=r"gpu_memory\.csv:2: found '1732430000.123', expected a timestamp such as"):
+        read(text, with_time=True)
+
+
 def test_two_memory_columns_that_cannot_be_told_apart_are_an_error(read):
     with pytest.raises(LogError, match="cannot be told"):
         read("5 MiB, 9 MiB\n9 MiB, 5 MiB\n1 MiB, 2 MiB\n")

@@ -38,6 +38,14 @@ def test_message_in_place_of_numbers_is_an_error_with_its_line(read):
         read(HEADER + ROWS.splitlines()[0] + "\npsrecord: process has gone\n" + ROWS)
 
 
+def test_time_of_a_second_attempt_goes_on_after_the_first(tmp_path, read):
+    (tmp_path / "cpu_memory.txt").write_text(HEADER + ROWS + HEADER + ROWS)
+    log = psrecord.read(tmp_path / "cpu_memory.txt", with_time=True)
+    assert log.time_s.tolist() == [0, 0.002, 0.002, 0.004]
+    (tmp_path / "cpu_memory.txt").write_text(HEADER)
+    assert psrecord.read(tmp_path / "cpu_memory.txt", with_time=True).time_s.tolist() == []
+
+
 def test_real_log(sample_logs):
     log = psrecord.read(sample_logs / "psrecord-ros.txt")
     assert log.mib.size == 399

@@ -29,7 +29,6 @@ def parsed(monkeypatch):
             return super().outcome(name)
 
     monkeypatch.setattr(store, "RunFigures", Counting)
-    monkeypatch.setattr(store, "in_processes", map)  # another process' calls would not be seen
     return names
 
 
@@ -147,7 +146,7 @@ def test_a_folder_that_looks_like_a_run_s_own_is_not_written_to(make_run, logs):
 
 
 def test_figures_do_not_depend_on_how_they_were_read(logs):
-    """By several processes, from the file of figures, and each run alone: the very same floats."""
+    """All together, from the file of figures, and each run alone: the very same floats."""
     folders = list(write_runs(logs, 100))
     together, remembered = figures(logs), figures(logs)
     alone = [{name: measure(folder).outcome(name) for name in FIGURES} for folder in folders]

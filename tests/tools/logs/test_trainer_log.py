@@ -52,6 +52,38 @@ def test_two_complete_trainings_are_kept_apart(read):
     assert [training.final["train_runtime"] for training in read(one + two)] == [5.0, 6.0]
 
 
+LOSSES = "{'loss': 0.0, 'epoch': 0.5}\n{'loss': 0.0, 'epoch': 1.0}\n"
+
+
+@pytest.mark.parametrize(
+    "between", ["", LOSSES, "{'eval_loss': 0.7, 'epoch': 1.0}\n", LOSSES + "{'eval_loss': 0.7, 'epoch': 1.0}\n"]
+)
+def test_trainings_that_end_in_equal_dicts_are_not_another_rank_s_repeats(read, between):
+    text = "".join(f"{between}{{'train_runtime': {5 + i}, 'train_loss': 0.0, 'epoch': 1.0}}\n" for i in range(4))
+    found = read(text)
+    assert [training.final["train_runtime"] for training in found] == [5, 6, 7, 8]
+    count = len(found[0].losses), len(found[0].evals)
+    assert all((len(training.losses), len(training.evals)) == count for training in found)
+
+
+def test_training_that_begins_like_the_one_before_it_has_all_its_losses(read):
+    end = "{'train_runtime': 5.0, 'train_loss': 0.5, 'epoch': 1.0}\n"
+    assert [
+        len(one.losses) for one in read(LOSSES + end + LOSSES.replace("0.0, 'epoch': 1", "0.1, 'epoch': 1") + end)
+    ] == [
+        2,
+        2,
+    ]
+
+
+def test_evaluations_tell_trainings_apart_that_end_in_the_same_second(read):
+    text = "".join(
+        f"{{'eval_loss': 0.{i}, 'epoch': 1.0}}\n{{'train_runtime': 5.0, 'train_loss': 0.0, 'epoch': 1.0}}\n"
+        for i in (1, 2, 3)
+    )
+    assert [[event["eval_loss"] for event in training.evals] for training in read(text)] == [[0.1], [0.2], [0.3]]
+
+
 def test_evaluation_after_training_is_not_another_epoch(read):
     last = "{'eval_loss': 0.5, 'eval_accuracy': 0.7, 'epoch': 1.0}\n"
     (training,) = read("{'eval_loss': 0.5, 'epoch': 1.0}\n{'train_runtime': 5.0, 'epoch': 1.0}\n" + last)

@@ -1,4 +1,4 @@
-"""Ordinary logs are cut into columns at once; what is unusual is read line by line, and must not be wrong or lost."""
+"""What is unusual in a log must be neither wrong nor lost."""
 
 import pytest
 
@@ -48,6 +48,7 @@ CPU_LOGS = {
     "message as long as a line": CPU_HEADER + "psrecord: process has gone and nobody knows where to" + "\n",
     "message at the end": CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000) + "slurmstepd: error: *** STEP 2.0 ***\n",
     "NULs at the end": CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000) + "\0" * 4096,
+    "no size": CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000).replace("1000.000", "     inf") * 2,
     "byte order marks": "\ufeff" + CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000) + "\ufeff\n",
     "restarted": CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000) + CPU_HEADER + CPU_ROW.format(0, 5, 3000, 4000),
     "nothing in place of a number": CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000).replace("1000.000", "    .   "),
@@ -92,6 +93,7 @@ CPU_FIGURES = {
     "message as long as a line": 2,  # the line of the error
     "message at the end": [1000.0, 1000.0],
     "NULs at the end": [1000.0, 1000.0],
+    "no size": 2,  # the line of the error
     "byte order marks": [1000.0, 1000.0],
     "restarted": [3000.0, 2000.0],
     "nothing in place of a number": 2,  # the line of the error

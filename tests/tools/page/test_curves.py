@@ -3,6 +3,7 @@ import numpy as np
 from tests.tools.conftest import GPU_LOG
 from tools.logs.runs import read_run
 from tools.page.curves import MOST_POINTS, charts, thinned
+from tools.page.entries import facts
 
 
 def test_thinned_curve_keeps_its_ends_and_a_single_peak():
@@ -36,3 +37,14 @@ def test_damaged_log_costs_its_chart_only_and_is_named(make_run):
     found = {chart.key: chart for chart in charts(read_run(folder))}
     assert "gpu_memory.csv:1" in found["gpu_memory"].problem and not found["gpu_memory"].lines
     assert found["loss"].lines and not found["loss"].problem
+
+
+def test_run_that_went_on_has_a_line_at_that_step_that_names_why(make_run):
+    attempts = [{"state": "failed", "last_step": 2, "resumed_step": 1}]
+    run = read_run(make_run("r1", {"attempts": attempts, "settings": {"fault": "rank_killed"}}))
+    found = {chart.key: chart for chart in charts(run)}
+    assert [(line.name, line.x) for line in found["loss"].lines] == [
+        ("loss", [1, 2]),
+        ("failed after step 2, went on from step 1", [1, 1]),
+    ]
+    assert facts(run)["attempts"] == "failed after step 2, went on from step 1" and facts(run)["fault"] == "rank_killed"

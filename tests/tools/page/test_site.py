@@ -1,7 +1,9 @@
 """The files of the page: what is in it, whether every link leads somewhere, and what the command does with folders."""
 
+import math
 import os
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -127,6 +129,45 @@ def test_damaged_run_gets_a_page_that_says_so(text: str, make_run, logs: Path, t
     assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
     page = text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
     assert "unreadable" in page and "steps.csv:1" in page
+
+
+@pytest.mark.usefixtures("few_references")
+@pytest.mark.parametrize(
+    "replace", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "folder", "link"]
+)
+def test_record_that_is_no_plain_file_costs_its_run_not_the_page(replace, make_run, logs: Path, tmp_path: Path) -> None:
+    make_run("r1")
+    record = make_run("r2") / "run.json"
+    record.unlink()
+    replace(record)
+    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
+    shutil.rmtree(record.parent)  # what reads all files of a session's tests would wait for a pipe
+    damaged, sound = (text_of(tmp_path / "page" / "runs" / f"baseline-{name}.html") for name in ("r2", "r1"))
+    assert "unreadable" in damaged and "11.80" in sound
+
+
+@pytest.mark.usefixtures("few_references")
+def test_run_folder_that_is_a_link_out_of_the_logs_is_listed_and_not_read(make_run, logs: Path, tmp_path: Path) -> None:
+    outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
+    make_run("r1")
+    (logs / "baseline" / "r2").symlink_to(outside)
+    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
+    (page,) = (tmp_path / "page" / "runs").glob("*r2.html")
+    assert "a symbolic link" in text_of(page) and "secret" not in text_of(page)
+
+
+@pytest.mark.usefixtures("few_references")
+@pytest.mark.parametrize(
+    ("step", "summary"), [("nan,0.5", {}), ("1,inf", {}), ("inf,nan", {}), ("1,0.5", {"train_loss": math.nan})]
+)
+def test_number_that_json_does_not_have_costs_a_figure_not_the_page(
+    step: str, summary: dict, make_run, logs: Path, tmp_path: Path
+) -> None:
+    make_run(
+        "r1", summary=summary, **{"steps.csv": f"step,step_time_s,tokens,real_tokens,loss,epoch\n{step},8,8,2.5,1\n"}
+    )
+    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
+    assert "21,658" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
 
 
 @pytest.mark.usefixtures("few_references")

@@ -193,6 +193,25 @@ def test_epoch_that_was_not_trained_has_no_loss(make_run, fill):
     assert fill(rows) == [["1.5000"], ["1 epoch only"]]
 
 
+@pytest.mark.parametrize("summary", [{"eval_loss": [1.5]}, None], ids=["summary.json", "train.out"])
+def test_evaluation_within_an_epoch_is_not_called_the_epoch_s(make_run, fill, summary):
+    record = {"steps_per_epoch": 100, "settings": {"max_steps": 20}}
+    make_run("r1", record, summary, **{"train.out": "{'eval_loss': 1.5, 'epoch': 0.2}\n"})
+    rows = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Eval Loss (Epoch 1) | |\n| Eval Loss (Final) | |\n"
+    assert fill(rows) == [["0.2 epochs only"], ["1.5000"]]
+
+
+def test_evaluation_of_an_epoch_is_found_among_those_within_epochs(make_run, fill):
+    text = "".join(f"{{'eval_loss': {place}, 'epoch': {place}}}\n" for place in (0.4, 0.96, 1.4, 2.0, 2.4))
+    make_run("r1", summary=None, **{"train.out": text})
+    rows = "".join(f"| Eval Loss (Epoch {epoch}) | |\n" for epoch in (1, 2, 3))
+    assert fill(f"**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n{rows}") == [
+        ["0.9600"],
+        ["2.0000"],
+        ["2.4 epochs only"],
+    ]
+
+
 def test_word_in_the_summary_is_named_not_printed_as_a_figure(make_run, fill):
     make_run("r1", summary={"f1": "high"})
     assert fill(TABLE_1)[-1] == ["unreadable log"]

@@ -56,10 +56,10 @@ def test_long_log_is_joined_at_its_end_and_a_cut_line_is_none(make_run) -> None:
     assert (one.step, set(one.losses), one.tokens_per_s) == (10_000, {1.5}, 4096)
 
 
-def test_numbers_that_no_training_writes_cost_their_cell(make_run) -> None:
-    steps = HEADER + "1,inf,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
+def test_numbers_that_no_training_writes_cost_their_line(make_run) -> None:
+    steps = HEADER + "1,0.5,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n3,inf,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
     one = look(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
-    assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (2, None, None, None, 2)
+    assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (1, None, None, 4096, 1)
 
 
 def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
@@ -89,7 +89,7 @@ def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: py
     assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
-    assert "1 completed" in capsys.readouterr().out
+    assert "1 lost, 1 completed" in capsys.readouterr().out
 
 
 def test_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
