@@ -60,7 +60,7 @@ rendezvous() {
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
-        die "GPUS_PER_NODE=$NPROC_PER_NODE on $NNODES node(s) of this host: more than its GPUs; expected at most $gpus in all"
+        die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its GPUs; expected at most $gpus in all"
     [ "$gpus" -eq 0 ] || export GPUS_FOUND=$gpus
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

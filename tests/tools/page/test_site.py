@@ -108,7 +108,7 @@ def test_fault_of_a_run_is_in_the_list_and_on_its_page(make_run, logs: Path, tmp
     make_run("r1", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
     assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
     assert "ddp fault: rank_killed" in text_of(tmp_path / "page" / "index.html")
-    assert "ddp · rank_killed · r1" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
+    assert "ddp · rank killed · r1" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
 
 
 @pytest.mark.usefixtures("few_references")

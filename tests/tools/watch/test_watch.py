@@ -86,6 +86,9 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
 def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Their end counts, not their files' times: git and scp write old runs anew."""
     make_run("old", {"end_time": (NOW - timedelta(hours=2)).isoformat()})
+    lost = make_run("lost", running())
+    for file in lost.iterdir():
+        os.utime(file, (time.time() - 7200,) * 2)
     assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
