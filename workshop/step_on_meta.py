@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,7 +27,8 @@ from workshop.models import blocks_of, shape_config
 from workshop.tensor_bytes import Part, Tracker
 
 _LOSS = "loss"
-_MIDDLE = "1"  # of three blocks
+# Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
+_BLOCKS, _MIDDLE = 3, "1"
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class StepShape:
 
 
 def build(shape: StepShape) -> torch.nn.Module:
-    """The model, without weights; of equal blocks no more than three."""
+    """The model, without weights; of equal blocks no more than _BLOCKS."""
     dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
     config = _config(shape)
     _check_length(shape, config)
     if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
-        config.num_hidden_layers = min(3, config.num_hidden_layers)
+        config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
@@ -167,8 +167,10 @@ def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
     kept_bytes = gradient_bytes = 0
     for number, part in enumerate(parts):
         if part.phase == "backward" and parts[number - 1].phase == "forward":
-            freed = [before.end_bytes - one.end_bytes for before, one in pairwise(parts[number:]) if one.unit == _MIDDLE]
-            kept_bytes = repeats * sum(freed)
+            (middle,) = (at for at, one in enumerate(parts) if at > number and one.unit == _MIDDLE)
+            freed_bytes = repeats * (parts[middle - 1].end_bytes - parts[middle].end_bytes)
+            found[-1].end_bytes += freed_bytes - kept_bytes
+            kept_bytes = freed_bytes
         for again in range(1 + repeats * (part.unit == _MIDDLE)):
             if again:
                 kept_bytes += part.end_bytes - parts[number - 1].end_bytes
