@@ -262,13 +262,11 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
 
 
 def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
+    from workshop.compiled_on_meta import compile_block, compile_block_under_ddp
+
     call = (block, args, kwargs, lambda: _as_on_cuda(shape))
     if not shape.ddp_bucket_mib:
-        from workshop.compiled_on_meta import compile_block
-
         return compile_block(*call)
-    from workshop.compiled_under_ddp import compile_block_under_ddp
-
     return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
 
 

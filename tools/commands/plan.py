@@ -13,20 +13,20 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, measure_all
 from tools.plan import (
-    choices,
+    beside_measured,
     constants,
     cost,
     error_tables,
     evaluate,
-    kept_predictions,
+    first_choice,
     projection,
     ranking,
     simulate,
 )
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.lines import check_node, workload_of
 from tools.plan.predict import TITLES, Prediction, predict
 from tools.plan.ranking import Question, rank
+from tools.plan.submitted_lines import check_node, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables import drawing
@@ -246,10 +246,10 @@ def _check(arguments: argparse.Namespace) -> str:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")
     if arguments.format == "json":
         return json.dumps({"families": evaluate.families(found)}, indent=2)
-    chosen = choices.choices(found)
-    tables = [] if arguments.plain else [error_tables.configurations(found), choices.table(chosen)]
+    chosen = first_choice.comparisons(found)
+    tables = [] if arguments.plain else [error_tables.configurations(found), first_choice.table(chosen)]
     tables += [error_tables.summary(found), error_tables.out_of_memory(found)]
-    tables += [choices.sentence(chosen)] * bool(chosen)
+    tables += [first_choice.sentence(chosen)] * bool(chosen)
     if arguments.output:
         error_tables.draw(found, arguments.output)
         tables.append(f"![Predicted over measured]({arguments.output.name})")
@@ -257,7 +257,7 @@ def _check(arguments: argparse.Namespace) -> str:
 
 
 def _against(arguments: argparse.Namespace) -> str:
-    return kept_predictions.table(arguments.against, _runs(arguments))
+    return beside_measured.kept_table(arguments.against, _runs(arguments))
 
 
 def _fit(arguments: argparse.Namespace) -> str:

@@ -13,7 +13,7 @@ from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.verdicts import verdicts
+from tools.plan.submitted_lines import fits
 from tools.submit import resume, slurm, snapshot
 from tools.submit.lanes import Lane, lanes
 from tools.submit.local_runs import LocalRuns, Task
@@ -66,7 +66,7 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
     name = arguments.gpu or at_hand()
     if not name:
         return due
-    found = list(zip(due, verdicts(due, named(name)), strict=True))
+    found = list(zip(due, fits(due, named(name)), strict=True))
     for line, verdict in found:
         print(f"{name}  {verdict.text}  {line.place}  {line.short}")
     fitting = [line for line, verdict in found if verdict.fits]

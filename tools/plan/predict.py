@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.plan import beside, constants, reserved, timing, whole_run
+from tools.plan import constants, reserved, timing, whole_run
 from tools.plan.constants import Fitted, Ratios
 from tools.plan.gpus import Gpu
 from tools.plan.memory import MIB, Terms, peak_allocated
@@ -123,8 +123,13 @@ class Prediction:
         ]
 
     @property
+    def least_cpu_gib(self) -> float:
+        """What a node must have, while it trains or before."""
+        return max(self.cpu.expected, self.loading_mib) / 1024
+
+    @property
     def largest_cpu_gib(self) -> float:
-        """Of a node, while it trains or before."""
+        """What a node may come to use, while it trains or before."""
         return max(self.cpu.largest, self.cpu.expected + self.loading_mib) / 1024
 
     @property
@@ -136,11 +141,10 @@ class Prediction:
     def reason(self) -> str:
         """The verdict, with what is too large of a GPU's and of a node's memory."""
         memory, gpu = self.memory, self.gpu
-        cpu_gib = max(self.cpu.expected, self.loading_mib) / 1024
         if memory.least_mib > gpu.memory_mib:
             return f"does not fit: needs {memory.least_mib:,.0f} of {gpu.memory_mib:,} MiB"
-        if cpu_gib > gpu.node_gib:
-            return f"does not fit: needs {cpu_gib:,.0f} of a node's {gpu.node_gib:,.0f} GiB"
+        if self.least_cpu_gib > gpu.node_gib:
+            return f"does not fit: needs {self.least_cpu_gib:,.0f} of a node's {gpu.node_gib:,.0f} GiB"
         if memory.nvidia_smi.largest > gpu.memory_mib - CLOSE_MIB:
             return f"close: may come to {memory.nvidia_smi.largest:,.0f} of {gpu.memory_mib:,} MiB"
         if self.largest_cpu_gib > gpu.node_gib:
@@ -217,7 +221,7 @@ def _memory(step: Step, workload: Workload, fitted: Fitted) -> Memory:
     held_mib = reserved.reserved_mib(reserved.work_of(workload, step), fitted.constants["reserved_mib"])
     held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)
     held = Range(max(expected, held.least), held.expected, max(held.largest, allocated.largest))
-    least, median, largest = beside.of(fitted.beside, workload)
+    least, median, largest = reserved.own_of(fitted.beside, workload)
     nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)
     return Memory(terms, allocated, held, nvidia_smi, least)
 

@@ -20,8 +20,8 @@ from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.logs.run import read_object
 from tools.plan.fitting import NOISE, first_choice
 from tools.plan.gpus import GPUS, Gpu, named
-from tools.plan.lines import workload_of
 from tools.plan.predict import TITLES, Prediction, Range, predict
+from tools.plan.submitted_lines import workload_of
 from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT

@@ -13,8 +13,7 @@ from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.plan import evaluate
 from tools.plan.gpus import GPUS
-from tools.plan.lines import workload_of
-from tools.plan.verdicts import verdicts
+from tools.plan.submitted_lines import fits, workload_of
 from tools.submit.submissions import exercise_files, read, read_argument
 
 REFERENCE = REPO / "logs" / "reference"
@@ -166,7 +165,7 @@ def test_line_that_begins_with_an_option_is_a_line(capsys) -> None:
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = verdicts([read_argument(line, {}) for line in lines], GPUS["h200"])
+    unknown, known = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
     assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
     assert known.text.startswith("fits: ")
 
