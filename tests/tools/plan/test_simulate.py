@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.plan import simulate
-from tools.plan.lines import workload_of
+from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import every_list, read
 
 
