@@ -72,6 +72,7 @@ class Kind:
 
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
 _RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+_RANK_HUNG = r"^hang: rank \d+, no progress for "  # workshop/job/hang_report.py
 _HANG = r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
 # What a full disk says: Python, the shell's commands, safetensors; and torch.save, whose file is shorter than it wrote.
 _FULL = (
@@ -85,7 +86,7 @@ _KINDS = [
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
     Kind("failed", _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE"),
-    Kind("failed", rf"{_START}{_OWN_ERROR}hang: "),
+    Kind("failed", _RANK_HUNG),
     # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and
     # that reads the same.
     Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED),
@@ -103,7 +104,8 @@ _KINDS = [
 _COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
-    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on|"
+    r"^hang: "
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
 _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED)}
@@ -111,7 +113,7 @@ _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED)}
 
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
 _NAMES = [
-    ("hang", re.compile(_HANG + "|" + _OWN_ERROR + "hang: ")),
+    ("hang", re.compile(_HANG + "|" + _RANK_HUNG)),
     ("disk full", re.compile(_FULL)),
     ("node failure", re.compile("DUE TO NODE FAILURE")),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),

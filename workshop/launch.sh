@@ -142,7 +142,7 @@ start_run() {
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
     # DeepSpeed calls functions that newer PyTorch renames; one warning per call would drown the losses.
     export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
-    # PyTorch's Flight Recorder keeps NCCL's last calls, which a rank that hangs writes down (workshop/heartbeat.py).
+    # PyTorch's Flight Recorder keeps NCCL's last calls, which a rank that hangs writes down (workshop/hangs.py).
     export TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
     # A progress bar in a log file: one line every ten seconds is enough.
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}

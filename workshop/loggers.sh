@@ -1,6 +1,5 @@
 #!/bin/bash
 # loggers.sh PID: logs this node's memory into $RUN_DIR once a second until process PID ends, or until this script is told to.
-# Beside them, hang_watch ends a training that has stopped altogether.
 #   gpu_memory.csv   nvidia-smi, the GPUs of this job, every GPU_LOG_INTERVAL_MS where that is set
 #   cpu_memory.txt   psrecord: resident memory of PID and its children, added up
 #   cpu_pss.txt      memory_logger: the same with shared pages counted once, every five seconds
@@ -29,6 +28,5 @@ else
     echo "warning: psrecord not found: no CPU memory log (pip install -r requirements.txt)"
 fi
 "$here/kill_with_parent.sh" KILL python -m workshop.memory_logger "$1" "$RUN_DIR/cpu_pss$suffix.txt" &
-"$here/kill_with_parent.sh" KILL python -m workshop.hang_watch "$RUN_DIR" &
 "$here/kill_with_parent.sh" KILL tail -f --pid="$1" /dev/null &
 wait $!

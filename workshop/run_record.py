@@ -24,6 +24,7 @@ from evidence.counted import counted
 from evidence.schema import VERSION
 from evidence.settings import defaults
 from workshop.checkpoints import remove_unfinished, step_of
+from workshop.job.hang_report import keep_stacks, last_step, write_hang
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 # Files of the run folder. The launcher makes the first, and takes it away if notice comes before the training begins.
@@ -33,7 +34,6 @@ STARTS, LISTENS, STOP = ".starts", ".listens", ".stop"
 GIVEN = ".settings.json"  # what `python -m tools submit --resume` starts the run with again
 NOTICE = "timeout"  # SIGUSR1 is what the launchers ask SLURM for, some time before the time limit (#SBATCH --signal)
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
-HEARTBEAT = "heartbeat"  # a folder: whose process of the attempt runs (workshop/heartbeat.py)
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
 _EXPORT = re.compile(r"^\s*export\s+([A-Z][A-Z0-9_]*)=", re.MULTILINE)
@@ -248,8 +248,8 @@ def reopen(run_dir: Path, checkpoint: str) -> None:
     saved = (run_dir / STOP).read_text().strip() if (run_dir / STOP).exists() else ""
     for name in (STARTS, LISTENS, STOP, "summary.json"):  # which may be cut off
         (run_dir / name).unlink(missing_ok=True)
-    shutil.rmtree(run_dir / HEARTBEAT, ignore_errors=True)
-    record, steps = read_run_record(run_dir), run_dir / "steps.csv"
+    record = read_run_record(run_dir)
+    keep_stacks(run_dir, attempt=len(record.get("attempts", [])) + 1)
     if not record:
         return
     if saved and "was saved" not in (record.get("reason") or ""):  # the launcher was killed before it could say so
@@ -257,16 +257,15 @@ def reopen(run_dir: Path, checkpoint: str) -> None:
     if record["state"] == "running":  # nobody was left to write it down
         reason = "nothing says how this attempt ended: its node failed, or its launcher was killed"
         record |= {"state": slurm_state() or "failed", "reason": reason}
-    lines = steps.read_text().split("\n")[:-1] if steps.exists() else []  # without a line that is cut off
-    last_step = int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
+    step = last_step(run_dir)
     begun = record.get("attempt_start_time") or record["start_time"]
     attempt = {
         **{key: record.get(key) for key in ("state", "cause", "reason", "exit_code", "end_time")},
         "start_time": begun,
-        "last_step": last_step,
-        "last_step_s": steps.stat().st_mtime if last_step else datetime.fromisoformat(begun).timestamp(),
+        "last_step": step,
+        "last_step_s": (run_dir / "steps.csv").stat().st_mtime if step else datetime.fromisoformat(begun).timestamp(),
         "resumed_step": step_of(checkpoint),
-        "steps_lost": last_step - step_of(checkpoint),
+        "steps_lost": step - step_of(checkpoint),
     }
     now = dict.fromkeys(("cause", "reason", "exit_code", "end_time")) | {"state": "running"}
     update_run_record(run_dir, **now, attempts=[*record.get("attempts", []), attempt])
@@ -290,6 +289,7 @@ def end(run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself
     stopped = (run_dir / STOP).read_text().strip() if told else ""
     if full and told and by_itself and not stopped:
         signal = ""  # it died while it saved, and train.out may have had no room to say so
+    write_hang(run_dir)
     ended = outcome(exit_code, signal, run_dir / "train.out", kills, stopped, by_itself)
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
