@@ -67,6 +67,7 @@ class HangWatch(TrainerCallback):
         self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
         self._limit_s, self._armed_s = 0, 0.0
         self._compiles = True  # the first step of this attempt
+        self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         global _watch
@@ -81,7 +82,6 @@ class HangWatch(TrainerCallback):
                 distributed._set_pg_timeout(timedelta(seconds=collective_timeout_s(self.settings)), group)
         dump_on_sigterm()
         self.arm(slow=True)
-        self._look()
 
     def arm(self, slow: bool) -> None:
         """Count from zero; at most a hundred times per limit, because each time a thread ends and another starts."""
@@ -89,6 +89,11 @@ class HangWatch(TrainerCallback):
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
+            self._timer.cancel()
+            self.collectives.unlink(missing_ok=True)  # of a rank that got on after all
+            self._timer = threading.Timer(limit_s - min(10.0, limit_s / 2), self._write_collectives)
+            self._timer.daemon = True
+            self._timer.start()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         progress(slow=self._compiles)
@@ -122,18 +127,10 @@ class HangWatch(TrainerCallback):
             self.stacks.unlink()
             self.stacks.parent.rmdir()  # the last rank's succeeds
 
-    def _look(self) -> None:
-        """Shortly before the limit, write PyTorch's Flight Recorder: which rank was in which collective."""
-        if _watch is not self:
-            return
-        before_s = min(10.0, self._limit_s / 2)
-        left_s = self._armed_s + self._limit_s - before_s - time.monotonic()
-        self.collectives.unlink(missing_ok=True)  # of a rank that got on after all
-        if left_s <= 0 and torch.distributed.is_initialized():
+    def _write_collectives(self) -> None:
+        """What PyTorch's Flight Recorder knows of the last ones: which rank was in which."""
+        if torch.distributed.is_initialized():
             try:  # a function without a public name, which another PyTorch may not have
                 self.collectives.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
             except Exception as error:
                 print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)
-        self._timer = threading.Timer(left_s if left_s > 0 else 2 * before_s, self._look)
-        self._timer.daemon = True
-        self._timer.start()
