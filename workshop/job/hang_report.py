@@ -17,7 +17,7 @@ _TIMEOUT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
 def hang_of(run_dir: Path) -> str:
     """`hang: rank N, no progress for S s after step K`; empty if no rank of the last attempt reached its limit.
 
-    N is the one that reached it first. Ranks that left no stack were stopped or killed: they stand behind it.
+    N reached it first, and may have waited for another: see all stacks. Ranks that were stopped or killed left none.
     """
     files = sorted(run_dir.glob(f"{STACKS}/rank-*.txt"), key=lambda file: file.stat().st_mtime)
     for file in files:
