@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.launching import REPO, tiny_profile
-from tests.leftovers import leftovers, with_own_shm
+from tests.leftovers import is_rank, leftovers, with_own_shm
 from workshop.job.control import Control
 
 SHORT = {
@@ -137,7 +138,7 @@ def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause
 
 def test_rank_that_is_killed_before_it_could_save_as_it_was_told_is_the_reason(tmp_path: Path) -> None:
     launcher, run = waiting_drill(tmp_path, "bloom-qa-finetuned")
-    rank = json.loads((run / "heartbeat/rank-0.json").read_text())["pid"]
+    (rank,) = [pid for pid in psutil.pids() if is_rank(pid, run)]
     os.kill(rank, signal.SIGSTOP)
     launcher.send_signal(signal.SIGTERM)
     wait_for(lambda: Control(run).told, launcher)

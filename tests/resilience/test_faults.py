@@ -96,6 +96,18 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     assert record(tmp_path)["settings"]["resume_from"] == "", "it would no longer be a run of its submit.txt"
 
 
+def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on(
+    trainings: Trainings, tmp_path: Path
+) -> None:
+    """Rank 0 waits for a fault that nobody brings, rank 1 for rank 0."""
+    assert 1 in trainings.train(tmp_path, ranks=2, FAULT="time_limit", HANG_TIMEOUT_S="3")
+    assert (record(tmp_path)["state"], record(tmp_path)["cause"]) == ("failed", "hang")
+    assert trainings.train(tmp_path, ranks=2, FAULT="time_limit") == [0, 0]
+    assert len(losses(tmp_path)) == STEPS / 2
+    assert [attempt["cause"] for attempt in record(tmp_path)["attempts"]] == ["hang"]
+    assert not (tmp_path / "stacks").exists()
+
+
 def test_full_disk_in_a_checkpoint_leaves_the_older_ones_and_says_so(
     trainings: Trainings, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from workshop import generation
 from workshop.encoding import load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.generation import _answer, _share, answer_questions
@@ -40,6 +41,14 @@ def generate(model, tokenizer, **settings):
         EXAMPLES,
         **{"max_length": 300, "max_new_tokens": 12, "device": CPU, "batch_size": 8} | settings,
     )
+
+
+def test_every_batch_of_answers_is_progress(tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answering for longer than HANG_TIMEOUT_S would be ended as a hang."""
+    batches = []
+    monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
+    generate(tiny_bloom(), tokenizer, batch_size=4)
+    assert len(batches) == 3
 
 
 def test_left_padding_does_not_change_an_answer(tokenizer):
