@@ -11,6 +11,7 @@ import pytest
 
 from tests.launching import REPO
 from tests.planted_keys import KEYS, leaked
+from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
@@ -65,6 +66,13 @@ def optimizers_compiled() -> None:
     check = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     if check.returncode:
         pytest.fail(check.stderr.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Trains in processes that need not import PyTorch first."""
+    with Ranks() as started:
+        yield started
 
 
 @pytest.fixture

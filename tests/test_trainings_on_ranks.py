@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainings_on_ranks import REPO, Training, run
+from tests.trainings_on_ranks import REPO, Ranks, Training
 from tests.workshop.fast_models.small_models import FAMILIES, TOKENIZER, small
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
@@ -66,8 +66,8 @@ def variant_config(variant: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a run folder for each training, all made in one start of two ranks.
+def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run folder for each training, all made by the same two ranks.
 
     All load the same weights, but for exercise 4: it makes the family's tiny shape with random ones.
     """
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def add(name: str, exercise: str, config: str, **model: str) -> None:
         own = {"RUN_DIR": str(folder / name), "EXPERIMENT_NAME": exercise, "CONFIG": config}
-        trainings.append(Training(exercise=exercise, environ=SETTINGS | own | model, arguments=[]))
+        trainings.append(Training(exercise=exercise, environ=SETTINGS | own | model, command=["train.py"]))
 
     for family in FAMILIES:
         small(family).save_pretrained(folder / family)
@@ -91,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         exercise = "fsdp" if variant.startswith("ddp") else "deepspeed-multi-gpu"
         own = ONE_MICRO_BATCH if variant == "ddp_static_graph" else {}
         add(variant, exercise, str(path), MODEL_NAME=str(folder / "llama"), MODEL_INIT="pretrained", **own)
-    run(trainings, folder)
+    ranks.train(trainings)
     return folder
 
 
