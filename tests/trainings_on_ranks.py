@@ -27,17 +27,44 @@ from typing import Any, Self, TypedDict
 import psutil
 
 from tests.leftovers import own_namespaces_allowed, take_own_shm
+from tools.submit.submitted import sourced_environment
 
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans
 
 
+# Of every training, unless it says otherwise: a tiny model, without weight decay.
+SETTINGS = {
+    **{"MODEL_NAME": "tiny", "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "DATASET": "sample"},
+    **{
+        "TRAIN_SIZE": "48",
+        "EVAL_SIZE": "4",
+        "MAX_LENGTH": "128",
+        "NUM_EPOCHS": "1",
+        "BATCH_SIZE": "4",
+        "GRAD_ACC": "2",
+    },
+    **{"LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0", "FP16": "false", "BF16": "false", "REPORT_TO": "none"},
+    **{"SAVE": "no", "GENERATE_SIZE": "0", "OUTPUT_DIR": "bloom-qa-finetuned"},
+}
+
+
 class Training(TypedDict):
-    """exercise: its folder; environ: what its launcher would have set; command: train.py and its arguments."""
+    """exercise: its folder; environ: what its launcher would have set; command: the script and its arguments."""
 
     exercise: str
     environ: dict[str, str]
     command: list[str]
+
+
+def training(
+    run: Path, exercise: str, config: str | Path = "", command: Sequence[str | Path] = ("train.py",), **settings: str
+) -> Training:
+    """In the run folder `run`, with the exercise's env_vars.sh; `config`: a configuration, from its folder on."""
+    path = str(REPO / exercise / config) if config else ""
+    given = SETTINGS | {"RUN_DIR": str(run), "EXPERIMENT_NAME": exercise, "CONFIG": path, "REPO": str(REPO)} | settings
+    environ = sourced_environment(REPO / exercise / "env_vars.sh", given)
+    return Training(exercise=exercise, environ=environ, command=list(map(str, command)))
 
 
 class Ranks:
@@ -185,7 +212,6 @@ def main() -> None:
 
     ending.end_process = sys.exit  # what `atexit` has registered is the parent's; before it is imported from there
     import deepspeed  # noqa: F401  (all of these: here, not in every fork)
-    import transformers.models.bloom.modeling_bloom
     from transformers import Trainer  # noqa: F401
 
     import workshop.deepspeed
