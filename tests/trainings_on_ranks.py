@@ -46,6 +46,7 @@ SETTINGS = {
     },
     **{"LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0", "FP16": "false", "BF16": "false", "REPORT_TO": "none"},
     **{"SAVE": "no", "GENERATE_SIZE": "0", "OUTPUT_DIR": "bloom-qa-finetuned"},
+    "MAX_STEPS": "0",  # all of them
 }
 
 

@@ -1,6 +1,5 @@
 """The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
 
-import csv
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import REPO, losses, record, tiny_profile
 from tests.leftovers import leftovers, with_own_shm
 from tests.shown_forms import assert_printed_as_shown
 from workshop.run_record import STOP
@@ -30,17 +29,6 @@ def drill(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], P
     (run,) = (folder / "resilience").iterdir()
     assert leftovers(run, folder / "shm") == []
     return job, run
-
-
-def record(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())
-
-
-def losses(run: Path) -> list[float]:
-    with (run / "steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [int(line["step"]) for line in lines] == list(range(1, 41)), "a gap, or a step twice"
-    return [float(line["loss"]) for line in lines]
 
 
 @pytest.fixture(scope="module")
