@@ -172,21 +172,3 @@ def test_script_is_a_short_diff_to_ddp(script: str, most: int) -> None:
         line for line in difflib.ndiff(code_lines(CHAPTER / "ddp.py"), code_lines(CHAPTER / script)) if line[0] in "+-"
     ]
     assert 0 < len(changed) <= most, "\n".join(changed)
-
-
-@pytest.mark.parametrize(
-    ("script", "lesson"),
-    [
-        ("ddp.py", ["DistributedDataParallel(model)", ".no_sync()", ".backward()", "optimizer.step()"]),
-        ("fsdp.py", ["fully_shard(block", "set_requires_gradient_sync", ".backward()", "optimizer.step()"]),
-        ("zero.py", ["deepspeed.initialize(", "engine.backward(", "engine.step()"]),
-    ],
-)
-def test_script_is_one_readable_loop_that_shows_its_lesson(script: str, lesson: list[str]) -> None:
-    text = (CHAPTER / script).read_text()
-    assert len(text.splitlines()) <= 120
-    assert [call for call in lesson if call not in text] == []
-    docstring = ast.get_docstring(ast.parse(text))
-    assert f"by_hand.slurm {script}" in docstring
-    chapter = (CHAPTER / "README.md").read_text().removeprefix("# ").split(" ·")[0]
-    assert docstring.startswith(f"{chapter}, ")

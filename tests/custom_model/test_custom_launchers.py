@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -12,17 +11,9 @@ from transformers import AutoModelForCausalLM
 from custom_model.model import SimpleGPTModel
 from evidence import nccl_log
 from tests.custom_model.launching import REPO, launch
-from tests.launching import tiny_profile
+from tests.launching import losses, record, tiny_profile
 from tools.logs import steps
 from workshop.callbacks import WARMUP_STEPS
-
-
-def record(run: Path) -> dict[str, Any]:
-    return json.loads((run / "run.json").read_text())
-
-
-def losses(run: Path) -> list[float]:
-    return steps.read(run / "steps.csv").loss.tolist()
 
 
 def filled(logs: Path, table: str) -> str:
