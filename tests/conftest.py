@@ -16,13 +16,14 @@ from tests.trainings_on_ranks import Ranks
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
 
-# In `make test-all` only: a whole training, a browser, a class of participants, a training that is killed many times.
+# In `make test-all` only: a whole training, a browser, a class of participants, what is damaged or killed many times.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "tools/page/test_in_browser.py",
     "test_pictures.py::test_browser_shows",
     "slurm/test_course.py",
     "resilience/test_faults.py::test_training_killed_twenty_times",
+    "tools/test_mutated_runs.py",
 )
 
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and

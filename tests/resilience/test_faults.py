@@ -109,7 +109,7 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     (attempt,) = record(tmp_path)["attempts"]
     assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed_step)
     assert attempt["steps_lost"] == 18 - resumed_step
-    assert 0 < attempt["seconds_lost"] < 60
+    assert attempt["seconds_lost"] > 0
     assert record(tmp_path)["settings"]["resume_from"] == "", "it would no longer be a run of its submit.txt"
 
 
