@@ -14,7 +14,7 @@ from tests.planted_keys import KEYS, leaked
 from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
-LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
+LONGEST = ("slurm/", "custom_model/test_custom_launchers", "speed-ladder/", "deepspeed/", "test_trainings_on_ranks")
 
 # In `make test-all` only: a whole training, a browser, a class of participants, what is damaged or killed many times.
 SLOW = (

@@ -108,7 +108,9 @@ class Ranks:
     def ask(self, **question: Any) -> list[int]:
         self._parent.stdin.write(json.dumps(question) + "\n")
         self._parent.stdin.flush()
-        return json.loads(self._parent.stdout.readline())
+        answer = self._parent.stdout.readline()
+        assert answer, "the process that the ranks are forks of has ended"
+        return json.loads(answer)
 
 
 def attempt(
@@ -157,8 +159,6 @@ def run_rank(trainings: list[Training]) -> None:
         for training in trainings:
             train(training)
         code = 0
-    except SystemExit as told_to_end:
-        code = told_to_end.code or 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     try:
