@@ -13,6 +13,7 @@ from tools.logs import deepspeed_timers
 from workshop.checkpoints import newest
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
+from workshop.run_record import update_run_record
 from workshop.settings import Settings
 
 CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
@@ -95,19 +96,17 @@ def test_run_goes_on_as_if_never_stopped_and_its_timers_are_read(config: str, ru
     assert deepspeed_timers.read(whole / "train.out") == {}
 
 
-def test_launcher_trains_as_the_ranks_do_and_goes_on_in_its_folder(
+def test_launcher_goes_on_in_the_folder_of_a_run_that_died_as_if_it_never_had(
     runs: Path, start: dict[str, str], tmp_path: Path
 ) -> None:
-    launcher = ("deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json")
-    own = SETTINGS | start | {"GPUS_PER_NODE": "2"}
-    run = launch(tmp_path, *launcher, **own | {"GENERATE_SIZE": "4"})
-    facts = record(run)
+    died = die_after(runs / "zero3", "checkpoint-10", tmp_path / "died")
+    update_run_record(died, start_time="2026-11-24T06:00:00+00:00")
+    own = SETTINGS | start | {"GPUS_PER_NODE": "2", "GENERATE_SIZE": "4", "RESUME_RUN": str(died)}
+    launch(tmp_path, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json", **own)
+    facts = record(died)
     assert (facts["state"], facts["config"], facts["world_size"]) == ("completed", "zero3", 2)
-    assert losses(run) == pytest.approx(losses(runs / "zero3"), abs=1e-5)
-    died = die_after(run, "checkpoint-10", tmp_path / "died")
-    launch(tmp_path, *launcher, RESUME_RUN=str(died), **own)
-    assert [attempt["resumed_step"] for attempt in record(died)["attempts"]] == [10]
-    assert losses(died) == pytest.approx(losses(run), abs=1e-5)
+    assert [attempt["resumed_step"] for attempt in facts["attempts"]] == [10]
+    assert losses(died) == pytest.approx(losses(runs / "zero3"), abs=1e-5)
 
 
 def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(runs: Path, tmp_path: Path) -> None:
