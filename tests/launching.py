@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,11 @@ def losses(run: Path) -> list[float]:
         lines = list(csv.DictReader(file))
     assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"
     return [float(line["loss"]) for line in lines]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """For what another process does soon; the limit is far away, and no test passes because of it."""
+    end_s = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.05)

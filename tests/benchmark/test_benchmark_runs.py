@@ -5,12 +5,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import REPO, tiny_profile, wait_until
 from tests.trainings_on_ranks import Ranks, training
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
@@ -46,10 +45,7 @@ def steps(run: Path) -> list[dict[str, str]]:
 
 def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:
     runner = submit(environment)
-    end_s = time.monotonic() + 300
-    while len(states(environment)) < 2:  # the first has completed
-        assert time.monotonic() < end_s
-        time.sleep(0.2)
+    wait_until(lambda: len(states(environment)) == 2)  # the first has completed
     runner.send_signal(signal.SIGINT)
     assert runner.wait(timeout=240) == 130
     assert states(environment) == ["completed", "cancelled"]

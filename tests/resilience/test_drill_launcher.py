@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, losses, record, tiny_profile
+from tests.launching import REPO, losses, record, tiny_profile, wait_until
 from tests.leftovers import leftovers, with_own_shm
 from tests.shown_forms import assert_printed_as_shown
 from workshop.run_record import STOP
@@ -87,20 +86,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def wait_for(condition: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
-    end_s = time.monotonic() + 180
-    while not condition():
-        assert launcher.poll() is None and time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.1)
-
-
 def waiting_drill(folder: Path, output: Path | str) -> tuple[subprocess.Popen[str], Path]:
     """A launcher whose training waits after step 25 until it is told to end, and its run folder."""
     environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": "time_limit", "OUTPUT_DIR": str(output)}
     command = [*with_own_shm(folder / "shm"), "bash", "resilience/drill.slurm"]
     launcher = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
     waits = "waits for you to do it"
-    wait_for(lambda: any(waits in path.read_text() for path in folder.glob("resilience/*/train.out")), launcher)
+    wait_until(lambda: any(waits in path.read_text() for path in folder.glob("resilience/*/train.out")))
     (run,) = (folder / "resilience").iterdir()
     return launcher, run
 
@@ -133,6 +125,6 @@ def test_rank_that_is_killed_before_it_could_save_as_it_was_told_is_the_reason(t
     rank = json.loads((run / "heartbeat/rank-0.json").read_text())["pid"]
     os.kill(rank, signal.SIGSTOP)
     launcher.send_signal(signal.SIGTERM)
-    wait_for((run / STOP).exists, launcher)
+    wait_until((run / STOP).exists)
     os.kill(rank, signal.SIGKILL)
     assert_failed(launcher, run, tmp_path, "", "a rank was killed (SIGKILL)")

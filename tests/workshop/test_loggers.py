@@ -2,11 +2,9 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, wait_until
 from tests.leftovers import processes_of
 
 # Sourced by every bash: a machine so busy that something happens between any two commands.
@@ -19,15 +17,8 @@ def test_run_that_ends_while_its_loggers_start_leaves_none(tmp_path: Path) -> No
     with subprocess.Popen(["sleep", "1000"]) as training:
         loggers = subprocess.Popen([REPO / "workshop/loggers.sh", str(training.pid)], env=os.environ | slow)
         try:
-            until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
+            wait_until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
             loggers.terminate()
-            until(lambda: loggers.poll() is not None and processes_of(tmp_path) == [])
+            wait_until(lambda: loggers.poll() is not None and processes_of(tmp_path) == [])
         finally:
             training.kill()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.05)
