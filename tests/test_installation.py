@@ -78,7 +78,8 @@ def test_what_the_tools_import_is_pinned_and_so_is_pandas() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             imported |= {name.split(".")[0] for name in names}
-    packages = {package for name in imported for package in packages_distributions().get(name, ())}
+    distributions = packages_distributions()
+    packages = {package for name in imported for package in distributions.get(name, ())}
     assert packages - pinned == set()
     assert {"numpy", "tqdm"} <= packages
 
