@@ -19,7 +19,8 @@ from workshop import checkpoints, hangs, saving
 from workshop.checkpoints import UNFINISHED
 from workshop.hangs import SLOW_S, HangWatch
 from workshop.job.hang_report import hang_of
-from workshop.run_record import end, read_run_record, reopen, update_run_record
+from workshop.outcome import record_end
+from workshop.run_record import read_run_record, reopen, update_run_record
 from workshop.saving import CheckpointWriter
 
 LONG_S = 3600
@@ -88,12 +89,12 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are
     (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
     (tmp_path / "train.out").write_text("{'loss': 1.0}\nSignal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost")
     for _ in range(2):  # the launcher asks before it starts the training again, and at its end
-        end(tmp_path, 1, "", by_itself=True)
+        record_end(tmp_path, 1, "", by_itself=True)
     line = "hang: rank 0, no progress for 1800 s after step 0"
     found = read_run_record(tmp_path)
     assert (found["state"], found["cause"], found["reason"]) == ("failed", "hang", line)
     assert (tmp_path / "train.out").read_text().splitlines().count(line) == 1
-    reopen(tmp_path, "")
+    reopen(tmp_path, "", "failed")
     assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 
