@@ -105,9 +105,9 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     assert train(tmp_path, FAULT=fault) == [-9]
     assert record(tmp_path)["state"] == "failed"
     assert train(tmp_path, FAULT=fault) == [0]
-    printed = capfd.readouterr()
-    assert words in printed.out
-    assert printed.out.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
+    assert words in capfd.readouterr().out
+    printed = (tmp_path / "train.out").read_text()
+    assert printed.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
     assert_as_undisturbed(tmp_path, undisturbed)
     (attempt,) = record(tmp_path)["attempts"]
     assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed_step)
