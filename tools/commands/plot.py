@@ -12,10 +12,10 @@ from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.tables import drawing, grid_plot
-from tools.tables import fill as tables
+from tools.tables.definitions import definitions, tiny_view
+from tools.tables.fill import fill
 from tools.tables.repository import exercise_folder, no_runs
 from tools.tables.run_labels import run_labels
-from tools.tables.tiny import tiny_view
 
 _GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # What the loss can be drawn over: the axis' label, and its values from the steps.
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
     )
     parser.add_argument("--over", choices=_OVER, default="step", help="what the loss is drawn over (default: step)")
-    parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
+    parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     drawing.check_output(output)
     notes: list[str] = []
     if arguments.table:
-        shows = draw_table(exercise / "README.md", arguments, runs, output)
+        shows = draw_table(exercise, arguments, runs, output)
     elif title == _GRID:
         shows, notes = f"Throughput, memory and step time of {title}", grid_plot.draw(runs, title, output)
     else:
@@ -117,23 +117,23 @@ def _went_on(run: Run) -> str:
     return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 
 
-def draw_table(readme: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
+def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
     Raises:
         InputError: no such table or column, or not one figure in it.
     """
     number = arguments.table
-    table = next((table for table in tables.definitions(readme) if table.number == number), None)
+    table = next((table for table in definitions(exercise) if table.number == number), None)
     if table and arguments.tiny:
         table = tiny_view(table)
     columns = table.header[table.label_columns :] if table else []
     column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
     if column not in columns:
         found = "no such table" if table is None else f"the columns {', '.join(columns)}"
-        raise InputError(f"--table {number} --column {column!r}: {readme} has {found}")
+        raise InputError(f"--table {number} --column {column!r}: {exercise} has {found}")
     place = table.header.index(column)
-    cells = [row[place] for row in tables.fill(table, runs).cells]
+    cells = [row[place] for row in fill(table, runs).cells]
     if not any(cell and cell.value is not None for cell in cells):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")

@@ -14,8 +14,8 @@ from typing import Any
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import DEFINITIONS, FIGURES, Metric
 from tools.logs.run import Not, Run
-from tools.tables.ladder import STREAM, TEXTBOOK, TOP, below
 
+# Conditions on a run; beside them `bases`, which say what a ratio compares with (tables.toml).
 Where = dict[str, Any]
 # The runs that meet the conditions: one, or several that differ in REPEAT only.
 Select = Callable[[Where], list[Run]]
@@ -112,16 +112,36 @@ def _condition(where: Where, key: str) -> Any:
     return where[key]
 
 
-def _at_rung(rung: str) -> Callable[[Where], Where]:
-    """A rung at its own batch size and loss, on the same machine."""
+def _base(where: Where, name: str) -> str:
+    """The rung that a ratio compares with, or the exercise whose run it does."""
+    bases = _condition(where, "bases")
+    if name not in bases:
+        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
+    return bases[name]
+
+
+def _on_rung(name: str) -> Callable[[Where], Where]:
+    """The same on the rung that this base names."""
+    return lambda where: where | {"rung": _base(where, name)}
+
+
+def _rung_below(where: Where) -> Where:
+    """The same on the rung below."""
+    return _on_rung(_condition(where, "rung"))(where)
+
+
+def _at_rung(name: str) -> Callable[[Where], Where]:
+    """That rung at its own batch size and loss, on the same machine."""
     own = ("batch_size", "loss", "loss_chunk")
-    return lambda where: {key: where[key] for key in where if key not in own} | {"rung": rung, "loss": Not("liger")}
+    return lambda where: (
+        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": Not("liger")}
+    )
 
 
-def _alone_on_the_ladder(where: Where) -> Where:
+def _one_gpu(where: Where) -> Where:
     """This rung and model on one GPU, without any method."""
     same = {key: where[key] for key in ("model", "tiny") if key in where}
-    return {"rung": _condition(where, "rung"), "exercise": "speed-ladder", "world_size": 1} | same
+    return {"rung": _condition(where, "rung"), "exercise": _base(where, "one_gpu"), "world_size": 1} | same
 
 
 def per_gpu(of: Value) -> Value:
@@ -176,13 +196,13 @@ _VALUES: dict[str, Value] = {
     "samples_scale_factor": ratio(_SAMPLES, _ALONE),
     "runtime_scale_factor": runtime_scale_factor,
     "share_of_ddp": ratio(_SAMPLES, {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: where | {"rung": below(_condition(where, "rung"))}),
-    "gain_over_textbook": ratio(_REAL_TOKENS, {"rung": TEXTBOOK}),
-    "gain_over_bf16": ratio(_REAL_TOKENS, {"rung": TOP}),
+    "gain_over_rung_below": ratio(_REAL_TOKENS, _rung_below),
+    "gain_over_textbook": ratio(_REAL_TOKENS, _on_rung("textbook")),
+    "gain_over_bf16": ratio(_REAL_TOKENS, _on_rung("top")),
     "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),
-    "share_of_stream": ratio(_REAL_TOKENS, _at_rung(STREAM), scale=100),
-    "share_of_top": ratio(_REAL_TOKENS, _at_rung(TOP), scale=100),
-    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _alone_on_the_ladder, scale=100)),
+    "share_of_stream": ratio(_REAL_TOKENS, _at_rung("stream"), scale=100),
+    "share_of_top": ratio(_REAL_TOKENS, _at_rung("top"), scale=100),
+    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _one_gpu, scale=100)),
     "loss_difference": loss_difference,
     "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
     **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from tools.logs.figures import Metric
-from tools.tables.registry import normalised
+from tools.tables.definitions import normalised
 
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
 _NUMBER = re.compile(r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
