@@ -125,7 +125,7 @@ def _env_vars(name: str) -> str:
 
 def _launcher(name: str, launcher: str, number: int) -> str:
     text = _baseline("baseline.slurm").replace("baseline/baseline.slurm", f"{name}/{launcher}")
-    text = text.replace("--job-name=baseline", f"--job-name={name}")
+    text = text.replace("--job-name=baseline", f"--job-name={name}").replace('/baseline"', f'/{name}"')
     return re.sub(r"^# Exercise 1, .*", f"# Exercise {number}, {name}: one GPU.", text, flags=re.MULTILINE)
 
 
