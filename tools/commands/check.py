@@ -15,11 +15,19 @@ from tools.logs.run import Run
 from tools.logs.runs import save_figures
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
+from tools.tables.judging import (
+    ANOTHER_RUN,
+    BLANK,
+    RIGHT,
+    WRONG,
+    Judgement,
+    OwnCell,
+    read_cell,
+    spread_percent,
+    verdicts,
+)
 from tools.tables.markdown import Table, read_tables
-from tools.tables.own_cells import OwnCell, read_cell
 from tools.tables.repository import no_runs, table_definitions
-from tools.tables.spread import spread_percent
-from tools.tables.verdicts import ANOTHER_RUN, BLANK, RIGHT, WRONG, Judgement, verdicts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

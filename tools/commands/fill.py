@@ -1,6 +1,9 @@
 """Fill the blank tables of an exercise's README from its runs and print them."""
 
 import argparse
+import csv
+import json
+import sys
 from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
@@ -8,12 +11,12 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
-from tools.tables import export, markdown
+from tools.tables import markdown
 from tools.tables.definitions import definitions, exercises_of, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
-from tools.tables.quoted import beside_answers
+from tools.tables.prose_figures import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
 
 
@@ -67,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if arguments.format != "markdown":
-        print(export.EXPORTS[arguments.format](filled), end="")
+        _export(filled, arguments.format)
         return 0
     shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
     print(shown)
@@ -77,6 +80,28 @@ def run(arguments: argparse.Namespace) -> int:
             print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0
+
+
+def _export(filled: list[FilledTable], form: str) -> None:
+    """Print a line, or an entry, per cell that the logs fill, unrounded; without a figure `text` says why."""
+    cells = [
+        {
+            **{"table": one.table.number, "row": " / ".join(row[: one.table.label_columns]), "column": name},
+            **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
+        }
+        for one in filled
+        for row, own in zip(one.table.rows, one.cells, strict=True)
+        for name, cell in zip(one.table.header, own, strict=True)
+        if cell is not None
+    ]
+    if form == "json":
+        folders = dict.fromkeys(str(run.folder) for one in filled for run in one.runs)
+        print(json.dumps({"cells": cells, "runs": list(folders)}, indent=2))
+        return
+    names = ["table", "row", "column", "value", "unit", "text"]
+    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cells)
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:

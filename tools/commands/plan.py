@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.counted import counted
+from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, measure_all
@@ -27,7 +28,6 @@ from tools.plan.predict import Prediction, Range, predict
 from tools.plan.ranking import Question, rank
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument
-from tools.tables import drawing
 from tools.tables.repository import ROOT
 
 _REFERENCE = ROOT / "logs" / "reference"
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     add_arguments(parser)
     _refuse_unused(arguments, parser.parse_args([]))
     if arguments.output:
-        drawing.check_output(arguments.output)
+        plots.check_output(arguments.output)
     if arguments.against:
         print(kept_predictions.table(arguments.against, find_runs(*map(Path, arguments.what or _REFERENCE.glob("*/")))))
         return 0

@@ -73,12 +73,14 @@ class Dictionary:
         labels: a pattern for each, the label as written there, its meaning.
         rungs: as labels name them -> as runs do.
         bases: what ratios compare with: a word, or a rung -> a rung.
+        grid: whether `plot` draws the exercise's many short runs as a grid, not curve by curve.
     """
 
     tables: dict[str, TableDefaults]
     labels: list[tuple[re.Pattern, str, Meaning]]
     rungs: dict[str, str]
     bases: dict[str, str]
+    grid: bool
 
 
 @cache
@@ -100,7 +102,7 @@ def _dictionary(path: Path) -> Dictionary:
         if metric not in (None, *METRICS):
             raise InputError(f"{path}: {label!r}: unknown metric {metric!r}; `python -m tools fill --explain` has all")
         labels.append((_pattern(label, rungs), label, Meaning(metric, _where(means), std)))
-    return Dictionary(tables, labels, rungs, below | content.get("bases", {}))
+    return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("grid", False))
 
 
 def _where(written: dict[str, Any]) -> Where:
@@ -156,6 +158,11 @@ def run_conditions(where: Where) -> Where:
     where = {key: wanted for key, wanted in where.items() if key != "bases"}
     stage, offload = where.pop("stage", None), where.pop("offload", False)
     return where if stage is None else where | {"config": f"zero{stage}{'_offload' if offload else ''}"}
+
+
+def is_grid(folder: Path) -> bool:
+    """Whether the exercise's runs are compared as a grid of many short ones."""
+    return _dictionary(folder / "tables.toml").grid
 
 
 def definitions(folder: Path) -> list[Table]:

@@ -6,7 +6,7 @@ from matplotlib import pyplot
 from tests.launching import REPO
 from tools.__main__ import main
 from tools.logs.runs import find_runs
-from tools.tables.run_labels import run_labels
+from tools.plots import run_labels
 
 
 @pytest.fixture
