@@ -53,17 +53,30 @@ _SAMPLES = of_run("samples_per_second")
 _RUNTIME = of_run("train_runtime_s")
 
 
-def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1) -> Value:
+def ratio(
+    of: Value,
+    reference: Where | Callable[[Where], Where],
+    sign: int = 1,
+    scale: float = 1,
+    equal_work: bool = False,
+) -> Value:
     """scale x the figure here over that of another run.
 
     Args:
         reference: in which conditions the other one differs; or a function from the conditions here to those there.
         sign: -1: the other way round, where less is better.
+        equal_work: no figure if the two trained on other amounts of data: MAX_STEPS=25 on four GPUs is four times the
+            work of MAX_STEPS=25 on one.
     """
 
     def value(select: Select, where: Where) -> float:
-        here = of(select, where)
-        there = of(select, reference(where) if callable(reference) else where | reference)
+        other = reference(where) if callable(reference) else where | reference
+        if equal_work:
+            positions = [select(one)[-1].figures.positions_trained for one in (where, other)]
+            # The last step of an epoch is filled up.
+            if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
+                raise UnavailableError("unequal work")
+        here, there = of(select, where), of(select, other)
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -71,38 +84,10 @@ def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1,
     return value
 
 
-def change_percent(of: Value, sign: int) -> Value:
+def offload_change_percent(of: Value, sign: int, equal_work: bool = False) -> Value:
     """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
-
-    def value(select: Select, where: Where) -> float:
-        without = of(select, where | {"offload": False})
-        if not without:
-            raise UnavailableError("no change defined from 0")
-        return sign * (of(select, where | {"offload": True}) - without) / without * 100
-
-    return value
-
-
-def _require_equal_work(select: Select, *sides: Where) -> None:
-    """Raises: UnavailableError: the two sides trained on other amounts of data; their runtimes say nothing together:
-    MAX_STEPS=25 on four GPUs is four times the work of MAX_STEPS=25 on one.
-    """
-    positions = [select(where)[-1].figures.positions_trained for where in sides]
-    # The last step of an epoch is filled up.
-    if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
-        raise UnavailableError("unequal work")
-
-
-def runtime_scale_factor(select: Select, where: Where) -> float:
-    """The runtime alone over the one here, of equal work."""
-    _require_equal_work(select, where, where | _ALONE)
-    return ratio(_RUNTIME, _ALONE, sign=-1)(select, where)
-
-
-def runtime_change(select: Select, where: Where) -> float:
-    """What offload does to the runtime, in percent, of equal work."""
-    _require_equal_work(select, where | {"offload": False}, where | {"offload": True})
-    return change_percent(_RUNTIME, 1)(select, where)
+    factor = ratio(of, {"offload": False}, equal_work=equal_work)
+    return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
 
 
 def _condition(where: Where, key: str) -> Any:
@@ -123,11 +108,6 @@ def _base(where: Where, name: str) -> str:
 def _on_rung(name: str) -> Callable[[Where], Where]:
     """The same on the rung that this base names."""
     return lambda where: where | {"rung": _base(where, name)}
-
-
-def _rung_below(where: Where) -> Where:
-    """The same on the rung below."""
-    return _on_rung(_condition(where, "rung"))(where)
 
 
 def _at_rung(name: str) -> Callable[[Where], Where]:
@@ -189,14 +169,14 @@ _VALUES: dict[str, Value] = {
     "memory_allocated": of_run("peak_allocated_mib", "no summary"),
     "memory_allocated_gb": of_run("peak_allocated_mib", "no summary", _gb),
     "gpu_memory_smi_gb": of_run("mean_gpu_mib", convert=_gb),
-    "memory_savings": change_percent(of_run("peak_gpu_mib"), -1),
-    "runtime_change": runtime_change,
+    "memory_savings": offload_change_percent(of_run("peak_gpu_mib"), -1),
+    "runtime_change": offload_change_percent(_RUNTIME, 1, equal_work=True),
     # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
     "efficiency": ratio(of_run("step_time_ms"), {"world_size": 2}, sign=-1, scale=100),
     "samples_scale_factor": ratio(_SAMPLES, _ALONE),
-    "runtime_scale_factor": runtime_scale_factor,
+    "runtime_scale_factor": ratio(_RUNTIME, _ALONE, sign=-1, equal_work=True),
     "share_of_ddp": ratio(_SAMPLES, {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_REAL_TOKENS, _rung_below),
+    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: _on_rung(_condition(where, "rung"))(where)),
     "gain_over_textbook": ratio(_REAL_TOKENS, _on_rung("textbook")),
     "gain_over_bf16": ratio(_REAL_TOKENS, _on_rung("top")),
     "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),
