@@ -2,10 +2,12 @@ import tomllib
 
 import pytest
 
+from tools.__main__ import main
 from tools.errors import InputError
 from tools.logs.runs import find_runs
+from tools.page.course_tables import course_tables
 from tools.tables.definitions import definitions, meaning, plan, run_conditions
-from tools.tables.repository import ROOT, exercises
+from tools.tables.repository import ROOT, exercises, table_definitions
 
 STAGES = [f"Stage {stage}{offload}" for stage in (1, 2, 3) for offload in ("", " + offload")]
 TABLE_5_ROWS = [
@@ -41,10 +43,21 @@ def test_tables_stay_a_page_to_read():
     assert sum(len(path.read_text().splitlines()) for path in files) <= 350
 
 
-def test_blank_table_may_stand_in_the_results(make_readme):
-    readme = make_readme("# Baseline\n")
-    (readme.parent / "RESULTS.md").write_text(table("2", ["Peak GPU Memory Usage (MiB)"], ["Value"]))
-    assert [one.number for one in definitions(readme.parent)] == ["2"]
+def test_blank_table_in_the_results_is_found_by_fill_check_and_page(make_readme, make_run, logs, capsys, monkeypatch):
+    folder = make_readme("# Baseline\n").parent
+    text = table("2", ["Peak GPU Memory Usage (MiB)"], ["Value"])
+    (folder / "RESULTS.md").write_text(text)
+    make_run("r1")
+    assert main(["fill", str(folder), "--logs", str(logs)]) == 0
+    assert "| Peak GPU Memory Usage (MiB) | 21,658 |" in capsys.readouterr().out
+
+    monkeypatch.setattr("tools.commands.check.table_definitions", lambda: table_definitions(folder.parent))
+    (folder.parent / "mine.md").write_text(text.replace("(MiB) |", "(MiB) | 21,658"))
+    assert main(["check", str(folder.parent / "mine.md"), "--logs", str(logs)]) == 0
+
+    monkeypatch.setattr("tools.page.course_tables.exercises", lambda: [folder])
+    (one,) = course_tables(find_runs(logs), [])
+    assert one.own.cells[0][1].text == "21,658"
 
 
 @pytest.mark.parametrize(
