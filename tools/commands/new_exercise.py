@@ -30,8 +30,8 @@ _STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
   3. a line for every run of the tables in {name}/submit.txt; `# must-do` ends those that everybody does
   4. replace what stands in parentheses in {name}/README.md and instructor/answers/{name}.md; draw the picture in
      pictures/
-  5. list the exercise in README.md (and what it leaves on disk), in tests/test_train_scripts.py (CHAPTERS), and the
-     test that runs its launcher in tests/readme_commands.py (LAUNCHED_BY)
+  5. list the exercise in README.md (in RESULTS.md what it leaves on disk), and the test that runs its launcher in
+     tests/readme_commands.py (LAUNCHED_BY)
   6. list its tiny runs in {name}/tiny.txt, and write its demo, instructor/demos/{name}.md
   7. python -m tools report && make test"""
 
