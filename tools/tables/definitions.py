@@ -83,6 +83,11 @@ class Dictionary:
     grid: bool
 
 
+def _own(folder: Path) -> Dictionary:
+    """That of an exercise, whose name is needed though a user may write `.`."""
+    return _dictionary((folder / "tables.toml").resolve())
+
+
 @cache
 def _dictionary(path: Path) -> Dictionary:
     """Raises InputError: it is no TOML, or a label names an unknown metric."""
@@ -133,11 +138,10 @@ def normalised(label: str) -> str:
 _METRIC_OF = {normalised(label): name for name, metric in METRICS.items() for label in metric.labels}
 
 
-@cache
 def meaning(folder: Path, label: str) -> Meaning | None:
     """What a label of a table in this folder stands for, or None if it stands for nothing."""
     name = normalised(label)
-    for dictionary in (_dictionary(folder / "tables.toml"), _dictionary(_WORDS)):
+    for dictionary in (_own(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
@@ -162,7 +166,7 @@ def run_conditions(where: Where) -> Where:
 
 def is_grid(folder: Path) -> bool:
     """Whether the exercise's runs are compared as a grid of many short ones."""
-    return _dictionary(folder / "tables.toml").grid
+    return _own(folder).grid
 
 
 def definitions(folder: Path) -> list[Table]:
@@ -173,13 +177,10 @@ def definitions(folder: Path) -> list[Table]:
 
 def defaults_of(table: Table) -> TableDefaults:
     """Raises InputError if the folder's tables.toml does not have the table's number."""
-    path = table.path.parent / "tables.toml"
-    known = _dictionary(path).tables
+    known = _own(table.path.parent).tables
     if table.number not in known:
-        numbers = ", ".join(known) or "none"
-        raise InputError(
-            f"{table.path}:{table.header_line}: Table {table.number} is unknown; {path} has the tables {numbers}"
-        )
+        place, path, numbers = f"{table.path}:{table.header_line}", table.path.parent / "tables.toml", ", ".join(known)
+        raise InputError(f"{place}: Table {table.number} is unknown; {path} has the tables {numbers or 'none'}")
     return known[table.number]
 
 
@@ -216,7 +217,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
     if table.tiny:  # of several processes as many as a laptop has
         several = {"world_size"} if where.get("world_size") != 1 else set()
         where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
-    where |= {"tiny": table.tiny, "bases": _dictionary(table.path.parent / "tables.toml").bases}
+    where |= {"tiny": table.tiny, "bases": _own(table.path.parent).bases}
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []

@@ -23,9 +23,9 @@ def exercise_folder(name: str) -> Path:
     for folder in (Path(name), ROOT / name):
         if (folder / "README.md").is_file():
             return folder
-    exercises = sorted(path.parent.name for path in ROOT.glob("*/tables.toml"))
+    names = ", ".join(folder.name for folder in exercises())
     found = "has no README.md" if Path(name).is_dir() or (ROOT / name).is_dir() else "is no folder"
-    raise InputError(f"{name} {found}; the exercises are: {', '.join(exercises) or 'none yet'}")
+    raise InputError(f"{name} {found}; the exercises are: {names or 'none yet'}")
 
 
 def exercises(root: Path = ROOT) -> list[Path]:

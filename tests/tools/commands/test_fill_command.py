@@ -59,6 +59,13 @@ def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
     assert printed.splitlines()[-1].startswith("From `")
 
 
+def test_exercise_may_be_the_folder_one_stands_in(make_readme, make_run, logs, capsys, monkeypatch):
+    make_run("r1")
+    monkeypatch.chdir(make_readme(README).parent)
+    assert main(["fill", ".", "--logs", str(logs), "--plain"]) == 0
+    assert "| F1 (%) | 55.12 |" in capsys.readouterr().out
+
+
 TINY = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
 
 
