@@ -269,10 +269,8 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], commands: Mappi
 
 def left_out(tables: Sequence[Table], runs: Sequence[Run]) -> Counter[str]:
     """For each reason why no cell asks for a run, how many of the runs (of the tables' exercises) have it."""
-    conditions: dict[str, Where] = {}
-    for cell in (cell for table in tables for row in plan(table) for cell in row if cell):
-        where = run_conditions(cell.where)
-        conditions[str(where)] = where
+    cells = (cell for table in tables for row in plan(table) for cell in row if cell)
+    conditions = {str(where): where for where in (run_conditions(cell.where) for cell in cells)}
     return Counter(reason for run in runs if (reason := _reason(run, list(conditions.values()))))
 
 

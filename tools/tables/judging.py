@@ -75,13 +75,10 @@ def _values(digits: str) -> tuple[float, ...]:
         readings.append(digits.replace(".", "").replace(",", "."))
     if _POINTS.fullmatch(digits):
         readings.append(digits.replace(".", ""))
-    values = []
-    for reading in readings:
-        try:
-            values.append(float(reading))
-        except ValueError:
-            return ()
-    return tuple(values)
+    try:
+        return tuple(map(float, readings))
+    except ValueError:
+        return ()
 
 
 def differences_percent(runs: Iterable[Run], figure: str) -> list[float]:
