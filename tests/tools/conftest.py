@@ -1,6 +1,8 @@
 """Run folders and repositories to read, made as small as a test needs them."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.filled_tables import filled_table
+from tools.tables.repository import ROOT, table_definitions
 
 RECORD = {
     "exercise": "baseline",
@@ -117,11 +120,18 @@ def filled(filled_by_column: Callable[[Path, str], dict[str, dict[str, str]]]) -
 
 @pytest.fixture
 def make_readme(tmp_path: Path):
-    """Writes an exercise's README.md with the given text; gives its path."""
+    """Writes a README.md with the given text beside the tables.toml of the exercise that has its first table.
 
-    def make(text: str, exercise: str = "baseline") -> Path:
-        folder = tmp_path / exercise
+    Of a text without a known table it is the baseline's. Gives the path of the README.md.
+    """
+
+    def make(text: str) -> Path:
+        numbers = re.findall(r"^\*\*Table (\w+)\*\*", text, re.MULTILINE)
+        owners = [table.path.parent for number, table in table_definitions().items() if number in numbers[:1]]
+        owner = owners[0] if owners else ROOT / "baseline"
+        folder = tmp_path / owner.name
         folder.mkdir(exist_ok=True)
+        shutil.copy(owner / "tables.toml", folder)
         (folder / "README.md").write_text(text)
         return folder / "README.md"
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tools.logs.run import SHOWN_STATES
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
+from tools.tables.definitions import definitions
 from tools.tables.metrics import METRICS
 
 REPO = Path(__file__).parents[2]
@@ -42,8 +43,8 @@ def sources() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def tables_to_fill() -> list:
-    readmes = [REPO / exercise / "README.md" for exercise in ("custom_model", "speed-ladder", "by-hand")]
-    return [table for readme in readmes for table in tables.definitions(readme)][:4]
+    exercises = ("custom_model", "speed-ladder", "by-hand")
+    return [table for exercise in exercises for table in definitions(REPO / exercise)][:4]
 
 
 def seen(run) -> list[str]:

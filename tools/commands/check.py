@@ -13,18 +13,21 @@ from tools.commands.number_options import at_least_0
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
-from tools.tables import fill as tables
-from tools.tables import markdown
-from tools.tables.choice import NOT_MEASURED
-from tools.tables.fill import Cell
-from tools.tables.left_out import left_out_lines
-from tools.tables.markdown import Table
-from tools.tables.own_cells import OwnCell, read_cell
-from tools.tables.registry import normalised
+from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
+from tools.tables.judging import (
+    ANOTHER_RUN,
+    BLANK,
+    RIGHT,
+    WRONG,
+    Judgement,
+    OwnCell,
+    read_cell,
+    spread_percent,
+    verdicts,
+)
+from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
-from tools.tables.spread import spread_percent
-from tools.tables.tiny import CAPTION_END, tiny_view
-from tools.tables.verdicts import ANOTHER_RUN, BLANK, RIGHT, WRONG, Judgement, verdicts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_file(
     file: Path, runs: list[Run], logs: list[Path], options: str, tiny: bool, tolerance: float, show: bool = False
-) -> list[tuple[tables.FilledTable, list[Judgement]]]:
+) -> list[tuple[FilledTable, list[Judgement]]]:
     """The file's tables as the runs fill them, each with the judgement of its cells.
 
     Args:
@@ -74,16 +77,16 @@ def check_file(
         InputError: the file cannot be read, or has no tables, or others than the READMEs.
         NoRunsError: no run is about its tables.
     """
-    copies = markdown.read_tables(file)
+    copies = read_tables(file)
     if not copies:
         raise _no_tables(file)
     known = table_definitions()
-    definitions = [_definition(copy, known, tiny or copy.caption.endswith(CAPTION_END)) for copy in copies]
-    exercises = tables.exercises_of(definitions)
+    definitions = [_definition(copy, known, tiny or copy.caption.endswith(TINY_CAPTION_END)) for copy in copies]
+    exercises = exercises_of(definitions)
     own = [run for run in runs if run.record.get("exercise") in exercises]
     if not own:
         raise no_runs(logs, exercises[0], runs)
-    filled = [tables.fill(definition, own) for definition in definitions]
+    filled = [fill(definition, own) for definition in definitions]
     if not any(table.runs for table in filled):
         command = f"python -m tools check {file}{options}"
         lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
@@ -130,7 +133,7 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: tables.FilledTable, tolerance: float, runs: list[Run], show: bool) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, runs: list[Run], show: bool) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
 
     Args:

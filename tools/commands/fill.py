@@ -1,6 +1,9 @@
 """Fill the blank tables of an exercise's README from its runs and print them."""
 
 import argparse
+import csv
+import json
+import sys
 from pathlib import Path
 
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
@@ -8,13 +11,13 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
-from tools.tables import export, markdown
-from tools.tables import fill as tables
-from tools.tables.left_out import left_out_lines
+from tools.tables import markdown
+from tools.tables.definitions import definitions, exercises_of, tiny_views
+from tools.tables.fill import FilledTable, fill, left_out_lines
+from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
-from tools.tables.quoted import beside_answers
+from tools.tables.prose_figures import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.tiny import tiny_views
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,22 +40,22 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
-    readme = exercise_folder(arguments.exercise) / "README.md"
+    folder = exercise_folder(arguments.exercise)
     if arguments.blank:
         print(
-            "\n\n".join(markdown.render(table, table.rows) for table in _wanted(readme, arguments.only, arguments.tiny))
+            "\n\n".join(markdown.render(table, table.rows) for table in _wanted(folder, arguments.only, arguments.tiny))
         )
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")
-    wanted = _wanted(readme, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
-    exercises = tables.exercises_of(wanted)
+    wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
+    exercises = exercises_of(wanted)
     own = [run for run in runs if run.record.get("exercise") in exercises]
     if not own:
         if arguments.run_folders:
             found, about = runs[0].record["exercise"], ", ".join(exercises)
             raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
-    filled = [tables.fill(table, own) for table in wanted]
+    filled = [fill(table, own) for table in wanted]
     if arguments.predicted:
         from tools.plan import beside_measured  # the planner, only where it is needed
 
@@ -67,37 +70,59 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if arguments.format != "markdown":
-        print(export.EXPORTS[arguments.format](filled), end="")
+        _export(filled, arguments.format)
         return 0
     shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
     print(shown)
     if not arguments.plain:
         replayed = any(run.is_replay for run in own)
-        if answers := [] if replayed else beside_answers(readme, shown):  # they say "yours"
+        if answers := [] if replayed else beside_answers(folder / "README.md", shown):  # they say "yours"
             print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0
 
 
-def _wanted(readme: Path, only: str, tiny: bool) -> list[tables.Table]:
-    found = tables.definitions(readme)
+def _export(filled: list[FilledTable], form: str) -> None:
+    """Print a line, or an entry, per cell that the logs fill, unrounded; without a figure `text` says why."""
+    cells = [
+        {
+            **{"table": one.table.number, "row": " / ".join(row[: one.table.label_columns]), "column": name},
+            **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
+        }
+        for one in filled
+        for row, own in zip(one.table.rows, one.cells, strict=True)
+        for name, cell in zip(one.table.header, own, strict=True)
+        if cell is not None
+    ]
+    if form == "json":
+        folders = dict.fromkeys(str(run.folder) for one in filled for run in one.runs)
+        print(json.dumps({"cells": cells, "runs": list(folders)}, indent=2))
+        return
+    names = ["table", "row", "column", "value", "unit", "text"]
+    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cells)
+
+
+def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
+    found = definitions(folder)
     if not found:
-        raise InputError(f"{readme}: no blank table below a caption such as **Table 1** *Title*")
+        raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = [number.strip() for number in only.split(",") if number.strip()]
     known = [table.number for table in found]
     if missing := [number for number in numbers if number not in known]:
-        raise InputError(f"--only {', '.join(missing)}: {readme} has the tables {', '.join(known)}")
+        raise InputError(f"--only {', '.join(missing)}: {folder} has the tables {', '.join(known)}")
     wanted = [table for table in found if not numbers or table.number in numbers]
     return tiny_views(wanted) if tiny else wanted
 
 
-def _left_out(wanted: list[tables.Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
+def _left_out(wanted: list[Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     return left_out_lines(wanted, runs, {"tiny": f"{command} --tiny", "not tiny": command})
 
 
 def _print_hints(
-    filled: list[tables.FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
+    filled: list[FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
 ) -> None:
     about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
     notes = [f"- {_numbered(numbers)}: {note}" for note, numbers in about.items()]

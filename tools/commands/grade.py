@@ -15,7 +15,7 @@ from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import save_figures
-from tools.tables.verdicts import BLANK, VERDICTS, WRONG, Grade
+from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
 
 _MOST_OWNERS = 5  # that an error lists
 _HEADER = ["file", "tables", *VERDICTS, "problem"]

@@ -11,10 +11,9 @@ from tools.errors import InputError
 from tools.plan import cost
 from tools.plan.gpus import GPUS
 from tools.submit.submissions import read
-from tools.tables.repository import ROOT, readmes, table_definitions
+from tools.tables.repository import ROOT, exercises, table_definitions
 
 _BASELINE = ROOT / "baseline"
-_REGISTRY = ROOT / "tools/tables/registry.py"
 _README, _ANSWERS = (Path(__file__).with_name(f"new_exercise{which}.md") for which in ("", "_answers"))
 # `plan all` means every exercise, and a row of its --total is for all together.
 _TAKEN = ("all", "together")
@@ -31,8 +30,8 @@ _STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
   3. a line for every run of the tables in {name}/submit.txt; `# must-do` ends those that everybody does
   4. replace what stands in parentheses in {name}/README.md and instructor/answers/{name}.md; draw the picture in
      pictures/
-  5. list the exercise in README.md (and what it leaves on disk), in tests/test_train_scripts.py (CHAPTERS), and the
-     test that runs its launcher in tests/readme_commands.py (LAUNCHED_BY)
+  5. list the exercise in README.md (in RESULTS.md what it leaves on disk), and the test that runs its launcher in
+     tests/readme_commands.py (LAUNCHED_BY)
   6. list its tiny runs in {name}/tiny.txt, and write its demo, instructor/demos/{name}.md
   7. python -m tools report && make test"""
 
@@ -53,15 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         launcher: _launcher(name, launcher, number),
         "submit.txt": f"# The runs of this exercise's tables: python -m tools submit {name}\n{launcher}  # must-do\n",
         "tiny.txt": f"# The tiny runs of `rehearse`\n{launcher}\n",
+        "tables.toml": f"# What the tables ask for, as CONTRIBUTING.md says\n[[tables]]\n{table} = {{}}\n",
         "RESULTS.md": _RESULTS.format(number=number),
     }
-    registry = _with_table(table, name)
-    folder, new_registry = ROOT / name, _REGISTRY.with_suffix(".new")
+    folder = ROOT / name
     folder.mkdir()
     with contextlib.ExitStack() as on_failure:  # half an exercise would be in everybody's tables, and in the way
         on_failure.callback(shutil.rmtree, folder)
         on_failure.callback(answers.unlink, missing_ok=True)
-        on_failure.callback(new_registry.unlink, missing_ok=True)
         for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
         (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
@@ -69,11 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
         for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
             path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
-        new_registry.write_text(registry, encoding="utf-8")
-        new_registry.replace(_REGISTRY)
         on_failure.pop_all()
     print(f"made {name}/: README.md, {', '.join(files)}")
-    print(f"made {answers.relative_to(ROOT)}, and entered Table {table} in {_REGISTRY.relative_to(ROOT)}")
+    print(f"made {answers.relative_to(ROOT)}")
     print(_STEPS.format(name=name, launcher=launcher))
     return 0
 
@@ -95,7 +91,7 @@ def _check(name: str) -> None:
 
 
 def _next_exercise() -> int:
-    titles = (re.match(r"# Exercise (\d+) ", path.read_text(encoding="utf-8")) for path in readmes(ROOT))
+    titles = (re.match(r"# Exercise (\d+) ", (path / "README.md").read_text(encoding="utf-8")) for path in exercises())
     return 1 + max(int(title[1]) for title in titles if title)
 
 
@@ -129,18 +125,8 @@ def _env_vars(name: str) -> str:
 
 def _launcher(name: str, launcher: str, number: int) -> str:
     text = _baseline("baseline.slurm").replace("baseline/baseline.slurm", f"{name}/{launcher}")
-    text = text.replace("--job-name=baseline", f"--job-name={name}")
+    text = text.replace("--job-name=baseline", f"--job-name={name}").replace('/baseline"', f'/{name}"')
     return re.sub(r"^# Exercise 1, .*", f"# Exercise {number}, {name}: one GPU.", text, flags=re.MULTILINE)
-
-
-def _with_table(table: int, name: str) -> str:
-    """The registry's text with a line for the table: it is filled from the exercise's runs."""
-    text = _REGISTRY.read_text(encoding="utf-8")
-    before, start, entries = text.partition("\nTABLES: dict[str, TableDefaults] = {\n")
-    inside, end, after = entries.partition("\n}\n")
-    if not (start and end):
-        raise InputError(f"{_REGISTRY}: expected a dictionary TABLES, one table per line")
-    return f'{before}{start}{inside}\n    "{table}": TableDefaults("{name}"),{end}{after}'
 
 
 def _baseline(file: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.counted import counted
+from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, measure_all
@@ -29,7 +30,6 @@ from tools.plan.ranking import Question, rank
 from tools.plan.submitted_lines import check_node, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
-from tools.tables import drawing
 from tools.tables.repository import ROOT
 
 _REFERENCE = ROOT / "logs" / "reference"
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     way = next(way for way in _WAYS if _is_asked(way, arguments))
     _refuse_unused(way, arguments, parser.parse_args([]))
     if arguments.output:
-        drawing.check_output(arguments.output)
+        plots.check_output(arguments.output)
     arguments.gpu = arguments.gpu or at_hand() or DEFAULT
     print(_WAYS[way][0](arguments))
     return 0

@@ -1,4 +1,4 @@
-"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table; of the benchmark, its grid."""
+"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table; of many short runs a grid."""
 
 import argparse
 import os
@@ -6,18 +6,16 @@ import sys
 from pathlib import Path
 
 from evidence.counted import counted
+from tools import plots
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
-from tools.tables import drawing, grid_plot
-from tools.tables import fill as tables
+from tools.tables.definitions import definitions, is_grid, tiny_view
+from tools.tables.fill import fill
 from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.run_labels import run_labels
-from tools.tables.tiny import tiny_view
 
-_GRID = "benchmark"  # its many short runs are compared as a grid, not curve by curve
 # What the loss can be drawn over: the axis' label, and its values from the steps.
 _OVER = {
     "step": ("step", lambda steps: steps.step),
@@ -26,7 +24,7 @@ _OVER = {
 }
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
-_COLUMN = "Real tokens/s"  # of the speed ladder, where it is what the rungs are about
+_COLUMN = "Real tokens/s"  # where a table has it, it is what its rows are compared in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
     )
     parser.add_argument("--over", choices=_OVER, default="step", help="what the loss is drawn over (default: step)")
-    parser.add_argument("--table", metavar="N", help="draw a table of the exercise's README instead: bars, one per row")
+    parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
@@ -52,12 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tiny and not (runs := [run for run in runs if run.facts["tiny"]]):
         raise NoRunsError(f"no run of {title} in {' or '.join(map(str, logs))} is tiny: leave out --tiny")
     output = arguments.output or _default_output(title + (f"-table-{arguments.table}" if arguments.table else ""))
-    drawing.check_output(output)
+    plots.check_output(output)
     notes: list[str] = []
     if arguments.table:
-        shows = draw_table(exercise / "README.md", arguments, runs, output)
-    elif title == _GRID:
-        shows, notes = f"Throughput, memory and step time of {title}", grid_plot.draw(runs, title, output)
+        shows = draw_table(exercise, arguments, runs, output)
+    elif is_grid(exercise):
+        shows, notes = f"Throughput, memory and step time of {title}", plots.draw_grid(runs, title, output)
     else:
         if len(runs) > _MOST_RUNS:
             notes.append(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn")
@@ -84,9 +82,9 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     without = []
     gpus = any(run.paths("gpu_memory", ".csv") for run in runs)
     memory = "GPU memory" if gpus else "CPU memory"
-    with drawing.figure(output, 1, 2, (11, 5)) as (figure, (loss_axes, memory_axes)):
+    with plots.figure(output, 1, 2, (11, 5)) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
-        for colour, (run, label) in enumerate(zip(runs, run_labels(runs), strict=True)):
+        for colour, (run, label) in enumerate(zip(runs, plots.run_labels(runs), strict=True)):
             look = {"color": f"C{colour}", "label": label + _went_on(run)}
             steps = run.steps
             places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
@@ -104,10 +102,10 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         for axes, name in ((loss_axes, "Training loss"), (memory_axes, memory)):
             axes.set_title(name, fontsize="medium")
-        drawing.label(loss_axes, _OVER[over][0], "training loss", "no log")
+        plots.label(loss_axes, _OVER[over][0], "training loss", "no log")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
-        drawing.label(memory_axes, "time since the log's start (s)", unit, "no log")
-        drawing.legend_below(figure, (loss_axes, memory_axes), columns=2)
+        plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
+        plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
     return f"Training loss and {memory} of {title}", without
 
 
@@ -117,28 +115,28 @@ def _went_on(run: Run) -> str:
     return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 
 
-def draw_table(readme: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
+def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
     Raises:
         InputError: no such table or column, or not one figure in it.
     """
     number = arguments.table
-    table = next((table for table in tables.definitions(readme) if table.number == number), None)
+    table = next((table for table in definitions(exercise) if table.number == number), None)
     if table and arguments.tiny:
         table = tiny_view(table)
     columns = table.header[table.label_columns :] if table else []
     column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
     if column not in columns:
         found = "no such table" if table is None else f"the columns {', '.join(columns)}"
-        raise InputError(f"--table {number} --column {column!r}: {readme} has {found}")
+        raise InputError(f"--table {number} --column {column!r}: {exercise} has {found}")
     place = table.header.index(column)
-    cells = [row[place] for row in tables.fill(table, runs).cells]
+    cells = [row[place] for row in fill(table, runs).cells]
     if not any(cell and cell.value is not None for cell in cells):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
     names = [" / ".join(dict.fromkeys(row[: table.label_columns])) for row in table.rows]
-    with drawing.figure(output, 1, 1, (9, 0.4 * len(cells) + 1.4)) as (_, axes):
+    with plots.figure(output, 1, 1, (9, 0.4 * len(cells) + 1.4)) as (_, axes):
         bars = axes.barh(range(len(names)), [cell.value or 0 for cell in cells])
         axes.set_yticks(range(len(names)), names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)

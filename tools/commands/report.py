@@ -2,7 +2,7 @@
 
 A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
 its content is what the command prints in the repository's root. Then come the figures that sentences quote from tables
-(tools/tables/quoted.py).
+(tools/tables/prose_figures.py).
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evidence.counted import counted
 from tools.errors import InputError, NoRunsError
-from tools.tables import quoted
+from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     tables = {path: text for path, (text, _) in blocks.items()}
     drifted = 0
     for path, text in tables.items():
-        after, figures = quoted.refreshed(path, text, lambda source: _text(source, tables))
+        after, figures = prose_figures.refreshed(path, text, lambda source: _text(source, tables))
         place, block = path.relative_to(root), "has drifted from the logs" if arguments.check else "updated"
         if text != before[path]:
             print(f"{place}: generated block {block}")

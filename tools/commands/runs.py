@@ -19,7 +19,7 @@ from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import measure_all, measured
-from tools.tables import fill as tables
+from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
 
@@ -179,7 +179,7 @@ def _planner() -> ModuleType:
 def _figure(name: str, predictions: Predictions) -> Callable[[Run], str]:
     """What gives a run's figure of this name, as printed."""
     if name in METRICS:
-        return partial(tables.figure_of, metric=METRICS[name])
+        return partial(figure_of, metric=METRICS[name])
     return lambda run: _planner().figure(predictions, run, name)
 
 

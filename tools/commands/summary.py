@@ -55,7 +55,7 @@ def _print_cells(run: Run, options: str) -> str:
     exercise = run.record["exercise"]
     for line in run_cells.lines(found, exercise, f"{options}{tiny_option(run)}") or [f"none: {why_none}"]:
         print(f"cells: {line}")
-    return exercise if not found or exercise in {one.chapter for one in found} else found[0].chapter
+    return exercise if not found or exercise in {one.folder for one in found} else found[0].folder
 
 
 def _figure(run: Run, metric: str) -> str | None:

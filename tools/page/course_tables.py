@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.logs.run import Run
-from tools.tables import fill as tables
-from tools.tables.fill import FilledTable
+from tools.tables.definitions import defaults_of, definitions, tiny_views
+from tools.tables.fill import FilledTable, fill
 from tools.tables.markdown import BLOCK_START, Table
-from tools.tables.repository import ROOT, documents, readmes
-from tools.tables.tiny import tiny_views
+from tools.tables.repository import ROOT, documents, exercises
 
 
 @dataclass(frozen=True)
 class CourseTable:
-    """One blank table of a README.
+    """One blank table.
 
     Attributes:
-        exercise: the folder of the README.
+        exercise: the folder that has it.
         own: filled from one's own runs; None: there is none of its exercises.
         references: filled from the reference runs of each machine that RESULTS.md has it from, the first one first.
     """
@@ -33,11 +32,11 @@ class CourseTable:
 
 
 def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTable]:
-    """All tables of the repository's READMEs, in the order in which the course meets them: by number.
+    """All tables of the exercises, in the order in which the course meets them: by number.
 
     Those of tiny runs come last, and only where there are such runs.
     """
-    blank = {readme.parent.name: tables.definitions(readme) for readme in readmes()}
+    blank = {folder.name: definitions(folder) for folder in exercises()}
     known = {table.number: (exercise, table) for exercise, found in blank.items() for table in found}
     machines = reference_folders()
     places = [(run.folder.resolve(), run) for run in reference]
@@ -46,10 +45,10 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
         references = []
         for folders in machines.get((exercise, number), []):
             runs = [run for place, run in places if not set(folders).isdisjoint(place.parents)]
-            references.append((", ".join(folder.name for folder in folders), tables.fill(table, runs)))
+            references.append((", ".join(folder.name for folder in folders), fill(table, runs)))
         found.append(CourseTable(exercise, table, _filled(table, own), references))
-    for exercise, definitions in blank.items():
-        for table in tiny_views(definitions):
+    for exercise, tables in blank.items():
+        for table in tiny_views(tables):
             if filled := _filled(table, own):
                 found.append(CourseTable(exercise, table, filled, []))
     return found
@@ -57,9 +56,9 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
 
 def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
     """None: there is no run that the table could be about."""
-    exercises = tables.defaults_of(table).exercises
+    exercises = defaults_of(table).exercises
     about = [run for run in runs if run.record.get("exercise") in exercises and run.facts["tiny"] == table.tiny]
-    return tables.fill(table, about) if about else None
+    return fill(table, about) if about else None
 
 
 def _order(number: str) -> tuple[int, str]:
@@ -82,7 +81,7 @@ def reference_folders(root: Path = ROOT) -> dict[tuple[str, str], list[list[Path
                 continue
             block, _ = options.parse_known_args(words[4:])
             only = block.only.split(",") if block.only else []
-            for table in tables.definitions(root / block.exercise / "README.md"):
+            for table in definitions(root / block.exercise):
                 if not only or table.number in only:
                     places = found.setdefault((block.exercise, table.number), [])
                     folders = [(root / folder).resolve() for folder in block.logs]

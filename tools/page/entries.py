@@ -17,9 +17,9 @@ from evidence.printable import one_line
 from tools.logs.figures import FIGURES
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
+from tools.plots import configuration
 from tools.tables.fill import written
 from tools.tables.metrics import METRICS
-from tools.tables.run_labels import configuration
 
 # The files that a source of figures (tools/logs/sources.py) reads.
 _FILES = {

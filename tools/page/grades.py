@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.page import rendering
 from tools.tables.fill import FilledTable
-from tools.tables.verdicts import ANOTHER_RUN, BLANK, RIGHT, VERDICTS, WRONG, Grade
+from tools.tables.judging import ANOTHER_RUN, BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
 _MARKS = {RIGHT: ("\N{CHECK MARK}", "completed"), ANOTHER_RUN: ("\N{ALMOST EQUAL TO}", "running")}

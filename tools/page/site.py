@@ -29,11 +29,10 @@ from tools.page import course_tables, entries, rendering, repeat
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
 from tools.page.entries import Entry
-from tools.tables.choice import NOT_MEASURED
-from tools.tables.fill import Cell, FilledTable, figure_of
+from tools.plots import configuration
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT
-from tools.tables.run_labels import configuration
 
 REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tools import plots
 from tools.plan.evaluate import METRICS, TITLES, Case
-from tools.tables import drawing
 
 _BUSY_PERCENT = 70
 
@@ -98,7 +98,7 @@ def _inside(cases: Sequence[Case], metric: str) -> str:
 
 def draw(cases: Sequence[Case], output: Path) -> None:
     """Predicted over measured, a point per configuration."""
-    with drawing.figure(output, 1, 2, (11, 5.2)) as (drawn, axes):
+    with plots.figure(output, 1, 2, (11, 5.2)) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
             for family in _families(cases):
@@ -110,5 +110,5 @@ def draw(cases: Sequence[Case], output: Path) -> None:
             one.set(xscale="log", yscale="log", title=title)
             for axis in (one.xaxis, one.yaxis):
                 axis.set_major_formatter("{x:g}")
-            drawing.label(one, "measured", "predicted", "nothing measured")
-        drawing.legend_below(drawn, axes, 5)
+            plots.label(one, "measured", "predicted", "nothing measured")
+        plots.legend_below(drawn, axes, 5)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tools import plots
 from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.memory import Strategy
 from tools.plan.predict import predict_from
 from tools.plan.simulate import Step, steps
 from tools.plan.workload import Length, Setup, Workload
-from tools.tables import drawing
 
 SIZES = (8, 64, 1_024, 16_384)
 # Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
@@ -122,14 +122,14 @@ def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollar
 
 def draw(found: Sequence[Projected], output: Path) -> None:
     """Efficiency over the number of GPUs."""
-    with drawing.figure(output, 1, 1, (7, 4.2)) as (_, axes):
+    with plots.figure(output, 1, 1, (7, 4.2)) as (_, axes):
         for strategy in ("full_shard", "hybrid_shard"):
             own = [one for one in found if one.strategy == strategy]
             axes.plot([one.gpus for one in own], [100 * one.efficiency for one in own], marker="o", label=strategy)
         axes.set(xscale="log", ylim=(0, 105), xticks=[one.gpus for one in own])
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.minorticks_off()
-        drawing.label(axes, "GPUs", "of one node's tokens/s per GPU (%)", "nothing projected")
+        plots.label(axes, "GPUs", "of one node's tokens/s per GPU (%)", "nothing projected")
         axes.legend()
 
 

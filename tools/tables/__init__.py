@@ -1,1 +1,1 @@
-"""From figures to the READMEs' tables: definitions, fill, export and plots. Reads tools.logs, nothing above."""
+"""From figures to the tables of the documents: definitions, fill, judging. Reads tools.logs, nothing above."""

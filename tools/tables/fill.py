@@ -1,30 +1,97 @@
-"""Filling a README's blank tables from runs: which run a cell is about, its figure, and what it says without one."""
+"""Filling blank tables from runs: which run a cell is about, its figure, and what it says without one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonpath
 from pathlib import Path
 from statistics import stdev
 
+from evidence.counted import counted
 from tools.errors import InputError, UnavailableError
-from tools.logs.run import Run
+from tools.logs.run import Not, Run
 from tools.tables import markdown
-from tools.tables.choice import NOT_MEASURED, Choice, choose, note_on_owners
+from tools.tables.definitions import Plan, defaults_of, plan, run_conditions
 from tools.tables.markdown import Table
-from tools.tables.metrics import METRICS, Metric, Select, Where
-from tools.tables.registry import SIZES, TABLES, Meaning, TableDefaults, meaning, run_conditions
+from tools.tables.metrics import Metric, Select, Where
+
+NOT_MEASURED = "not measured"
+_TRY = 0.5  # a run on less than this part of the examples of one of the same shape only tried something
+_MOST_NOTES = 3  # of more newer runs only the number
 
 _SAID = (NOT_MEASURED, "no GPU", "one run only")  # by the cell itself, which needs no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
-# How labels write a metric's unit where it is not simply in parentheses.
-_UNITS_IN_LABELS = {
-    "s": ("(sec)", "(s)", "Seconds "),
-    "samples/s": ("amples/s",),
-    "steps/s": ("teps/s",),
-    "tokens/s": ("okens/s",),
-}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Attributes: runs: one for each REPEAT; equal: all that could have been chosen; notes: on newer, unlike ones."""
+
+    runs: list[Run]
+    equal: list[Run]
+    notes: list[str]
+
+
+def choose(runs: Sequence[Run], where: Where) -> Choice:
+    """For each REPEAT the newest completed of the matching runs, else the newest of them; a short try only if alone.
+
+    Args:
+        runs: oldest first.
+
+    Raises:
+        UnavailableError: no run matches.
+    """
+    found: dict[int, list[Run]] = {}
+    for run in filter(lambda run: run.matches(where), runs):
+        found.setdefault(run.facts["repeat"], []).append(run)
+    if not found:
+        raise UnavailableError(NOT_MEASURED)
+    chosen, equal, notes = [], [], []
+    for repeat in sorted(found):
+        alike = _alike(found[repeat])
+        chosen.append(alike[-1])
+        equal += alike
+        newer = found[repeat][found[repeat].index(alike[-1]) + 1 :]
+        notes += [f"{run.folder}: {_why_not(run)}; {alike[-1].folder} is shown" for run in newer[-_MOST_NOTES:]]
+        if len(newer) > _MOST_NOTES:
+            notes.append(f"{len(newer)} runs are newer than {alike[-1].folder}, which is shown")
+    return Choice(chosen, equal, notes)
+
+
+def _alike(runs: list[Run]) -> list[Run]:
+    """Those that stand for the real run: completed where any is, and no short tries."""
+    completed = [run for run in runs if run.state == "completed"] or runs
+    most: dict[tuple, int] = {}
+    for run in completed:
+        most[_shape(run)] = max(most.get(_shape(run), 0), run.examples_asked or 0)
+    return [
+        run for run in completed if run.examples_asked is None or max(0, run.examples_asked) >= most[_shape(run)] * _TRY
+    ]
+
+
+def _shape(run: Run) -> tuple:
+    """What a try and the real run have in common; of tiny runs also the data: the quickstart's are no real run's."""
+    data = (run.record.get("settings") or {}).get("dataset") if run.facts["tiny"] else None
+    return data, *(run.facts[name] for name in ("exercise", "config", "model", "world_size", "nodes"))
+
+
+def _why_not(run: Run) -> str:
+    if run.state != "completed":
+        return f"newer, but {run.outcome}"
+    return f"newer, but a try: it trained on {counted(run.examples_asked, 'example')}"
+
+
+def note_on_owners(runs: Sequence[Run]) -> str:
+    """Whose runs were to choose from, if they are several people's or lie in several folders."""
+    places = dict.fromkeys((run.owner, run.folder.parent.parent) for run in runs)
+    owners = {owner for owner, _ in places}
+    if len(places) < 2:
+        return ""
+    of = f"{len(owners)} people" if len(owners) > 1 else f"{len(places)} folders"
+    whose = ", ".join(f"{owner} ({place})" if len(owners) > 1 else str(place) for owner, place in places)
+    return f"runs of {of}: {whose}; each cell shows the newest, --owner and --logs choose"
 
 
 @dataclass(frozen=True)
@@ -85,89 +152,6 @@ class FilledTable:
 def _comparable(folders: list[Path]) -> list[Path]:
     """The folders as given, or all absolute where only some are."""
     return folders if len({folder.is_absolute() for folder in folders}) == 1 else [f.absolute() for f in folders]
-
-
-def definitions(readme: Path) -> list[Table]:
-    """The blank tables of a README."""
-    return [table for table in markdown.read_tables(readme) if table.blank]
-
-
-def defaults_of(table: Table) -> TableDefaults:
-    """Raises InputError if the registry does not know the table's number."""
-    if table.number not in TABLES:
-        known = ", ".join(TABLES)
-        raise InputError(f"{table.path}:{table.header_line}: Table {table.number} is unknown; known: {known}")
-    return TABLES[table.number]
-
-
-def exercises_of(tables: Iterable[Table]) -> list[str]:
-    """The exercises whose runs fill the tables, each once."""
-    return list(dict.fromkeys(name for table in tables for name in defaults_of(table).exercises))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a blank cell is about.
-
-    Attributes:
-        metric, where: what it shows, and conditions on the run.
-        unit_named: a label names the metric's unit.
-        std: of several repeats the standard deviation, not the median.
-    """
-
-    metric: Metric
-    where: Where
-    unit_named: bool
-    std: bool
-
-
-def plan(table: Table) -> list[list[Plan | None]]:
-    """What every blank cell is about.
-
-    Raises:
-        InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
-    """
-    # Runs on a rung of the speed ladder are other chapters' runs made faster: only tables that ask for them see them.
-    # A profiler and DeepSpeed's timers make steps slower: such runs are in no table that does not ask for them.
-    where = {"rung": None, "profiled": False, "timed": False} | defaults_of(table).where
-    if table.tiny:  # of several processes as many as a laptop has
-        several = {"world_size"} if where.get("world_size") != 1 else set()
-        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
-    where["tiny"] = table.tiny
-    labels = table.label_columns
-    columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
-    planned = []
-    for row, line in zip(table.rows, table.lines, strict=True):
-        meanings = [_meaning(table, label, line) for label in row[:labels]]
-        cells: list[Plan | None] = [None] * labels
-        for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
-            if text:
-                cells.append(None)
-                continue
-            metrics = {m.metric for m in (*meanings, column) if m.metric}
-            names = [*row[:labels], table.header[position]]
-            if len(metrics) != 1:
-                found = "no metric" if not metrics else f"two metrics ({', '.join(sorted(metrics))})"
-                raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {found}")
-            conditions = dict(where)
-            for part in (*meanings, column):
-                conditions |= part.where
-            metric = METRICS[metrics.pop()]
-            units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
-            unit_named = any(unit in label for unit in units for label in names)
-            std = any(part.std for part in (*meanings, column))
-            cells.append(Plan(metric, conditions, unit_named, std))
-        planned.append(cells)
-    return planned
-
-
-def _meaning(table: Table, label: str, line: int) -> Meaning:
-    found = meaning(label)
-    if found is None:
-        raise InputError(
-            f"{table.path}:{line}: Table {table.number}: nothing fills the label {label!r}; see tables/registry.py"
-        )
-    return found
 
 
 def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda cell: True) -> FilledTable:
@@ -270,3 +254,48 @@ def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,.{metric.decimals}f}{'' if unit_named or not metric.unit else ' ' + metric.unit}"
+
+
+def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], commands: Mapping[str, str]) -> list[str]:
+    """Which runs no table is about and why, as a list; `commands`: what to do about a reason."""
+    exercises = {table.path.parent.resolve().name for table in tables}
+    # Some tables are about several exercises.
+    own = [run for run in runs if run.record["exercise"] in exercises] or runs
+    return [
+        f"- {counted(count, 'run')}: {reason}" + (f"; `{commands[reason]}`" if reason in commands else "")
+        for reason, count in left_out(tables, own).items()
+    ]
+
+
+def left_out(tables: Sequence[Table], runs: Sequence[Run]) -> Counter[str]:
+    """For each reason why no cell asks for a run, how many of the runs (of the tables' exercises) have it."""
+    cells = (cell for table in tables for row in plan(table) for cell in row if cell)
+    conditions = {str(where): where for where in (run_conditions(cell.where) for cell in cells)}
+    return Counter(reason for run in runs if (reason := _reason(run, list(conditions.values()))))
+
+
+def _reason(run: Run, conditions: Sequence[Where]) -> str:
+    """What the cell that is nearest to the run asks for otherwise; nothing where a cell asks for the run."""
+    nearest: list[str] | None = None
+    for where in conditions:
+        if "tiny" in where and run.facts["tiny"] != where["tiny"]:
+            return "tiny" if run.facts["tiny"] else "not tiny"
+        differing = [key for key, wanted in where.items() if not run.matches({key: wanted})]
+        if not differing:
+            return ""
+        texts = [_difference(key, run.facts[key], where[key]) for key in differing]
+        if nearest is None or len(texts) < len(nearest):
+            nearest = texts
+    return "; ".join(nearest or [])
+
+
+def _difference(key: str, found: object, wanted: object) -> str:
+    """Such as "model bloom-1b1, not bloom-560m" or "profiled"."""
+    name = {"world_size": "processes"}.get(key, key.replace("_", " "))
+    if isinstance(wanted, bool):
+        return f"not {name}" if wanted else name
+    return f"{name} {_text(found)}" + ("" if isinstance(wanted, Not) else f", not {_text(wanted)}")
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

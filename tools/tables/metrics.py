@@ -14,8 +14,8 @@ from typing import Any
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import DEFINITIONS, FIGURES, Metric
 from tools.logs.run import Not, Run
-from tools.tables.ladder import STREAM, TEXTBOOK, TOP, below
 
+# Conditions on a run; beside them `bases`, which say what a ratio compares with (tables.toml).
 Where = dict[str, Any]
 # The runs that meet the conditions: one, or several that differ in REPEAT only.
 Select = Callable[[Where], list[Run]]
@@ -53,17 +53,30 @@ _SAMPLES = of_run("samples_per_second")
 _RUNTIME = of_run("train_runtime_s")
 
 
-def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1) -> Value:
+def ratio(
+    of: Value,
+    reference: Where | Callable[[Where], Where],
+    sign: int = 1,
+    scale: float = 1,
+    equal_work: bool = False,
+) -> Value:
     """scale x the figure here over that of another run.
 
     Args:
         reference: in which conditions the other one differs; or a function from the conditions here to those there.
         sign: -1: the other way round, where less is better.
+        equal_work: no figure if the two trained on other amounts of data: MAX_STEPS=25 on four GPUs is four times the
+            work of MAX_STEPS=25 on one.
     """
 
     def value(select: Select, where: Where) -> float:
-        here = of(select, where)
-        there = of(select, reference(where) if callable(reference) else where | reference)
+        other = reference(where) if callable(reference) else where | reference
+        if equal_work:
+            positions = [select(one)[-1].figures.positions_trained for one in (where, other)]
+            # The last step of an epoch is filled up.
+            if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
+                raise UnavailableError("unequal work")
+        here, there = of(select, where), of(select, other)
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -71,38 +84,10 @@ def ratio(of: Value, reference: Where | Callable[[Where], Where], sign: int = 1,
     return value
 
 
-def change_percent(of: Value, sign: int) -> Value:
+def offload_change_percent(of: Value, sign: int, equal_work: bool = False) -> Value:
     """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
-
-    def value(select: Select, where: Where) -> float:
-        without = of(select, where | {"offload": False})
-        if not without:
-            raise UnavailableError("no change defined from 0")
-        return sign * (of(select, where | {"offload": True}) - without) / without * 100
-
-    return value
-
-
-def _require_equal_work(select: Select, *sides: Where) -> None:
-    """Raises: UnavailableError: the two sides trained on other amounts of data; their runtimes say nothing together:
-    MAX_STEPS=25 on four GPUs is four times the work of MAX_STEPS=25 on one.
-    """
-    positions = [select(where)[-1].figures.positions_trained for where in sides]
-    # The last step of an epoch is filled up.
-    if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
-        raise UnavailableError("unequal work")
-
-
-def runtime_scale_factor(select: Select, where: Where) -> float:
-    """The runtime alone over the one here, of equal work."""
-    _require_equal_work(select, where, where | _ALONE)
-    return ratio(_RUNTIME, _ALONE, sign=-1)(select, where)
-
-
-def runtime_change(select: Select, where: Where) -> float:
-    """What offload does to the runtime, in percent, of equal work."""
-    _require_equal_work(select, where | {"offload": False}, where | {"offload": True})
-    return change_percent(_RUNTIME, 1)(select, where)
+    factor = ratio(of, {"offload": False}, equal_work=equal_work)
+    return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
 
 
 def _condition(where: Where, key: str) -> Any:
@@ -112,16 +97,31 @@ def _condition(where: Where, key: str) -> Any:
     return where[key]
 
 
-def _at_rung(rung: str) -> Callable[[Where], Where]:
-    """A rung at its own batch size and loss, on the same machine."""
+def _base(where: Where, name: str) -> str:
+    """The rung that a ratio compares with, or the exercise whose run it does."""
+    bases = _condition(where, "bases")
+    if name not in bases:
+        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
+    return bases[name]
+
+
+def _on_rung(name: str) -> Callable[[Where], Where]:
+    """The same on the rung that this base names."""
+    return lambda where: where | {"rung": _base(where, name)}
+
+
+def _at_rung(name: str) -> Callable[[Where], Where]:
+    """That rung at its own batch size and loss, on the same machine."""
     own = ("batch_size", "loss", "loss_chunk")
-    return lambda where: {key: where[key] for key in where if key not in own} | {"rung": rung, "loss": Not("liger")}
+    return lambda where: (
+        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": Not("liger")}
+    )
 
 
-def _alone_on_the_ladder(where: Where) -> Where:
+def _one_gpu(where: Where) -> Where:
     """This rung and model on one GPU, without any method."""
     same = {key: where[key] for key in ("model", "tiny") if key in where}
-    return {"rung": _condition(where, "rung"), "exercise": "speed-ladder", "world_size": 1} | same
+    return {"rung": _condition(where, "rung"), "exercise": _base(where, "one_gpu"), "world_size": 1} | same
 
 
 def per_gpu(of: Value) -> Value:
@@ -169,20 +169,20 @@ _VALUES: dict[str, Value] = {
     "memory_allocated": of_run("peak_allocated_mib", "no summary"),
     "memory_allocated_gb": of_run("peak_allocated_mib", "no summary", _gb),
     "gpu_memory_smi_gb": of_run("mean_gpu_mib", convert=_gb),
-    "memory_savings": change_percent(of_run("peak_gpu_mib"), -1),
-    "runtime_change": runtime_change,
+    "memory_savings": offload_change_percent(of_run("peak_gpu_mib"), -1),
+    "runtime_change": offload_change_percent(_RUNTIME, 1, equal_work=True),
     # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
     "efficiency": ratio(of_run("step_time_ms"), {"world_size": 2}, sign=-1, scale=100),
     "samples_scale_factor": ratio(_SAMPLES, _ALONE),
-    "runtime_scale_factor": runtime_scale_factor,
+    "runtime_scale_factor": ratio(_RUNTIME, _ALONE, sign=-1, equal_work=True),
     "share_of_ddp": ratio(_SAMPLES, {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: where | {"rung": below(_condition(where, "rung"))}),
-    "gain_over_textbook": ratio(_REAL_TOKENS, {"rung": TEXTBOOK}),
-    "gain_over_bf16": ratio(_REAL_TOKENS, {"rung": TOP}),
+    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: _on_rung(_condition(where, "rung"))(where)),
+    "gain_over_textbook": ratio(_REAL_TOKENS, _on_rung("textbook")),
+    "gain_over_bf16": ratio(_REAL_TOKENS, _on_rung("top")),
     "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),
-    "share_of_stream": ratio(_REAL_TOKENS, _at_rung(STREAM), scale=100),
-    "share_of_top": ratio(_REAL_TOKENS, _at_rung(TOP), scale=100),
-    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _alone_on_the_ladder, scale=100)),
+    "share_of_stream": ratio(_REAL_TOKENS, _at_rung("stream"), scale=100),
+    "share_of_top": ratio(_REAL_TOKENS, _at_rung("top"), scale=100),
+    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _one_gpu, scale=100)),
     "loss_difference": loss_difference,
     "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
     **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},

@@ -1,4 +1,4 @@
-"""Where the exercises and their READMEs are."""
+"""Where the exercises and their documents are."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables import fill as tables
+from tools.tables.definitions import definitions, exercises_of
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,18 +23,18 @@ def exercise_folder(name: str) -> Path:
     for folder in (Path(name), ROOT / name):
         if (folder / "README.md").is_file():
             return folder
-    exercises = sorted(path.parent.name for path in ROOT.glob("*/submit.txt"))
+    names = ", ".join(folder.name for folder in exercises())
     found = "has no README.md" if Path(name).is_dir() or (ROOT / name).is_dir() else "is no folder"
-    raise InputError(f"{name} {found}; the exercises are: {', '.join(exercises) or 'none yet'}")
+    raise InputError(f"{name} {found}; the exercises are: {names or 'none yet'}")
 
 
-def readmes(root: Path = ROOT) -> list[Path]:
-    """Every README.md of the repository; hidden folders and participants' run folders are left out."""
-    return [document for document in documents(root) if document.name == "README.md"]
+def exercises(root: Path = ROOT) -> list[Path]:
+    """The folders that have tables."""
+    return sorted(path.parent for path in root.glob("*/tables.toml"))
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """The same with those that define no table: RESULTS.md, START.md and the answer key."""
+    """Every README.md, RESULTS.md and START.md, and the answer key; none in hidden folders and participants' runs."""
     return sorted(_documents(root, Path()))
 
 
@@ -50,17 +50,14 @@ def table_definitions(root: Path = ROOT) -> dict[str, Table]:
     """The blank table of each number.
 
     Raises:
-        InputError: two READMEs define the same table.
+        InputError: two documents define the same table.
     """
     found: dict[str, Table] = {}
-    for readme in readmes(root):
-        for table in tables.definitions(readme):
-            if table.number in found:
-                first = found[table.number]
-                raise InputError(
-                    f"{readme}:{table.header_line}: Table {table.number} is also in {first.path}:{first.header_line}"
-                )
-            found[table.number] = table
+    for table in (table for folder in exercises(root) for table in definitions(folder)):
+        if first := found.get(table.number):
+            places = f"{table.path}:{table.header_line}", f"{first.path}:{first.header_line}"
+            raise InputError(f"{places[0]}: Table {table.number} is also in {places[1]}")
+        found[table.number] = table
     return found
 
 
@@ -88,10 +85,10 @@ def borrowed_runs(folder: str) -> str:
     Their lists are named after it, as speed-ladder/models.txt.
     """
     place = ROOT / folder
-    chapter = place.parent == ROOT and (place / "README.md").exists() and not (place / "submit.txt").exists()
-    lists = sorted(path.relative_to(ROOT) for path in ROOT.glob(f"*/{folder}*.txt")) if chapter else []
+    borrows = place in exercises() and not (place / "submit.txt").exists()
+    lists = sorted(path.relative_to(ROOT) for path in ROOT.glob(f"*/{folder}*.txt")) if borrows else []
     if not lists:
         return ""
-    exercises = ", ".join(tables.exercises_of(tables.definitions(ROOT / folder / "README.md")))
+    owners = ", ".join(exercises_of(definitions(place)))
     commands = " or ".join(f"`python -m tools submit --list {path}`" for path in lists)
-    return f"The tables of {folder} are about runs of {exercises}; {commands} starts them."
+    return f"The tables of {folder} are about runs of {owners}; {commands} starts them."

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.tables.fill import Cell, FilledTable, definitions, fill, plan
-from tools.tables.left_out import left_out
+from tools.tables.definitions import definitions, exercises_of, plan, run_conditions, tiny_views
+from tools.tables.fill import Cell, FilledTable, fill, left_out
 from tools.tables.markdown import Table
-from tools.tables.registry import TABLES, run_conditions
-from tools.tables.repository import ROOT
-from tools.tables.tiny import tiny_views
+from tools.tables.repository import exercises
 
 _MOST_LINES = 4
 _WIDTH = 100  # of a line, in characters
@@ -26,8 +24,8 @@ class RunCells:
     cells: list[tuple[str, str, Cell]]
 
     @property
-    def chapter(self) -> str:
-        """The folder whose README has the table."""
+    def folder(self) -> str:
+        """The exercise that has the table."""
         return self.table.path.parent.name
 
     def line(self, exercise: str) -> str:
@@ -41,7 +39,7 @@ class RunCells:
             where, names = "", [f"{row}, {column}" for row, column, _ in self.cells]
         repeats = max(len(cell.runs) for _, _, cell in self.cells)
         head = f"Table {self.table.number}{' (tiny runs)' if self.table.tiny else ''}"
-        head += f" of {self.chapter}" if self.chapter != exercise else ""
+        head += f" of {self.folder}" if self.folder != exercise else ""
         head += where + (f", from {repeats} runs" if repeats > 1 else "")
         fitting, width = 0, len(head)
         for name in names:
@@ -79,21 +77,19 @@ def lines(found: Sequence[RunCells], exercise: str, options: str) -> list[str]:
         return [one.line(exercise) for one in found]
     shown, others = found[: _MOST_LINES - 1], found[_MOST_LINES - 1 :]
     count = sum(len(one.cells) for one in others)
-    commands = dict.fromkeys(f"python -m tools fill {one.chapter}{options}" for one in others)
+    commands = dict.fromkeys(f"python -m tools fill {one.folder}{options}" for one in others)
     more = f"and {count} more in {len(others)} tables: {', '.join(commands)}"
     return [*(one.line(exercise) for one in shown), more]
 
 
 def _tables_about(run: Run) -> Iterator[Table]:
-    """Those that the run's exercise fills; other chapters may have some, too."""
+    """Those that the run's exercise fills; other exercises may have some, too."""
     exercise = run.record["exercise"]
-    own = ROOT / exercise / "README.md"
-    for readme in sorted(ROOT.glob("*/README.md"), key=lambda path: (path != own, path)):
-        tables = [table for table in definitions(readme) if table.number in TABLES]
-        numbers = {table.number for table in tables if exercise in TABLES[table.number].exercises}
-        if numbers and run.facts["tiny"]:
-            tables = tiny_views(tables)
-        yield from (table for table in tables if table.number in numbers)
+    for folder in sorted(exercises(), key=lambda path: path.name != exercise):
+        tables = definitions(folder)
+        if exercise in exercises_of(tables):
+            tables = tiny_views(tables) if run.facts["tiny"] else tables
+            yield from (table for table in tables if exercise in exercises_of([table]))
 
 
 def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:

@@ -6,7 +6,7 @@ import pytest
 from tools.__main__ import main
 from tools.commands import check
 from tools.logs.runs import find_runs
-from tools.tables import spread
+from tools.tables import judging
 from tools.tables.fill import Cell
 from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT, table_definitions
@@ -106,9 +106,9 @@ def test_reference_runs_say_what_two_equal_runs_differ_by(figure):
     differences = [
         difference
         for host in sorted((ROOT / "logs/reference").glob("h*"))
-        for difference in spread.differences_percent(find_runs(host), figure)
+        for difference in judging.differences_percent(find_runs(host), figure)
     ]
-    percent, whose = spread.spread_percent(METRICS[{"train_runtime_s": "train_runtime"}.get(figure, figure)], [])
+    percent, whose = judging.spread_percent(METRICS[{"train_runtime_s": "train_runtime"}.get(figure, figure)], [])
     assert whose == f"9 of 10 of {len(differences)} pairs of equal runs in logs/reference"
     assert sum(difference <= percent for difference in differences) >= 0.9 * len(differences) and len(differences) > 50
 

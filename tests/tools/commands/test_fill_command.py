@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tools.__main__ import main
-from tools.logs.run import Not, Run
-from tools.tables.registry import TABLES, TableDefaults
+from tools.logs.run import Run
 from tools.tables.repository import ROOT
 
 README = """# Exercise
@@ -60,6 +59,13 @@ def test_plain_output_holds_nothing_but_tables_and_sources(fill, make_run):
     assert printed.splitlines()[-1].startswith("From `")
 
 
+def test_exercise_may_be_the_folder_one_stands_in(make_readme, make_run, logs, capsys, monkeypatch):
+    make_run("r1")
+    monkeypatch.chdir(make_readme(README).parent)
+    assert main(["fill", ".", "--logs", str(logs), "--plain"]) == 0
+    assert "| F1 (%) | 55.12 |" in capsys.readouterr().out
+
+
 TINY = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
 
 
@@ -91,14 +97,15 @@ def test_tiny_table_has_the_rows_that_were_run(make_readme, make_run, logs, caps
     assert "| Stage 1 | 300 s |" in printed and "Stage 2" not in printed
 
 
-def test_reason_why_a_run_is_in_no_table_names_what_differs(fill, make_run, monkeypatch):
-    defaults = TableDefaults("baseline", {"model": "bloom-560m", "nodes": 1, "batch_size": Not(16)})
-    monkeypatch.setitem(TABLES, "1", defaults)
-    monkeypatch.setitem(TABLES, "2", defaults)
+def test_reason_why_a_run_is_in_no_table_names_what_differs(make_readme, make_run, logs, capsys):
+    exercise = make_readme(README).parent
+    where = '{ model = "bloom-560m", nodes = 1, batch_size.not = [16] }'
+    (exercise / "tables.toml").write_text(f"[[tables]]\nwhere = {where}\n1 = {{}}\n2 = {{}}\n")
     make_run("r1", {"model": {"name": "bloom-1b1"}})
     make_run("r2", {"settings": {"batch_size": 16}})
     make_run("r3", {"settings": {"profile": "5:8"}})
-    code, _, error = fill()
+    code = main(["fill", str(exercise), "--logs", str(logs)])
+    error = capsys.readouterr().err
     assert code == 3 and error.endswith("\n- 1 run: profiled\n")
     assert "- 1 run: model bloom-1b1, not bloom-560m\n- 1 run: batch size 16\n" in error + "\n"
 

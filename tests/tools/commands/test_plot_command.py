@@ -6,7 +6,7 @@ from matplotlib import pyplot
 from tests.launching import REPO
 from tools.__main__ import main
 from tools.logs.runs import find_runs
-from tools.tables.run_labels import run_labels
+from tools.plots import run_labels
 
 
 @pytest.fixture
@@ -91,36 +91,34 @@ def test_without_a_gpu_the_memory_is_the_cpu_s(drawn, plot, make_run):
     assert plot("--plain")[1].startswith("![Training loss and CPU memory of baseline]")
 
 
-TABLE = """**Table 4** *ZeRO stages*
+TABLE = """**Table 1** *ZeRO stages*
 
-| Model | Config | Total RunTime |
+| | Config | Total RunTime |
 |---|---|---|
-| BLOOM-560m | Stage 1 | |
-| BLOOM-560m | Stage 2 | |
+| Value | Stage 1 | |
+| Value | Stage 2 | |
 """
 
 
 def test_rows_of_a_table_with_the_same_first_label_are_bars_of_their_own(make_run, make_readme, drawn):
     make_readme(TABLE)
     for config, seconds in (("zero1", "05"), ("zero2", "07")):
-        facts = {"exercise": "deepspeed-single-gpu", "config": config, "end_time": f"2026-11-21T09:45:{seconds}+00:00"}
+        facts = {"config": config, "end_time": f"2026-11-21T09:45:{seconds}+00:00"}
         make_run(config, facts)
-    (axes,) = drawn("--table", "4").axes
+    (axes,) = drawn("--table", "1").axes
     assert [bar.get_width() for bar in axes.patches] == [5.0, 7.0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["BLOOM-560m / Stage 1", "BLOOM-560m / Stage 2"]
-    assert axes.get_title() == "Table 4 ZeRO stages" and axes.get_xlabel() == "Total RunTime"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Value / Stage 1", "Value / Stage 2"]
+    assert axes.get_title() == "Table 1 ZeRO stages" and axes.get_xlabel() == "Total RunTime"
 
 
 def test_tiny_runs_are_bars_of_the_tiny_table(make_run, make_readme, drawn, plot):
     make_readme(TABLE)
-    make_run("r0", {"exercise": "deepspeed-single-gpu", "state": "failed"})
-    assert "is tiny: leave out --tiny" in plot("--table", "4", "--tiny")[2]
-    make_run(
-        "r1", {"exercise": "deepspeed-single-gpu", "config": "zero1", "model": {"name": "tiny", "hidden_size": 64}}
-    )
-    code, _, error = plot("--table", "4")
+    make_run("r0", {"state": "failed"})
+    assert "is tiny: leave out --tiny" in plot("--table", "1", "--tiny")[2]
+    make_run("r1", {"config": "zero1", "model": {"name": "tiny", "hidden_size": 64}})
+    code, _, error = plot("--table", "1")
     assert code == 2 and error.endswith("; of tiny runs: --tiny\n")
-    assert [bar.get_width() for bar in drawn("--table", "4", "--tiny").axes[0].patches] == [300.0, 0.0]
+    assert [bar.get_width() for bar in drawn("--table", "1", "--tiny").axes[0].patches] == [300.0, 0.0]
 
 
 def test_a_plot_lies_where_git_ignores_it(make_readme, make_run, logs, tmp_path, monkeypatch, capsys):

@@ -149,7 +149,7 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     readme = tmp_path / "baseline" / "README.md"
     readme.parent.mkdir()
     readme.write_text("**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| F1 (%) |\n")
-    monkeypatch.setattr(run_cells, "ROOT", tmp_path)
+    monkeypatch.setattr(run_cells, "exercises", lambda: [readme.parent])
     run = make_run("20261121-094500-j1")
     assert main(["summary", str(run)]) == 0
     printed = capsys.readouterr()

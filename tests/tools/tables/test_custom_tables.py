@@ -3,7 +3,8 @@
 import pytest
 
 from tools.logs.runs import read_run
-from tools.tables.fill import definitions, fill
+from tools.tables.definitions import definitions
+from tools.tables.fill import fill
 from tools.tables.markdown import cells
 from tools.tables.repository import ROOT
 
@@ -38,7 +39,7 @@ def row(make_run):
             read_run(make_run(f"20261121-09450{i}-j1", CUSTOM | record, SUMMARY | summary, **files))
             for i, (record, summary, files) in enumerate(runs)
         ]
-        tables = definitions(ROOT / "custom_model" / "README.md")
+        tables = definitions(ROOT / "custom_model")
         (table,) = [table for table in tables if table.number == number]
         lines = fill(table, made).markdown().splitlines()
         (line,) = [line for line in lines if line.startswith(f"| {label} |")]

@@ -8,7 +8,7 @@ from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.tiny import tiny_view
+from tools.tables.definitions import definitions, tiny_view
 
 TABLE_1 = """**Table 1** *Training and evaluation summary*
 
@@ -51,7 +51,7 @@ TRADE_OFF = """**Table 7** *Offload trade-off*
 @pytest.fixture
 def fill(make_readme, logs):
     def fill(text: str) -> list[list[str]]:
-        (table,) = tables.definitions(make_readme(text))
+        (table,) = definitions(make_readme(text).parent)
         filled = tables.fill(table, find_runs(logs))
         fill.notes, fill.runs = filled.notes, filled.runs
         return [[cell.text for cell in row if cell] for row in filled.cells]
@@ -144,7 +144,7 @@ def test_tiny_run_after_the_longer_quickstart_is_no_try_of_it(make_run, make_rea
     quickstart = {"start_time": "2026-11-21T09:00:00+00:00", "train_examples": 6400}
     make_run("r1", quickstart | {"settings": tiny | {"dataset": "harbour"}})
     make_run("r2", {"train_examples": 128, "settings": tiny | {"dataset": "sample"}})
-    (table,) = tables.definitions(make_readme(TABLE_2))
+    (table,) = definitions(make_readme(TABLE_2).parent)
     assert [run.folder.name for run in tables.fill(tiny_view(table), find_runs(logs)).runs] == ["r2"]
 
 
@@ -258,7 +258,7 @@ def test_sharding_table_shows_what_a_run_observed(make_run, fill):
 
 def test_filled_table_keeps_the_readme_s_form_and_names_its_runs(make_run, make_readme, logs):
     folder = make_run("r1", {"emulated_nodes": True})
-    (table,) = tables.definitions(make_readme(TABLE_2))
+    (table,) = definitions(make_readme(TABLE_2).parent)
     filled = tables.fill(table, find_runs(logs))
     assert filled.markdown().splitlines()[:5] == [
         "**Table 2** *GPU memory*",
@@ -280,7 +280,7 @@ def test_filled_table_keeps_the_readme_s_form_and_names_its_runs(make_run, make_
     ],
 )
 def test_label_that_nothing_fills_is_named_with_file_and_line(make_readme, text, error):
-    (table,) = tables.definitions(make_readme(text))
+    (table,) = definitions(make_readme(text).parent)
     with pytest.raises(InputError, match=error):
         tables.plan(table)
 
@@ -345,6 +345,6 @@ def test_sources_of_relative_and_absolute_logs_folders_have_a_common_place(make_
     for number in range(9):
         make_run(f"r{number}")
     monkeypatch.chdir(logs.parent)
-    (table,) = tables.definitions(make_readme(TABLE_2))
+    (table,) = definitions(make_readme(TABLE_2).parent)
     runs = find_runs(Path("logs"), logs)
     assert tables.FilledTable(table, [], runs).sources() == f"From 18 runs in `{logs}/baseline`"

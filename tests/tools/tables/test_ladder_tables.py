@@ -1,14 +1,14 @@
 """Tables 18 to 20: rungs are told apart, compared with the one below, and no other chapter's table sees them."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tools.__main__ import main
 from tools.logs.mfu import flops_per_token
-from tools.tables import ladder
-from tools.tables.fill import definitions
+from tools.tables.definitions import definitions
 
 REPO = Path(__file__).parents[3]
 # BLOOM-560m, as run.json describes it.
@@ -142,7 +142,7 @@ def test_peer_is_compared_with_the_ladder_whatever_its_batch(rung_run, filled) -
 
 
 def test_peer_stands_beside_the_rung_that_computes_the_same_logits() -> None:
-    (table,) = (one for one in definitions(REPO / "speed-ladder/README.md") if one.number == "18c")
+    (table,) = (one for one in definitions(REPO / "speed-ladder") if one.number == "18c")
     logits = {row[0].split(",")[0]: row[table.header.index("Logits computed")] for row in table.rows}
     assert logits["10 stream"] == logits["peer: trainer grouped"] == "all"
     assert logits["11 labelled"] == logits["peer: trl packed"] == logits["peer: trl padded"] == "labelled"
@@ -150,7 +150,7 @@ def test_peer_stands_beside_the_rung_that_computes_the_same_logits() -> None:
 
 def test_ladder_is_the_folder_of_rungs() -> None:
     files = {path.stem for path in (REPO / "speed-ladder" / "rungs").glob("*.env")}
-    assert files == {*ladder.LADDER, *ladder.VARIANTS, *ladder.PEERS}
+    assert files == tomllib.loads((REPO / "speed-ladder/tables.toml").read_text())["rungs"].keys()
 
 
 def test_bars_are_drawn_from_a_table_and_a_wrong_column_is_named(rung_run, logs, tmp_path, capsys) -> None:

@@ -5,8 +5,8 @@ import pytest
 from tests.launching import REPO
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.tables import tiny
-from tools.tables.fill import definitions, fill
+from tools.tables.definitions import definitions, tiny_views
+from tools.tables.fill import fill
 from tools.tables.repository import ROOT
 from tools.tables.run_cells import cells_of, lines
 
@@ -18,9 +18,9 @@ def assert_fill_shows_them(run: Run, runs: list[Run]) -> int:
     """Gives how many cells are named."""
     found, _ = cells_of(run.folder, runs)
     for one in found:
-        tables = definitions(ROOT / one.chapter / "README.md")
+        tables = definitions(ROOT / one.folder)
         if one.table.tiny:
-            tables = tiny.tiny_views(tables)
+            tables = tiny_views(tables)
         (view,) = (view for view in tables if view.number == one.table.number)
         shown = {
             (" / ".join(row[: view.label_columns]), column): cell.text

@@ -3,9 +3,9 @@
 import pytest
 from matplotlib import pyplot
 
+from tools import plots
 from tools.errors import InputError
 from tools.logs.runs import find_runs
-from tools.tables import grid_plot
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def drawn(logs, tmp_path, monkeypatch):
 
     def drawn():
         monkeypatch.setattr(pyplot, "close", lambda figure: None)
-        notes = grid_plot.draw(find_runs(logs), "benchmark", tmp_path / "grid.png")
+        notes = plots.draw_grid(find_runs(logs), "benchmark", tmp_path / "grid.png")
         assert (tmp_path / "grid.png").stat().st_size > 10_000
         return pyplot.gcf().axes, notes
 
