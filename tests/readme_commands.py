@@ -10,6 +10,7 @@ FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for pat
 DOCUMENTS = [
     *(REPO / name for name in ("README.md", "RESULTS.md", "START.md", "GLOSSARY.md", "CONTRIBUTING.md")),
     *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
+    *(REPO / "tools" / name for name in ("PLANNER.md", "FIGURES.md")),
     *sorted((REPO / "instructor" / "answers").glob("*.md")),
     *sorted(REPO.glob("instructor/demos/*.md")),
 ]

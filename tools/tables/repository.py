@@ -10,7 +10,7 @@ from tools.tables import fill as tables
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
-_DOCUMENTS = ("README.md", "RESULTS.md", "START.md")
+_DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "PLANNER.md", "FIGURES.md")
 _ANSWERS = Path("instructor", "answers")
 
 
@@ -34,7 +34,7 @@ def readmes(root: Path = ROOT) -> list[Path]:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """The same with those that define no table: RESULTS.md, START.md and the answer key."""
+    """The same with those that define no table: RESULTS.md, START.md, PLANNER.md, FIGURES.md, the answer key."""
     return sorted(_documents(root, Path()))
 
 
