@@ -12,6 +12,7 @@ DOCUMENTS = [
     *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
     *(REPO / "tools" / name for name in ("PLANNER.md", "FIGURES.md")),
     *sorted((REPO / "instructor" / "answers").glob("*.md")),
+    *(REPO / "instructor" / name for name in ("handout.md", "mail.md")),
     *sorted(REPO.glob("instructor/demos/*.md")),
 ]
 # The test that runs a launcher to its end on CPU, with a training of a few steps.
