@@ -148,7 +148,7 @@ class Heartbeat(TrainerCallback):
 
 
 def print_stacks() -> None:
-    """Of all threads, in one piece: other ranks print theirs into the same train.out at the same time."""
+    """Prints all threads' stacks at once, because other ranks print theirs into the same train.out."""
     stacks = os.memfd_create("stacks")  # there is room for it on a full disk
     faulthandler.dump_traceback(stacks, all_threads=True)
     os.write(sys.stderr.fileno(), os.pread(stacks, os.fstat(stacks).st_size, 0))

@@ -42,7 +42,7 @@ def saved_bytes(output: Path) -> int:
 
 
 class RankFiles:
-    """Those of one run."""
+    """The heartbeat files of one run."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.folder = run_dir, run_dir / HEARTBEAT

@@ -62,7 +62,7 @@ class Choice:
 
 
 def choices(cases: Sequence[Case]) -> list[Choice]:
-    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time."""
+    """The groups of runs with equal GPUs, model and rows per step and GPU in which several strategies have a time."""
     cells: dict[tuple[str, str], dict[str, list[Case]]] = {}
     machines = _machines([run for case in cases for run in case.runs])
     for case in cases:

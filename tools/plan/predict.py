@@ -31,13 +31,13 @@ class Range:
         return Range(self.least * factor, self.expected * factor, self.largest * factor)
 
     def per(self, amount: float) -> Range:
-        """Of an amount per this: a longer time is a lower speed."""
+        """The range of `amount` per this range: a longer time is a lower speed."""
         return Range(amount / self.largest, amount / self.expected, amount / self.least)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the fullest GPU, at the peak. Attributes: terms: what the allocated bytes are, MiB."""
+    """The memory of the fullest GPU at the peak. Attributes: terms: what the allocated bytes are, MiB."""
 
     terms: Terms
     allocated: Range
@@ -57,7 +57,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Time:
-    """Of a run.
+    """The times of a run.
 
     Attributes:
         parts, step_s: of an optimizer step; tokens, samples: in one, of all ranks.
@@ -74,7 +74,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one run."""
+    """What one run will take."""
 
     workload: Workload
     gpu: Gpu
