@@ -51,7 +51,7 @@ def choose(runs: Sequence[Run], where: Where) -> Choice:
 
 
 def _alike(runs: list[Run]) -> list[Run]:
-    """Those that stand for the real run: completed where any is, and no short tries."""
+    """The runs that stand for the real run: the completed ones if any, without short tries."""
     completed = [run for run in runs if run.state == "completed"] or runs
     most: dict[tuple, int] = {}
     for run in completed:

@@ -58,7 +58,7 @@ def _cells(runs: list[Run]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _spread(table: pd.DataFrame, by: list[str], figure: str) -> pd.DataFrame:
-    """Of every group of repeats the median, and what an error bar wants: the distances to the least and the largest."""
+    """The median of every group of repeats, and the distances to its least and largest, for an error bar."""
     known = table.dropna(subset=[figure])
     found = known.groupby(by, observed=True, dropna=False)[figure].agg(["median", "min", "max"])
     return found.assign(down=found["median"] - found["min"], up=found["max"] - found["median"])

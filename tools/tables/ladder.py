@@ -23,7 +23,7 @@ PEERS = ("peer_trainer_grouped", "peer_trainer_compiled", "peer_trl_padded", "pe
 
 
 def label(rung: str) -> str:
-    """As the tables' rows name it: `4 packing`, `variant: sdpa`, `peer: trl padded`."""
+    """The rung's name in the tables' rows: `4 packing`, `variant: sdpa`, `peer: trl padded`."""
     return rung.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " ")
 
 

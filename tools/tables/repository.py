@@ -34,7 +34,7 @@ def readmes(root: Path = ROOT) -> list[Path]:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """The same with those that define no table: RESULTS.md, START.md, PLANNER.md, FIGURES.md, the answer key."""
+    """The READMEs and the documents without blank tables: RESULTS, START, PLANNER, FIGURES, the answer key."""
     return sorted(_documents(root, Path()))
 
 
@@ -83,7 +83,7 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
 
 
 def borrowed_runs(folder: str) -> str:
-    """Of a folder whose tables are about runs of other exercises: whose, and what starts them; "" of another one.
+    """Says whose runs the tables of the folder are about, and what starts them; "" for an exercise with own runs.
 
     Their lists are named after it, as speed-ladder/models.txt.
     """

@@ -85,7 +85,7 @@ def lines(found: Sequence[RunCells], exercise: str, options: str) -> list[str]:
 
 
 def _tables_about(run: Run) -> Iterator[Table]:
-    """Those that the run's exercise fills; other chapters may have some, too."""
+    """The tables that the run's exercise fills; other chapters may have some, too."""
     exercise = run.record["exercise"]
     own = ROOT / exercise / "README.md"
     for readme in sorted(ROOT.glob("*/README.md"), key=lambda path: (path != own, path)):

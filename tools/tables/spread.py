@@ -17,7 +17,7 @@ _NOT_COMPARED = {"repeat", "run_dir", "experiment_name", "output_dir"}
 
 
 def differences_percent(runs: Iterable[Run], figure: str) -> list[float]:
-    """Of every two equal runs, by how much the smaller figure is below the larger; in ascending order."""
+    """By how much the smaller figure is below the larger, for every two equal runs, ascending."""
     equal: dict[str, list[float]] = {}
     for run in runs:
         if run.state == "completed" and (value := getattr(run.figures, figure)):
@@ -27,7 +27,7 @@ def differences_percent(runs: Iterable[Run], figure: str) -> list[float]:
 
 
 def _settings(run: Run) -> str:
-    """The same text for runs that differ in nothing but when they ran."""
+    """A text that is equal for runs which differ only in when they ran."""
     settings = {name: value for name, value in (run.record.get("settings") or {}).items() if name not in _NOT_COMPARED}
     names = ("exercise", "config", "model", "world_size", "nodes")
     # Runs of other folders are other machines'.

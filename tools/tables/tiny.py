@@ -43,7 +43,7 @@ def tiny_view(table: Table) -> Table:
 
 
 def tiny_views(tables: Sequence[Table]) -> list[Table]:
-    """Those of all tables, without one whose cells are all in an earlier one."""
+    """The views of all tables, without those whose cells are all in an earlier view."""
     found, known = [], set()
     for view in map(tiny_view, tables):
         cells = {(cell.metric.definition, str(cell.where)) for row in plan(view) for cell in row if cell}
