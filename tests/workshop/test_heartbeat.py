@@ -52,7 +52,7 @@ def test_stopped_ranks_end_the_job_as_a_hang_with_the_stacks_of_all(
 
 
 def test_run_that_is_suspended_and_resumed_goes_on(tmp_path: Path) -> None:
-    """As by `scontrol suspend`: every process of the run is stopped, the watch beside the training, too."""
+    """`scontrol suspend` stops every process of the run, also the watch beside the training."""
     with training(tmp_path) as (job, run):
         wait_for((run / "steps.csv").exists)
         processes = [process for process in psutil.process_iter() if is_of(process, run)]
