@@ -17,7 +17,7 @@ from workshop.models import load_model
 
 
 def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The same random weights on every rank (one seed), in fp32, on the GPU where there is one."""
+    """A model in fp32 with equal random weights on every rank (one seed), on the GPU if there is one."""
     model = (build_gpt if settings.model_name == MODEL_NAME else load_model)(settings, tokenizer)
     model.config.use_cache = False  # keys and values of earlier tokens: for generation
     return model.train()

@@ -36,5 +36,5 @@ class Shapes:
         return FORWARD_AND_BACKWARD * (layers * self.block_flops + self.head_flops)
 
     def flops_per_step(self, layers: int, sequences: int) -> int:
-        """Of one GPU that trains on `sequences` sequences in a step."""
+        """The operations of one GPU in a step of `sequences` sequences."""
         return self.flops_per_token(layers) * self.seq_length * sequences

@@ -49,7 +49,7 @@ class GPTSettings(Settings):
 
     @property
     def shapes(self) -> Shapes:
-        """As trained: every sequence is padded to MAX_LENGTH."""
+        """The model's shapes in training, where every sequence is padded to MAX_LENGTH."""
         return Shapes(self.hidden_size, self.ff_dim, self.vocab_size, self.max_length)
 
 

@@ -19,13 +19,13 @@ from workshop.errors import WorkshopError
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one run; `batch_size` is sequences per GPU and step, in one micro-batch."""
+    """What a rule prescribes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
 
     num_layers: int
     batch_size: int
 
     def flops_per_step(self, shapes: Shapes) -> int:
-        """Of one GPU."""
+        """The operations of one GPU in a step."""
         return shapes.flops_per_step(self.num_layers, self.batch_size)
 
 

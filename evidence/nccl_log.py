@@ -70,7 +70,7 @@ def read(path: Path | str) -> FabricLog:
     """
     log = FabricLog()
     tests: list[tuple[str, list[list[str]]]] = [("", [])]  # name, or "" if none was printed; cells of its rows
-    lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # behind the last line end it is cut off
+    lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
     begun: list[str] = []  # the cells of a row that NCCL's lines interrupt
     for number, tagged in enumerate(lines, 1):
         line, interrupted = _without_nccl(_TAG.sub("", tagged[:_LONGEST]), log.hosts)

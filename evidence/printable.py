@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same of a text that belongs in one line or one cell: with line ends and tabs as escapes, too."""
+    """The text for one line or one cell: `printable`, and line ends and tabs are escapes, too."""
     return _IN_LINE.sub(_escaped, text)
 
 

@@ -21,7 +21,7 @@ def column_names(path: Path | str, header: str) -> list[str]:
 
 
 def numbers(path: Path | str, lines: Sequence[str], header: str, names: Sequence[str]) -> Iterator[dict[str, float]]:
-    """Of each step its number, time (s), tokens, loss and, of newer runs, examples. A loss may be nan.
+    """Each step's number, time (s), tokens, loss and, in newer runs, examples. A loss may be nan.
 
     Raises:
         LogError: a line is not as in the contract.

@@ -76,7 +76,7 @@ def zero_step() -> Picture:
 
 
 def fsdp_units() -> Picture:
-    """The same for DDP and two of FSDP's strategies."""
+    """What a GPU holds during one step with DDP and with two of FSDP's strategies."""
     picture = Picture(
         900,
         347,

@@ -48,7 +48,7 @@ class Drill(TrainerCallback):
 
 
 def preempt() -> None:
-    """As a scheduler does it: SLURM signals the job and queues it again; without SLURM the launcher gets the signal."""
+    """Preempts the job: SLURM signals it and queues it again; without SLURM the launcher gets the signal."""
     if job := os.environ.get("SLURM_JOB_ID"):
         subprocess.run(["scontrol", "requeue", job], check=True)
     else:

@@ -51,7 +51,7 @@ class LadderSettings(Settings):
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
-        """As in every exercise, and the rungs' files with it."""
+        """Checks the exercise's file as everywhere, and the rungs' files, too."""
         for rung_file in sorted(RUNGS.glob("*.env")):
             super().check_env_file(rung_file)
         return super().check_env_file(env_file)
@@ -87,7 +87,7 @@ class LadderSettings(Settings):
 
     @property
     def switches(self) -> str:
-        """Those that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
+        """The settings that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
         usual = {item.name: item.default for item in fields(self)}
         names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile")
         on = [name for name in names if getattr(self, name) != usual[name]]

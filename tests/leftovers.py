@@ -32,7 +32,7 @@ def with_own_shm(shm: Path) -> list[str]:
 
 
 def take_own_shm(shm: Path) -> None:
-    """The same for this process, from here on, and for those that it starts."""
+    """Gives this process, and those that it starts from here on, shared memory of their own."""
     if own_namespaces_allowed():
         ctypes.CDLL(None).unshare(CLONE_NEWNS)
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)

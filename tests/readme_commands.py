@@ -8,9 +8,11 @@ from tests.launching import REPO
 
 FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for path in REPO.glob(f"*/{pattern}")})
 DOCUMENTS = [
-    *(REPO / name for name in ("README.md", "RESULTS.md", "START.md", "GLOSSARY.md", "CONTRIBUTING.md")),
+    *(REPO / name for name in ("README.md", "RESULTS.md", "START.md", "SLURM.md", "GLOSSARY.md", "CONTRIBUTING.md")),
     *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
+    *(REPO / "tools" / name for name in ("PLANNER.md", "FIGURES.md")),
     *sorted((REPO / "instructor" / "answers").glob("*.md")),
+    *(REPO / "instructor" / name for name in ("handout.md", "mail.md")),
     *sorted(REPO.glob("instructor/demos/*.md")),
 ]
 # The test that runs a launcher to its end on CPU, with a training of a few steps.

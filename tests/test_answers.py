@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"\[[^\[\]]+\]\[\w+\]")
 
 
 def questions(text: str) -> list[str]:
-    """Of a README's numbered list, each on one line."""
+    """The questions of a README's numbered list, each on one line."""
     return [" ".join(one.split()) for one in re.findall(r"^\d+\. ((?:.|\n(?=   ))+)", text, re.MULTILINE)]
 
 

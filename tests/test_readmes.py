@@ -78,9 +78,16 @@ def test_question_about_pinned_memory_is_about_runs_that_everybody_does() -> Non
     assert {"ds_configs/zero2_offload.json", "ds_configs/zero2_offload_unpinned.json"} <= required
 
 
-def test_front_page_is_short() -> None:
-    lines = (REPO / "README.md").read_text().splitlines()
-    assert len(lines) <= 150
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("tools/README.md", 150), ("SLURM.md", 60)])
+def test_page_that_everybody_opens_is_short(page: str, most: int) -> None:
+    assert len((REPO / page).read_text().splitlines()) <= most
+
+
+def test_sentences_with_dozens_of_figures_do_not_return() -> None:
+    """The tables have the figures; a README or RESULTS.md quotes ten at most."""
+    pages = [path for path in DOCUMENTS if path.parent.name not in ("answers", "demos", "instructor")]
+    quoted = {path: re.findall(r'^\[\w+\]: \S+ "', path.read_text(), re.MULTILINE) for path in pages}
+    assert [f"{path.relative_to(REPO)}: {len(found)}" for path, found in quoted.items() if len(found) > 10] == []
 
 
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:

@@ -111,13 +111,13 @@ WITH_SETTINGS = [name for name in CHAPTERS if name != "baseline"]
 
 
 def defaults() -> dict[str, str]:
-    """Of the settings that have one, as env_vars.sh writes them."""
+    """The settings' default values, as env_vars.sh writes them."""
     values = {item.name.upper(): item.default for item in fields(Settings) if item.default is not MISSING}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 def test_every_setting_and_variable_is_where_a_participant_looks_for_it() -> None:
-    """Of the settings that baseline/env_vars.sh does not export it shows the code's default."""
+    """baseline/env_vars.sh shows the code's default of the settings that it does not export."""
     shown = re.findall(r"^#export (\w+)=(\S*) ", (REPO / "baseline/env_vars.sh").read_text(), re.MULTILINE)
     code = defaults() | {"GPU_LOG_INTERVAL_MS": "1000"}
     assert dict(shown) == {name: code[name] for name in code.keys() - BASELINE.keys() - {"CONFIG"}}

@@ -61,7 +61,7 @@ class Work:
 
 
 def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> Work:
-    """Of a run and its DeepSpeed configuration.
+    """The work of a run with its DeepSpeed configuration.
 
     Args:
         logit_share: of the positions whose logits are computed (LOGITS=labelled: not all).

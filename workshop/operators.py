@@ -64,7 +64,7 @@ def load(names: Sequence[str]) -> None:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """Those that are compiled nowhere yet, neither here nor when DeepSpeed was installed (DS_BUILD_OPS)."""
+    """The operators that were compiled neither here nor when DeepSpeed was installed (DS_BUILD_OPS)."""
     absent = [name for name in names if find(name) is None]
     if not absent:
         return []  # without DeepSpeed's import

@@ -100,7 +100,7 @@ def host_id() -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """Of what decides speed and results; null for a package that is not installed."""
+    """The versions of what decides speed and results; None for a package that is not installed."""
 
     def installed(package: str) -> str | None:
         try:

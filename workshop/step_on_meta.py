@@ -233,7 +233,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
 
 
 def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) -> torch.Tensor:
-    """As by-hand/ddp.py's loss_sum, a part of its own: it runs after the model's forward pass has ended."""
+    """The loss as by-hand/ddp.py's loss_sum: a part of its own, after the model's forward pass."""
     logits.register_hook(lambda _: tracker.begin("backward", "head"))
     tracker.begin("forward", _LOSS)
     predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
@@ -241,7 +241,7 @@ def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) 
 
 
 def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
-    """The same with compiled blocks, which stay in the model."""
+    """The tracker of a micro-batch with compiled blocks, which stay in the model."""
     from workshop.compiled_on_meta import stand_in  # the compiler: seconds to import
 
     blocks = blocks_of(model)

@@ -14,7 +14,7 @@ ALLOCATION_BYTES = 512
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
-    """Of the memory behind it, as the allocator counts it."""
+    """The bytes of the tensor's memory, as the allocator counts them."""
     return -(-tensor.untyped_storage().nbytes() // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 

@@ -38,7 +38,7 @@ def lines(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
-    """Those lines that are shown."""
+    """The lines that are shown."""
     shown_s, shown_bar, warnings = float("-inf"), "", set()
     for line in printed:
         if _LEFT_OUT.search(line):

@@ -32,7 +32,7 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 
 
 def cut_into_rows(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> Data:
-    """As many rows as are asked for, each of MAX_LENGTH tokens; an end of sequence after each document."""
+    """The data: as many rows as asked for, each of MAX_LENGTH tokens, with an end of sequence after each document."""
     needs_no_questions(settings)
     text: list[int] = []
     wanted = (settings.train_size + settings.eval_size) * settings.max_length

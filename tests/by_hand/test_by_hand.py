@@ -92,7 +92,7 @@ def test_bloom_by_hand_has_the_losses_of_the_trainer(runs: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", ["ddp", "hybrid_shard", "zero2"])
 def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: Path, name: str) -> None:
-    """Those that a mesh or DeepSpeed makes after the first one kept PyTorch's own: 10 minutes with NCCL."""
+    """Groups that a mesh or DeepSpeed made later kept PyTorch's own time-out: 10 minutes with NCCL."""
     found_s = json.loads((runs / name / "time_outs.json").read_text())
     assert min(found_s) == collective_timeout_s(SimpleNamespace(hang_timeout_s=1800))
     assert not (runs / name / "stacks").exists(), "a run that ended well left them"

@@ -72,7 +72,7 @@ def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Of 16 MiB: room for the checkpoints until somebody fills it."""
+    """A disk of 16 MiB: room for the checkpoints until somebody fills it."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", disk], capture_output=True).returncode:

@@ -60,7 +60,7 @@ def losses(run: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def undisturbed(cluster: ThrowawaySlurm, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Of a job whose port, which follows from its id, is taken by somebody who does not answer."""
+    """Losses of a job whose port (it follows from the job's id) is taken by somebody who does not answer."""
     folder = tmp_path_factory.mktemp("undisturbed")
     job = submit(cluster, folder, "none", "--hold")
     with socket.create_server(("", 20000 + job % 12000)):

@@ -54,7 +54,7 @@ def train(recorder: StepRecorder, clock: Clock, step_times_s: list[float], steps
 
 
 def older_timer(step_times_s: list[float]) -> list[float]:
-    """As in older material: the start is taken at every tenth step, the time read at every one."""
+    """Older material's timer: it takes the start at every tenth step, and reads the time at every step."""
     reported, now_s, start_s = [], 0.0, 0.0
     for index, step_time_s in enumerate(step_times_s):
         if index % 10 == 0:

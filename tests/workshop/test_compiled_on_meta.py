@@ -29,7 +29,7 @@ TOP = {
 
 
 def peak_mib(step: dict[str, Any], parameters: int = 0) -> float:
-    """Of the simulated step, with an fp32 optimizer and fp32 weights beside it."""
+    """The peak of the simulated step, with an fp32 optimizer and fp32 weights beside it."""
     return (max(part["peak_with_gradients_bytes"] for part in step["parts"]) + 12 * parameters) / MIB
 
 
@@ -109,7 +109,7 @@ def test_ddp_cuts_a_compiled_block_and_each_part_keeps_what_it_reads(tmp_path: P
 
 
 def simulated_bytes(blocks: nn.ModuleList, compiled: CompiledBlock) -> int:
-    """Of tensors after a forward pass that made them."""
+    """The bytes of tensors that a simulated forward pass leaves."""
     on_meta, tracker = copy.deepcopy(blocks).to("meta"), Tracker()
     stand_in(on_meta, compiled, tracker)
     hidden = torch.empty(64, 256, device="meta", requires_grad=True)
@@ -131,7 +131,7 @@ def bytes_under_ddp(blocks: nn.ModuleList, store: Path) -> int:
 
 
 def bytes_between_passes(blocks: nn.ModuleList, wrap: Callable[[nn.Module], nn.Module] = lambda model: model) -> int:
-    """The same of blocks that PyTorch compiles with Inductor's partitioner, but for Inductor's kernels."""
+    """The bytes that blocks compiled with Inductor's partitioner, without its kernels, keep between the passes."""
     torch.compiler.reset()
     backend = aot_autograd(
         fw_compiler=nop, bw_compiler=nop, partition_fn=partition_fn, decompositions=select_decomp_table()

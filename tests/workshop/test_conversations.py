@@ -162,7 +162,7 @@ def test_questions_cannot_be_scored_where_there_are_none(tmp_path: Path) -> None
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
-    """As many lines of a .jsonl file, made of real questions."""
+    """`count` lines of a .jsonl file, made of real questions."""
     examples = load_squad("sample", "train")[:count]
     if kind == "chat":
         return [

@@ -96,7 +96,7 @@ class Small:
         ALL_OPS["small"], installed_ops["small"] = SmallBuilder("small"), False
 
     def load(self) -> int:
-        """As a train.py does; the operator's answer."""
+        """Loads the operator as a train.py does; its answer."""
         from deepspeed.ops.op_builder.builder import OpBuilder
 
         operators.load(["small"])
@@ -172,7 +172,7 @@ def test_finished_operator_is_loaded_without_a_compiler_and_without_writing(smal
 
 
 def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: Small) -> None:
-    """Of which PyTorch's lock file is left, for which PyTorch would wait for ever."""
+    """PyTorch would wait for ever for the lock file that the killed process leaves."""
     small.hold()
     first = small.start()
     wait_until(small.compiled)

@@ -11,7 +11,7 @@ STEP_S = 0.3
 
 
 def writer(now_s: list[float], monkeypatch: pytest.MonkeyPatch, **settings: object) -> CheckpointWriter:
-    """Of a training that began at 0 on a clock that the test sets."""
+    """The writer of a training that began at 0 on a clock that the test sets."""
     monkeypatch.setattr(saving.time, "monotonic", lambda: now_s[0])
     found = CheckpointWriter(SimpleNamespace(**{"save": "steps", "save_steps": 0} | settings), None)
     found._first_s = FIRST_SAVE_S + 559e6 * FIRST_SAVE_S_PER_PARAMETER

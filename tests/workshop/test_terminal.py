@@ -9,7 +9,7 @@ from workshop.terminal import INTERVAL_S, lines, readable
 
 
 def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
-    """Of lines printed with so many seconds between them."""
+    """What is shown of lines printed with so many seconds between them."""
     now_s = iter(seconds_between * number for number in range(len(printed)))
     return list(readable(printed, clock=lambda: next(now_s)))
 

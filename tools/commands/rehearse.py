@@ -190,7 +190,7 @@ def tiny_environment(shell: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen(names: Sequence[str], environment: Mapping[str, str]) -> list[Exercise]:
-    """Those named, or all, in the order of the course; raises InputError if a name has no tiny.txt."""
+    """The named exercises, or all, in the course's order; raises InputError if a name has no tiny.txt."""
     every = {path.parent.name: path for path in sorted(ROOT.glob("*/tiny.txt"))}
     course = re.findall(r"\]\(([\w-]+)/README\.md\)", (ROOT / "README.md").read_text())
     order = [name for name in dict.fromkeys([*course, *every]) if name in every]

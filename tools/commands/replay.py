@@ -64,7 +64,7 @@ class Replay:
         self._write_record(state="cancelled", exit_code=143, end_time=now, reason="the replay was interrupted")
 
     def _write_record(self, **more: object) -> None:
-        """As a whole, so that a reader never sees half of it."""
+        """Writes run.json at once, so that a reader never sees half of it."""
         temporary = self.folder / "run.tmp"
         temporary.write_text(json.dumps(self._record | more, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.folder / "run.json")
@@ -72,7 +72,7 @@ class Replay:
 
 
 def _pieces(run: Run, length_s: float, shift: timedelta) -> list[tuple[float, str, bytes]]:
-    """Of all files but run.json and hidden ones: when a line is written (s from the run's start), the file, the line.
+    """The lines of all files but run.json and hidden ones: when each is written (s from the run's start), file, line.
 
     The training is the end of the run, as long as the Trainer's runtime: a line of steps.csv is written at its step's
     end, one of train.out at the epoch that it or one above names. Other logs have a line per sample, evenly.

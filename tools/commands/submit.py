@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
-    """Those that shall be started although one may not fit; says of each whether it fits, where the GPU is known."""
+    """The due runs that the user starts; prints whether each fits, if the GPU is known, and asks."""
     name = arguments.gpu or at_hand()
     if not name:
         return due
@@ -115,7 +115,7 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
 
 
 def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.Namespace) -> list[Submission]:
-    """Those of the lines that shall run now; of the others it is printed why not."""
+    """The lines to run now; prints why the others do not run."""
     only = [state.strip() for state in arguments.only.split(",") if state.strip()]
     if unknown := [state for state in only if state not in STATES]:
         raise InputError(f"--only {', '.join(unknown)}: unknown; states are {', '.join(STATES)}")

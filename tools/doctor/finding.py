@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of a program: its exit code and output; complaint: the last line of its standard error."""
+    """A program's exit code and output; complaint: the last line of its standard error."""
 
     code: int
     output: str

@@ -1,4 +1,4 @@
-"""The same checks on a compute node, in a small job whose answer is read back through the shared file system."""
+"""Runs the checks on a compute node, in a small job, and reads its answer through the shared file system."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _login_name(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As h:mm:ss."""
+    """The time as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 

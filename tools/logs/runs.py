@@ -57,7 +57,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
 
 
 def run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    """Those with a run.json, and what cannot be looked into: a folder without permission, a link out of the logs."""
+    """The folders with a run.json, and those that cannot be read: no permission, or a link out of the logs."""
     if os.path.lexists(f"{folder}/run.json"):
         yield folder
     elif depth < _SEARCH_DEPTH:

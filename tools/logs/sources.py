@@ -237,7 +237,7 @@ def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
 
 
 def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
-    """Of the log with the most: of several nodes' CPU memory, as a node's is what a job can run out of."""
+    """The extremes of the log with the most: a job can run out of one node's memory, not of all nodes' sum."""
     filled = [log for log in logs if log.reported.size]
     if logs and not filled:
         raise UnavailableError(if_empty)

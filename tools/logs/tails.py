@@ -35,7 +35,7 @@ def first_line(path: Path) -> str:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """Of a log as a terminal would show it: of a progress bar its last state, no colours, nothing that steers it."""
+    """A log's last lines as a terminal shows them: the last state of a progress bar, no colours, no control codes."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in read_end(path, _LOG_BYTES)]
     shown = [printable(_COLOUR.sub("", line)) for line in lines if line.strip()][-count:]
     return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown]

@@ -110,7 +110,7 @@ def _gpu_memory(run: Run) -> Iterator[Line]:
 
 
 def _cpu_memory(run: Run) -> Iterator[Line]:
-    """Of every node the sum of RSS, in which shared pages count once per process, and of PSS, in which they do once."""
+    """Each node's summed RSS, which counts shared pages once per process, and summed PSS, which counts them once."""
     for kind in ("RSS", "PSS"):
         yield from (_line(*line) for line in cpu_lines(run, kind))
 

@@ -147,7 +147,7 @@ def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """The same for charts and comparisons: metric to number, rounded to five digits; JSON has no nan."""
+    """The run's figures for charts and comparisons: metric to number, rounded to five digits; JSON has no nan."""
     found = {metric.name: getattr(run.figures, name) for name, metric in FIGURES.items()}
     return {
         metric: float(f"{value:.5g}")

@@ -17,7 +17,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 def command(run: Run) -> str:
-    """As one would type it in the repository's root; "" where the run's record does not say enough."""
+    """The command that repeats the run, typed in the repository's root; "" if the run's record lacks something."""
     record = run.record
     exercise = str(record.get("exercise"))
     if record.get("submission"):

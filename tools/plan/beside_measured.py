@@ -35,14 +35,15 @@ Predictions = dict[Path, Prediction]
 
 
 def predictions(runs: Sequence[Run]) -> Predictions:
-    """Of runs on GPUs that completed or ran out of memory, by folder; each without its own configuration if there are
-    enough others among them (tools/plan/evaluate.py).
+    """Predictions by run folder, for runs on GPUs that completed or ran out of memory.
+
+    Each leaves out its own configuration if there are enough others (tools/plan/evaluate.py).
     """
     return {run.folder: case.predicted for case in evaluate.cases(runs) for run in case.runs}
 
 
 def figure(found: Predictions, run: Run, name: str) -> str:
-    """As printed, without its unit; `name`: one of NAMES."""
+    """The predicted figure as printed, without its unit; `name`: one of NAMES."""
     if run.folder not in found:
         return "not predicted"
     return _text(found[run.folder], name.removeprefix(PREFIX))

@@ -24,7 +24,7 @@ MUST_DO = "must-do"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of some runs.
+    """What some runs cost.
 
     Attributes:
         runs: how many there are.
@@ -39,7 +39,7 @@ class Cost:
 
 
 def must_do(lines: Sequence[Submission]) -> list[Submission]:
-    """Those that submit.txt marks."""
+    """The lines that submit.txt marks as must-do."""
     return [line for line in lines if line.contains(MUST_DO)]
 
 

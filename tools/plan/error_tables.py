@@ -16,7 +16,7 @@ _CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "st
 
 
 def _class(case: Case) -> str:
-    """Of a step: nvidia-smi also calls a GPU busy that waits for the optimizer on the CPU; such a run is none of it."""
+    """The class of the case's step. The CPU's optimizer is a class: nvidia-smi calls a GPU busy that waits for it."""
     if case.workload.strategy.share_on_cpu:
         return _CLASSES[2]
     found = [run.figures.gpu_utilization_percent for run in case.runs]

@@ -85,7 +85,7 @@ class _Point:
 
     @cached_property
     def work(self) -> dict[str, dict[str, float]]:
-        """Of each formula that a measurement can be compared with."""
+        """The work of each formula that a measurement can be compared with."""
         parameters = self.step["parameters"]
         found = {
             "reserved_mib": reserved.work_of(self.workload, self.step),
@@ -98,7 +98,7 @@ class _Point:
 
 
 def cases(runs: Sequence[Run]) -> list[Case]:
-    """Of all runs that completed with GPU memory in their summary, or ended out of memory.
+    """The cases of all runs that completed with GPU memory in their summary, or ended out of memory.
 
     Constants are fitted to the other configurations; those of constants.json where there are too few others.
     """

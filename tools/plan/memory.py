@@ -64,7 +64,7 @@ class Strategy:
 
     @property
     def share_on_cpu(self) -> float:
-        """Of the optimizer's states, 0 to 1."""
+        """The share of the optimizer's states in CPU memory, 0 to 1."""
         if on_cpu(self.zero, "offload_optimizer"):
             return self.zero["offload_optimizer"].get("ratio", 1.0)
         return float(bool(self.config.get("cpu_offload")))

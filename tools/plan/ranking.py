@@ -199,7 +199,7 @@ def _launchers(question: Question) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def _micro_batches(batch: int) -> list[int]:
-    """Those that make it up without a rest, at most halved from one to the next: 16, 8, 4, 2, 1."""
+    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1."""
     found = [batch]
     while found[-1] > 1:
         found.append(next(size for size in range(found[-1] // 2, 0, -1) if batch % size == 0))

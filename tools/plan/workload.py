@@ -107,7 +107,7 @@ class Workload:
 
 
 def of_run(run: Run) -> Workload:
-    """Of a run that was recorded. Raises InputError where its record does not say enough."""
+    """The workload of a recorded run. Raises InputError if its record lacks settings or ranks."""
     record = run.record
     if not record.get("settings") or not run.facts["world_size"]:
         raise InputError(f"{run.folder}/run.json: no settings or no number of ranks; expected both")

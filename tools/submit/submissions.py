@@ -77,7 +77,7 @@ class Submission:
 
     @property
     def short(self) -> str:
-        """The same without what the shell sets, which is the same for all lines."""
+        """The line without what the shell sets, which is equal for all lines."""
         return self._normal({name: self.settings[name] for name in self.settings if name not in self.overrides})
 
     def _normal(self, settings: Mapping[str, str]) -> str:

@@ -33,10 +33,10 @@ class History:
 
 
 def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
-    """Those of `runs` that are this submission, also when they were started by hand or before an edit of submit.txt.
+    """The runs that are this submission, also if started by hand or before an edit of submit.txt.
 
-    What a run records about itself decides: its `submission`, and every setting it used. So a tiny run is none of the
-    real one, and neither is a run from before a setting was edited in env_vars.sh.
+    What a run records about itself decides: its `submission`, and every setting it used. So a tiny run does not count
+    as the real one, nor does a run from before an edit of a setting in env_vars.sh.
     """
     candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.

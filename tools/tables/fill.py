@@ -123,7 +123,7 @@ class FilledTable:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """As in the README; of a table about tiny runs only the rows that have any."""
+        """The table as in the README; a table about tiny runs has only rows with runs."""
         rows = [
             [text if cell is None else cell.text.replace("|", "\\|") for text, cell in zip(row, cells, strict=True)]
             for row, cells in zip(self.table.rows, self.cells, strict=True)
@@ -205,7 +205,7 @@ def _fill_cell(filled: FilledTable, chosen: Callable[[Where], Choice], cell: Pla
 
 
 def _figure(cell: Plan, select: Select) -> float | bool:
-    """Of several runs that differ in REPEAT only, the median or the standard deviation."""
+    """The cell's figure; for runs that differ in REPEAT only, their median or standard deviation."""
     if not cell.std:
         return cell.metric.value(select, cell.where)
     values = [cell.metric.value(lambda _, run=run: [run], cell.where) for run in select(cell.where)]
@@ -215,7 +215,7 @@ def _figure(cell: Plan, select: Select) -> float | bool:
 
 
 def _completed(runs: list[Run], conditions: Where) -> list[Run]:
-    """Those that completed in the precision asked for; raises UnavailableError if there is none."""
+    """The runs that completed in the precision asked for; raises UnavailableError if there is none."""
     completed = [run for run in runs if run.state == "completed"]
     if not completed:
         raise UnavailableError(runs[-1].outcome)

@@ -54,7 +54,7 @@ def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
 
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """The same of runs that have been found."""
+    """The frame of runs that have been found."""
     measure_all(runs)
     rows = [_facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES} for run in runs]
     found = pd.DataFrame(rows, columns=[*FACTS, *_FIGURE_TYPES])

@@ -124,7 +124,7 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
 
 
 def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
-    """The same as a tensor, bool [rows, 1, length, length]; None, which the library takes as causal, without any."""
+    """The mask as a tensor, bool [rows, 1, length, length]; without documents None, the library's causal mask."""
     return None if documents is None else visible(length, documents, device)
 
 

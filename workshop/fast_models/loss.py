@@ -39,7 +39,7 @@ def loss_sum(
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of [positions, vocabulary] logits: the summed loss in fp32, and its gradient in the logits' type."""
+    """The summed loss of [positions, vocabulary] logits in fp32, and its gradient in the logits' type."""
     log_probabilities = logits.log_softmax(dim=1, dtype=torch.float32)
     counts = targets != IGNORE
     of_targets = log_probabilities.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1)

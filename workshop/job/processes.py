@@ -29,7 +29,7 @@ def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> 
 
 
 def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """As a shell gives it: 143 after SIGTERM."""
+    """The exit code as a shell gives it: 143 after SIGTERM."""
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

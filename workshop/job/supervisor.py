@@ -185,7 +185,7 @@ class Supervisor:
         return TOLD_TO_END if self.not_begun or self.control.saved else exit_code(step)
 
     def look_for_signals(self) -> None:
-        """Those that came between two steps."""
+        """Handles the signals that came between two steps."""
         while got := signal.sigtimedwait(JOB_SIGNALS, 0):
             self.handle(got.si_signo)
 

@@ -24,7 +24,7 @@ def test_kept_steps_are_what_the_simulation_says(words: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
-    """As on a rented machine, whose GPU waits meanwhile."""
+    """On a rented machine the GPU would wait meanwhile."""
     workloads = [workload_of(line) for line in read(path, {})]
     missing = {simulate.key(one.shape) for one in workloads if one} - KEPT.keys()
     assert not missing, "expected `python -m tools plan --fit` after a change of the list"

@@ -30,7 +30,7 @@ def bloom(shape: str = "tiny") -> PreTrainedModel:
 
 
 def small(family: str, **sizes: int) -> PreTrainedModel:
-    """Of any family, with weights as `bloom`'s, which is one of them."""
+    """A small model of any family, with weights as `bloom`'s."""
     if family == "bloom":
         return bloom()
     config = AutoConfig.from_pretrained(SHAPES[f"tiny-{family}"], initializer_range=0.1, **sizes)
@@ -56,7 +56,7 @@ def faster(
 
 
 def batch(rows: list[dict[str, list[int]]], length: int = LENGTH, labelled: bool = False) -> dict[str, torch.Tensor]:
-    """As the Trainer's loader gives it."""
+    """The batch that the Trainer's loader makes of the rows."""
     collator = PaddingCollator(TOKENIZER.pad_token_id, length)
     return fast_models.LabelledOnly(collator)(rows) if labelled else collator(rows)
 

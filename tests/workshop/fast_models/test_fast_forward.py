@@ -173,7 +173,7 @@ def test_bf16_is_no_further_from_fp32_than_the_librarys_own(shape: str, stream: 
 
 
 def test_curve_of_the_top_rung_is_the_textbooks_over_200_steps(one_thread: None) -> None:
-    """The same eight examples in each step, once padded in two micro-batches of four, once packed in one."""
+    """Each step has equal examples, once padded in two micro-batches of four, once packed in one."""
     model = bloom()
     fast = faster(model, **TOP)
     examples = encode_all(load_squad("sample", "train")[:8], TOKENIZER, 64)
