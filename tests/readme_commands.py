@@ -18,7 +18,7 @@ DOCUMENTS = [
 # The test that runs a launcher to its end on CPU, with a training of a few steps.
 LAUNCHED_BY = {
     "baseline/baseline.slurm": "tests/slurm/test_baseline.py",
-    "benchmark/benchmark.slurm": "tests/benchmark/test_benchmark_runs.py",
+    "benchmark/benchmark.slurm": "tests/slurm/test_benchmark_array.py",
     "by-hand/by_hand.slurm": "tests/by_hand/test_by_hand.py",
     "custom_model/multi_gpu.slurm": "tests/custom_model/test_custom_launchers.py",
     "custom_model/multi_node.slurm": "tests/slurm/test_custom_model.py",
