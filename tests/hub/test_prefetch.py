@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from evidence.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import LARGE, HubServer, Interruption
 from tests.launching import REPO
-from tools.submit.submitted import sourced_environment
 from workshop.hub import names_on_hub, unreachable
 from workshop.prefetch import Repository, dataset_needs, main, needs_of, wanted
 
@@ -54,7 +54,7 @@ def test_an_exercise_needs_every_model_of_its_submit_txt() -> None:
 
 def test_what_the_repository_brings_itself_is_not_asked_of_the_hub() -> None:
     for profile in ("tiny.env", "quickstart.env"):
-        assert names_on_hub(sourced_environment(REPO / profile, {})) == []
+        assert names_on_hub(sourced(REPO / profile, {})) == []
     by_hand = {"MODEL_NAME": "simple-gpt", "TOKENIZER_NAME": "gpt2", "DATASET": "sample"}
     assert names_on_hub(by_hand) == ["gpt2"]
     assert names_on_hub(by_hand | {"EVAL_DATASET": "rajpurkar/squad"}) == ["gpt2", "rajpurkar/squad"]

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import peers
+from evidence.env_file import sourced
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.fast_models.small_models import TOKENIZER, bloom, small
-from tools.submit.submitted import sourced_environment
 from workshop.errors import WorkshopError
 from workshop.settings import LADDER_NAMES, Settings
 
@@ -38,8 +38,8 @@ PACKED = {
 
 
 def settings_of(rung: str) -> dict[str, str]:
-    sourced = sourced_environment(REPO / "speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
-    return {name: value for name, value in sourced.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
+    environment = sourced(REPO / "speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
+    return {name: value for name, value in environment.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
 
 
 @pytest.fixture(scope="module")
