@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.launching import die_after
 from tools.logs import deepspeed_timers
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.settings import Settings
 

@@ -1,14 +1,10 @@
 """The benchmark's data: full rows of real text, every position a target."""
 
-import pytest
-
 from tests.workshop.environment import ENVIRONMENT
-from workshop.data import Data
-from workshop.encoding import load_tokenizer
-from workshop.errors import WorkshopError
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import Data, load_text
+from workshop.data.sources import load_squad
 from workshop.settings import Settings
-from workshop.squad import load_squad
-from workshop.text_rows import load_text
 
 SMALL = {"DATASET": "sample", "TRAIN_SIZE": "6", "EVAL_SIZE": "2", "MAX_LENGTH": "64", "GENERATE_SIZE": "0"}
 TOKENIZER = load_tokenizer("sample")
@@ -43,8 +39,3 @@ def test_synthetic_tokens_are_random_but_the_same_for_a_seed(tmp_path):
     assert drawn != load(tmp_path, DATASET="synthetic", SEED="7").train
     assert all(0 <= token < len(TOKENIZER) for row in drawn for token in row["input_ids"])
     assert len({tuple(row["input_ids"]) for row in drawn}) == 6
-
-
-def test_setting_that_needs_questions_is_an_error(tmp_path):
-    with pytest.raises(WorkshopError, match="found GENERATE_SIZE=4"):
-        load(tmp_path, GENERATE_SIZE="4")
