@@ -12,7 +12,7 @@ from tests.workshop.fast_models.small_models import FAMILIES, faster, gradients,
 from workshop.data.conversations import Conversation
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_conversations, load_tokenizer
 from workshop.data.load import Data, load_data
-from workshop.data.sources import conversations_of, load_splits, load_squad
+from workshop.data.sources import load_splits, load_squad
 from workshop.data.squad import SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.fast_models import LabelledOnly, pack
@@ -45,26 +45,6 @@ def learnt(encoded: dict[str, list[int]], tokenizer: Any = TOKENIZER) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "turns"),
-    [
-        (CHAT, TURNS),
-        ({"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Ann."}]}, TURNS),
-        ({"prompt": "Who? ", "completion": "Ann."}, (("", "Who? "), ("assistant", "Ann."))),
-        ({"prompt": CHAT["messages"][:1], "completion": CHAT["messages"][1:]}, TURNS),
-        ({"instruction": "Who?", "input": "", "output": "Ann."}, TURNS),
-        (
-            {"instruction": "Who?", "context": "Ann owns it.", "response": "Ann."},
-            (("user", "Who?\n\nAnn owns it."), TURNS[1]),
-        ),
-        ({"question": "Who?", "answer": "Ann."}, TURNS),
-    ],
-)
-def test_usual_columns_are_read(row: dict[str, Any], turns: Any, tmp_path: Path) -> None:
-    path = write(tmp_path, row, "", row)
-    assert conversations_of(load_splits(path)["train"]) == [Conversation(f"{path}:{line}", turns) for line in (1, 3)]
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"messages": [}', r"chat.jsonl:2: column 15: .*; expected a JSON object on each line"),
@@ -93,26 +73,12 @@ def test_only_the_assistant_s_turns_and_their_ends_are_learnt(tmp_path: Path) ->
     assert (len(data.train), len(data.evaluation), data.examples) == (2, 1, [])
 
 
-def test_completion_follows_its_prompt_as_it_is(tmp_path: Path) -> None:
-    pair = {"prompt": "Q: Who?\nA:", "completion": " Ann."}
-    (encoded, _) = loaded(write(tmp_path, pair, pair, pair), tmp_path).train
-    assert TOKENIZER.decode(encoded["input_ids"]) == "Q: Who?\nA: Ann.</s>"
-    assert learnt(encoded) == " Ann.</s>"
-
-
 def test_tokenizer_s_own_template_is_used_and_what_it_writes_before_an_answer_is_no_target() -> None:
     tokenizer = load_tokenizer("sample")
     tokenizer.chat_template = CHATML
     (encoded,) = encode_conversations([Conversation("x", TURNS * 2)], tokenizer, 64, "answer")
     assert tokenizer.decode(encoded["input_ids"]) == "<|user|>Who?</s><|assistant|>Ann.</s>" * 2
     assert learnt(encoded, tokenizer) == "Ann.</s>" * 2
-
-
-def test_pair_has_the_tokenizer_s_beginning_and_no_template() -> None:
-    tokenizer = load_tokenizer("sample")
-    tokenizer.chat_template = CHATML
-    (encoded,) = encode_conversations([Conversation("x", (("", "Q:"), ("assistant", " A")))], tokenizer, 64, "answer")
-    assert tokenizer.decode(encoded["input_ids"]) == "Q: A</s>"
 
 
 @pytest.mark.parametrize(

@@ -168,13 +168,6 @@ def test_a_row_longer_than_the_padding_is_not_cut_silently():
         PaddingCollator(3, 2)([{"input_ids": [5, 6, 7]}])
 
 
-def test_many_examples_keep_their_order_over_the_tokenizers_calls():
-    tokenizer = load_tokenizer("sample")
-    rows = encode_all(SAMPLE * 50, tokenizer, 512)
-    assert len(rows) == 2_400
-    assert rows[:48] == rows[-48:] == [encode(example, tokenizer, 512) for example in SAMPLE]
-
-
 def test_without_network_the_sample_loads_and_a_hub_name_says_how_to_go_on(tmp_path):
     names = "'sample', 'bigscience/bloom-560m'"
     code = f"from workshop.data.encoding import load_tokenizer; [load_tokenizer(name) for name in ({names})]"

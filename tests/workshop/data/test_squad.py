@@ -56,10 +56,6 @@ def test_the_official_files_are_read_whole():
     assert len(load_squad(f"{DATA}/squad/train-v1.1.first44.json", "train")) == 11_877
 
 
-def test_fields_are_not_mixed_up(write):
-    assert load_squad(write(squad()), "train")[1] == Example("q2", "Ann", "What?", "Ann owns a boat.", ("a boat",))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -25,14 +25,6 @@ def test_rows_are_the_passages_one_after_the_other_and_every_token_is_a_target(t
     assert text.startswith(f"{first}{TOKENIZER.eos_token}{second[:40]}"), "each passage once, though many ask about it"
 
 
-def test_text_that_is_too_short_begins_again(tmp_path):
-    rows = load(tmp_path, TRAIN_SIZE="3000", MAX_LENGTH="128").train
-    tokens = [token for row in rows for token in row["input_ids"]]
-    again = next(place for place in range(1, len(tokens)) if tokens[place : place + 200] == tokens[:200])
-    assert tokens[again - 1] == TOKENIZER.eos_token_id
-    assert len(rows) == 3000
-
-
 def test_synthetic_tokens_are_random_but_the_same_for_a_seed(tmp_path):
     drawn = load(tmp_path, DATASET="synthetic").train
     assert drawn == load(tmp_path, DATASET="synthetic").train
