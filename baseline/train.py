@@ -9,8 +9,8 @@ The settings come from env_vars.sh. Every later exercise is this script and one 
 
 from transformers import Trainer, TrainingArguments
 
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.models import load_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings

@@ -8,13 +8,13 @@ Compare with exercise 2: diff deepspeed-single-gpu/train.py benchmark/train.py
 
 from transformers import Trainer, TrainingArguments
 
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_text
 from workshop.deepspeed import deepspeed_config
-from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.text_rows import load_text
 from workshop.without_gpu import find_gpu, join_gloo_ranks
 
 

@@ -7,9 +7,8 @@ from typing import Any, Self
 from custom_model.settings import MODEL_NAME, GPTSettings
 from evidence.counted import counted
 from evidence.settings import setting
-from workshop.deepspeed import check_conflicts, check_sections, read_json
+from workshop.deepspeed import check_conflicts, check_sections, read_json, world_size
 from workshop.errors import WorkshopError
-from workshop.settings import world_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, DistributedSampler
 
-from workshop.data import load_data
-from workshop.encoding import IGNORE, load_tokenizer
+from workshop.data.encoding import IGNORE, load_tokenizer
+from workshop.data.load import load_data
 from workshop.models import blocks_of
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence

@@ -19,8 +19,8 @@ from common import build_model, end_rank, own_device, zero_config
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from workshop.data import load_data
-from workshop.encoding import IGNORE, load_tokenizer
+from workshop.data.encoding import IGNORE, load_tokenizer
+from workshop.data.load import load_data
 from workshop.operators import prepare_operators
 from workshop.run_record import record_settings
 from workshop.step_evidence import StepEvidence

@@ -12,8 +12,8 @@ from transformers import Trainer, TrainingArguments
 
 from custom_model.model import build_model
 from custom_model.settings import CustomSettings
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.fsdp import prepare_wrapping, save_whole_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.without_gpu import find_gpu, shard_on_cpu

@@ -9,9 +9,9 @@ The code is exercise 2's, line by line: diff deepspeed-single-gpu/train.py deeps
 
 from transformers import Trainer, TrainingArguments
 
-from workshop.data import load_data
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.deepspeed import deepspeed_config
-from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.operators import prepare_operators
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from transformers import Trainer, TrainingArguments
 
-from workshop.data import load_data
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.deepspeed import deepspeed_config
-from workshop.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.offload_check import OffloadCheck
 from workshop.operators import prepare_operators

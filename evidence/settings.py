@@ -101,10 +101,10 @@ class DeclaredSettings:
     model_init: str = setting(choice("pretrained", "random"), "pretrained")
     tokenizer_name: str = setting(default="")  # empty: the model's own
 
-    # The data: `sample`, `harbour`, a SQuAD v1.1 JSON file, a .jsonl or .txt file (conversations.py), or a hub name.
+    # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
     dataset: str = setting(default="rajpurkar/squad")
     eval_dataset: str = setting(default="")
-    train_size: int = setting(positive)
+    train_size: int = setting(positive)  # within the slice; a file with fewer rows than both is shared
     eval_size: int = setting(positive)
     max_length: int = setting(positive)  # tokens
     padding: str = setting(choice("max_length", "dynamic"), "max_length")

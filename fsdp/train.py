@@ -8,8 +8,8 @@ Compare with exercise 1: diff baseline/train.py fsdp/train.py
 
 from transformers import Trainer, TrainingArguments
 
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.fsdp import fsdp_config, prepare_wrapping, save_whole_model
 from workshop.models import load_model
 from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary

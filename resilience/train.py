@@ -10,8 +10,8 @@ from transformers import Trainer, TrainingArguments
 
 from drill import Drill
 from drill_settings import DrillSettings
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.fsdp import prepare_wrapping, save_whole_model
 from workshop.models import load_model
 from workshop.operators import prepare_operators

@@ -16,8 +16,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings
-from workshop.data import Data, load_data
-from workshop.encoding import IGNORE, load_tokenizer
+from workshop.data.encoding import IGNORE, load_tokenizer
+from workshop.data.load import Data, load_data
 from workshop.errors import WorkshopError
 from workshop.models import load_model
 from workshop.recording import end_run, measurements, reporting, write_summary

@@ -7,8 +7,8 @@ from transformers import Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings, check_rung, sharding_arguments
 from workshop import fast_models
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.fsdp import prepare_wrapping, save_whole_model
 from workshop.models import blocks_of, load_model
 from workshop.operators import prepare_operators

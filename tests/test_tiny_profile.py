@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evidence.env_file import sourced
 from tests.launching import REPO, tiny_profile
 from tools.submit.submissions import Submission, read
-from tools.submit.submitted import sourced_environment
 
 TINY = tiny_profile()
 LISTS = [
@@ -25,7 +25,7 @@ MOST = {
 def environment(line: Submission) -> dict[str, str]:
     """What the line's training finds, as its launcher makes it."""
     variables = {"NNODES": "1", "NPROC_PER_NODE": "1", "REPO": str(REPO)} | TINY | line.settings
-    return sourced_environment(line.exercise / "env_vars.sh", variables)
+    return sourced(line.exercise / "env_vars.sh", variables)
 
 
 def test_the_lists_of_all_exercises_are_looked_at() -> None:

@@ -6,11 +6,12 @@ x GPUs, nothing else.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from evidence.settings import DeclaredSettings
 from workshop.errors import WorkshopError
-from workshop.settings import Settings, world_size
 
 # The top-level sections DeepSpeed reads. It ignores any other name silently.
 # Source: https://www.deepspeed.ai/docs/config-json/
@@ -23,7 +24,13 @@ SECTIONS = {
 }
 
 
-def deepspeed_config(settings: Settings) -> dict[str, Any]:
+def world_size() -> int:
+    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
+    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
+
+
+def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
     """The JSON the launcher was given, as the Trainer wants it.
 
     Raises WorkshopError as `checked_json` does, and for what DeepSpeed itself refuses: a stage that does not exist.
@@ -35,7 +42,7 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     return config
 
 
-def checked_json(settings: Settings) -> dict[str, Any]:
+def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
     """The file as it is. Raises WorkshopError, without torch, naming the file and the place for text that is not JSON,
     a key that nothing reads, or a value that contradicts env_vars.sh.
     """
@@ -82,7 +89,7 @@ def check_zero(path: Path, zero: dict[str, Any]) -> None:
         raise WorkshopError(f"{path}: {key} is {first['input']!r}: {first['msg']}") from None
 
 
-def check_conflicts(path: Path, config: dict[str, Any], settings: Settings) -> None:
+def check_conflicts(path: Path, config: dict[str, Any], settings: DeclaredSettings) -> None:
     """The settings have one place. A JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5)."""
     expected = {
         "train_micro_batch_size_per_gpu": ("BATCH_SIZE", settings.batch_size),

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evidence.counted import counted
-from workshop.deepspeed import read_json
+from evidence.settings import DeclaredSettings
+from workshop.deepspeed import read_json, world_size
 from workshop.errors import WorkshopError
-from workshop.settings import Settings, world_size
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig
@@ -56,7 +56,7 @@ DDP = {
 OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
 
 
-def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
+def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
     """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
 
     Both are None for plain DDP. Raises WorkshopError as `checked_json` does.
@@ -68,7 +68,7 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
     return config, hybrid_mesh(replicas) if replicas > 1 else None
 
 
-def checked_json(settings: Settings) -> dict[str, Any]:
+def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
     """The file with its version. Raises WorkshopError, without torch, naming the file and the key for anything that
     would be ignored or cannot work.
     """
@@ -150,7 +150,7 @@ def hybrid_mesh(replicas: int) -> ParallelismConfig:
     return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
 
 
-def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
+def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
     """What the Trainer has no argument for: DDP's options, and the first scale of fp16 under FSDP2."""
     start_scaler(trainer)
     options = read_json(Path(settings.config)) if settings.config else {}

@@ -10,10 +10,10 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from workshop.encoding import Encoded, PaddingCollator, encode_prompts
+from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
+from workshop.data.squad import Example
 from workshop.errors import WorkshopError
 from workshop.hangs import progress
-from workshop.squad import Example
 
 
 @torch.no_grad()

@@ -1,11 +1,7 @@
-"""The Hugging Face hub: whether it can be reached, where a data set's files lie, and what its errors mean.
+"""The Hugging Face hub: whether it can be reached, what a run needs of it, where that lies, and what its errors mean.
 
-The hub's library asks six times for each file before it gives up, half a minute a file, also for files that it has in
-its cache. So the launcher asks once, before the training starts:
-
-    python -m workshop.hub      1 if the settings need the hub and it cannot be reached, else 0: for HF_HUB_OFFLINE
-
-Needs nothing but the standard library until a file is wanted.
+Its library asks six times for each file before it gives up, half a minute a file, also for files in its cache. So the
+launcher asks once: `python -m workshop.hub` says 1 if the settings need the hub and it cannot be reached, else 0.
 """
 
 import errno
@@ -13,17 +9,40 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from workshop.data.names import is_path, name_and_slice
 from workshop.errors import WorkshopError
-from workshop.squad import is_path
 
-TIMEOUT_S = 5
-DATASET_FILES = ["README.md", "*.parquet"]
-# What this repository brings itself: data sets (squad.py, text_rows.py), a tokenizer, custom_model's GPT.
-NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt")
+# What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
+NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt", "")
+# Weights once, in the format transformers reads first; models keep other frameworks' copies in folders below.
+TOKENIZER = {"allow_patterns": ["*.json", "*.txt", "*.model"], "ignore_patterns": ["*/*"]}
+FILES: dict[str, dict[str, Any]] = {
+    "model": TOKENIZER | {"allow_patterns": [*TOKENIZER["allow_patterns"], "*.safetensors"]},
+    "tokenizer": TOKENIZER,
+    "dataset": {"allow_patterns": ["README.md", "*.parquet"], "repo_type": "dataset"},
+}
 CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
+
+
+class Repository(NamedTuple):
+    """A repository of the hub; `kind` is model, tokenizer (a model's, without weights) or dataset."""
+
+    kind: str
+    name: str
+
+    def snapshot(self, **options: Any) -> Any:
+        """`huggingface_hub.snapshot_download` of the files that a run needs. Raises WorkshopError."""
+        from huggingface_hub import snapshot_download
+
+        try:
+            return snapshot_download(self.name, **FILES[self.kind], **options)
+        except (OSError, ValueError) as error:
+            variable = {"model": "MODEL_NAME", "tokenizer": "TOKENIZER_NAME"}.get(self.kind, "DATASET")
+            raise hub_error(f"{variable}={self.name}", self.name, error, self.kind) from error
 
 
 def endpoint() -> str:
@@ -39,7 +58,7 @@ def unreachable() -> str:
         return ""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
-        opener.open(urllib.request.Request(endpoint(), method="HEAD"), timeout=TIMEOUT_S).close()
+        opener.open(urllib.request.Request(endpoint(), method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
         return ""
     except (OSError, ValueError) as error:  # no such host, refused, no answer in time; HF_ENDPOINT is no address
@@ -47,89 +66,65 @@ def unreachable() -> str:
     return ""
 
 
-def names_on_hub(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What a run with these settings loads from the hub, if it is not in the cache."""
-    model = environ.get("MODEL_NAME", "")
-    pretrained = environ.get("MODEL_INIT", "pretrained") == "pretrained"
-    names = [model] if pretrained else []
-    names += [environ.get("TOKENIZER_NAME") or model]
-    names = [name for name in names if name not in NOT_ON_HUB and not Path(name).is_dir()]
-    names += [name for name in (environ.get("DATASET", ""), environ.get("EVAL_DATASET", "")) if dataset_on_hub(name)]
-    return [name for name in dict.fromkeys(names) if name]
-
-
-def dataset_on_hub(dataset: str) -> bool:
-    return dataset not in NOT_ON_HUB and not is_path(dataset)
-
-
 def dataset_folder(name: str) -> Path:
-    """The folder with a data set's files, from the cache or fetched into it. Raises WorkshopError.
-
-    The cache first: a shared one may be read-only for those who train.
-    """
-    from huggingface_hub import snapshot_download
-
-    options = {"repo_type": "dataset", "allow_patterns": DATASET_FILES}
+    """The folder with a data set's files, from the cache, which may be read-only, or fetched. Raises WorkshopError."""
     try:
-        try:
-            return Path(snapshot_download(name, local_files_only=True, **options))
-        except OSError:  # not in the cache, or not complete
-            return Path(snapshot_download(name, **options))
-    except (OSError, ValueError) as error:
-        raise hub_error(f"DATASET={name}", name, error, "dataset") from error
+        return Path(Repository("dataset", name).snapshot(local_files_only=True))
+    except WorkshopError:  # not in the cache, or not complete
+        return Path(Repository("dataset", name).snapshot())
+
+
+def needs(settings: Mapping[str, str]) -> list[Repository]:
+    """What a run with these settings loads from the hub."""
+    model, tokenizer = (settings.get(name, "") for name in ("MODEL_NAME", "TOKENIZER_NAME"))
+    random = settings.get("MODEL_INIT") == "random"
+    found = [] if random else [Repository("model", model)]
+    found += [Repository("tokenizer", tokenizer or model)] if random or tokenizer else []
+    found = [need for need in found if not Path(need.name).is_dir()]
+    data = [settings.get(name, "") for name in ("DATASET", "EVAL_DATASET")]
+    found += [Repository("dataset", name_and_slice(one)[0]) for one in data if not is_path(one)]
+    return [need for need in dict.fromkeys(found) if need.name not in NOT_ON_HUB]
 
 
 def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> WorkshopError:
     """`what` (variable and value) could not be loaded: what was found, and what to do about it."""
     from huggingface_hub import constants, errors
 
-    causes = list(_causes(error))
+    causes = [error]  # the libraries on top of the hub's wrap its errors in their own
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    found = {kind for cause in causes for kind in type(cause).__mro__}
     page = f"{endpoint()}/{'datasets/' if kind == 'dataset' else ''}{name}"
-    fetch = f"python -m workshop.prefetch {name}" if kind == "model" else f"DATASET={name} python -m workshop.prefetch"
+    words = "DATASET={} python -m workshop.prefetch" if kind == "dataset" else "python -m workshop.prefetch {}"
+    fetch = f"run `{words.format(name)}` where there is a network"
     cache = f"the cache {constants.HF_HUB_CACHE} (HF_HOME)"
     unwritable = next((cause for cause in causes if isinstance(cause, OSError) and cause.errno in CANNOT_WRITE), None)
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    if any(isinstance(cause, errors.GatedRepoError) for cause in causes):
-        text = (
-            f"{page} is gated; open that page, accept its terms, and log in with `hf auth login` (or set HF_TOKEN), "
-            "or choose another"
-        )
-    elif any(isinstance(cause, errors.RepositoryNotFoundError) for cause in causes):
-        example = "bigscience/bloom-560m" if kind == "model" else "rajpurkar/squad"
+    if errors.GatedRepoError in found:
+        text = f"{page} is gated; open that page, accept its terms, then `hf auth login` (or HF_TOKEN); or take another"
+    elif errors.RepositoryNotFoundError in found:
+        example = "rajpurkar/squad" if kind == "dataset" else "bigscience/bloom-560m"
         text = f"the hub has no {page}, or shows it to its owners only; expected a name such as {example}"
     elif unwritable is not None:
-        text = (
-            f"cannot write to {cache}: {unwritable.strerror}, {unwritable.filename}; "
-            "expected HF_HOME to name a folder that you may write to, with room for it"
-        )
+        text = f"cannot write to {cache}: {unwritable.strerror}, {unwritable.filename}; "
+        text += "expected HF_HOME to name a folder that you may write to, with room for it"
     elif constants.HF_HUB_OFFLINE:
-        text = f"HF_HUB_OFFLINE=1 and {cache} does not have all of it; run `{fetch}` where there is a network"
-    elif any(isinstance(cause, errors.LocalEntryNotFoundError) for cause in causes):
-        text = (
-            f"cannot fetch it from {endpoint()}, and {cache} does not have all of it ({reason}); "
-            f"run `{fetch}` where there is a network"
-        )
+        text = f"HF_HUB_OFFLINE=1 and {cache} does not have all of it; {fetch}"
+    elif errors.LocalEntryNotFoundError in found:
+        text = f"cannot fetch it from {endpoint()}, and {cache} does not have all of it ({reason}); {fetch}"
     else:
-        text = f"cannot load it ({reason}); expected a hub name, a file or folder, or the network for `{fetch}`"
+        text = f"cannot load it ({reason}); expected a hub name, a file or folder, or {fetch}"
     return WorkshopError(f"{what}: {text}")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it: the libraries on top of the hub's wrap its errors in their own."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def main() -> None:
-    names = names_on_hub()
-    reason = unreachable() if names else ""
-    if reason:
-        print(
+    names = dict.fromkeys(need.name for need in needs(os.environ))
+    if reason := unreachable() if names else "":
+        note = (
             f"note: {endpoint()} cannot be reached ({reason}): HF_HUB_OFFLINE=1, {' and '.join(names)} can only come "
-            "from the cache; HF_HUB_OFFLINE=0 in your shell asks the hub all the same",
-            file=sys.stderr,
         )
+        note += "from the cache; HF_HUB_OFFLINE=0 in your shell asks the hub all the same"
+        print(note, file=sys.stderr)
     print(1 if reason else 0)
 
 

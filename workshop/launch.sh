@@ -67,12 +67,16 @@ rendezvous() {
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
-# The launcher works in the exercise's folder; a relative path means where the participant stood.
+# The launcher works in the exercise's folder; a relative path, also as a glob or with a slice behind its colon, means
+# where the participant stood.
 relative_to_submission() {
-    local name from=${SLURM_SUBMIT_DIR:-$OLDPWD}
+    local name path from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
         [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && from=$REPO  # is code: the snapshot has its own
-        [ -n "${!name:-}" ] && [ -e "$from/${!name}" ] && export "$name=$(realpath "$from/${!name}")"
+        path=${!name:-}
+        [ -e "$from/$path" ] || path=${path%%:*}
+        [ -n "$path" ] && { [ -e "$from/$path" ] || compgen -G "$from/$path" > /dev/null; } &&
+            export "$name=$(realpath -m "$from/$path")${!name#"$path"}"
     done
 }
 

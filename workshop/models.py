@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from workshop.data.squad import SAMPLE_DIR
 from workshop.errors import WorkshopError
 from workshop.hub import hub_error
 from workshop.settings import Settings
-from workshop.squad import SAMPLE_DIR
 
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
 SHAPES = {path.stem: path for path in sorted((Path(__file__).parent / "shapes").glob("*.json"))}

@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from evidence.env_file import exported
 from evidence.near_misses import complaint, doubt
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES
 from workshop.checkpoints import checkpoints, is_of
@@ -23,16 +24,13 @@ from workshop.settings import Settings
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "transformers", "accelerate")
-_EXPORT = re.compile(r"\bexport ([^#\n]*)")
-_NAME = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]*)=")
 
 
 def setting_names(repo: Path = REPO) -> set[str]:
     """Every variable that an exercise reads: the settings' names, and what its own env_vars.sh or tiny.env exports."""
     files = [*repo.glob("*/env_vars.sh"), repo / "tiny.env", repo / "cluster.env.example"]
-    exports = [export for file in files if file.is_file() for export in _EXPORT.findall(file.read_text())]
-    exported = {name for export in exports for name in _NAME.findall(export)}
-    return {item.name.upper() for item in fields(Settings)} | LAUNCHER_NAMES | set(LADDER_NAMES) | exported
+    in_files = {name for file in files for name in exported(file)}
+    return {item.name.upper() for item in fields(Settings)} | LAUNCHER_NAMES | set(LADDER_NAMES) | in_files
 
 
 def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:

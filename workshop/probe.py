@@ -53,8 +53,6 @@ def operator_facts() -> Facts:
 
 def cache_facts(names: Sequence[str]) -> list[Facts]:
     """What `python -m workshop.prefetch NAMES` would see to, and whether the cache has it."""
-    from huggingface_hub import snapshot_download
-
     from workshop import prefetch
     from workshop.hub import NOT_ON_HUB
 
@@ -64,10 +62,10 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
     found = []
     for repository in prefetch.wanted(names):
         try:
-            folder = snapshot_download(repository.name, local_files_only=True, **prefetch.options_of(repository))
+            folder = repository.snapshot(local_files_only=True)
             unfinished = any(Path(folder).parents[1].glob("blobs/*.incomplete"))
             complete = not unfinished and any(Path(folder).glob(MAIN_FILES[repository.kind]))
-        except (OSError, ValueError):
+        except WorkshopError:
             complete = False
         found.append({"kind": repository.kind, "name": repository.name, "complete": complete})
     return found

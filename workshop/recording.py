@@ -16,7 +16,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.callbacks import ProgressLine, Step, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
-from workshop.data import Data
+from workshop.data.load import Data
 from workshop.ending import end_process
 from workshop.hangs import HangWatch, collective_timeout_s
 from workshop.profiling import Profiler

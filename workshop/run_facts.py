@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from evidence.counted import counted
 from workshop.callbacks import gather_objects
-from workshop.data import Data
+from workshop.data.load import Data
 from workshop.models import model_size, short_name
 from workshop.run_record import update_run_record
 from workshop.settings import Settings
@@ -63,7 +63,7 @@ def record_facts(
         "gpu_names": [name for name in gpu_names if name],
         "cpu_threads": torch.get_num_threads(),
         "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
-        "train_examples": settings.train_size,  # packed, they are fewer rows
+        "train_examples": len(data.train),  # packed, they are fewer rows
         "eval_examples": len(data.evaluation),
         "steps_per_epoch": math.ceil(rows / (settings.batch_size * world_size * settings.grad_acc)),
         "versions": versions(),

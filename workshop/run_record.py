@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from evidence.env_file import exported
 from evidence.schema import VERSION
 from evidence.settings import defaults
 from workshop.checkpoints import step_of
@@ -22,7 +23,6 @@ LONGEST_DIFF = 20_000  # characters of it in run.json
 GIVEN = ".settings.json"  # what `python -m tools submit --resume` starts the run with again
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
-_EXPORT = re.compile(r"^\s*export\s+([A-Z][A-Z0-9_]*)=", re.MULTILINE)
 
 _KEY = re.compile(r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|PASSWORD|SECRET)['\"]?\]?\s*[=:]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)")
 
@@ -95,9 +95,7 @@ def code_version() -> tuple[str | None, bool | None, str]:
 
 def given_settings() -> dict[str, str]:
     """The settings of this run as env_vars.sh and the shell give them, files with their folders."""
-    env_file = Path("env_vars.sh")
-    exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
-    names = {*defaults(), *exported} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
+    names = {*defaults(), *exported(Path("env_vars.sh"))} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
     names = {name for name in names if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
     return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
+from workshop.data.squad import Example
 from workshop.generation import answer_questions
 from workshop.settings import Settings
-from workshop.squad import Example
 from workshop.squad_metric import score
 
 

@@ -6,26 +6,20 @@ name in env_vars.sh that nothing reads is an error, and so is a value that does 
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
+from evidence.env_file import assignments
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
+from workshop import deepspeed, fsdp
 from workshop.checkpoints import is_of
 from workshop.errors import WorkshopError
 
 # Sections of DeepSpeed's JSON, one of which every file of it has; FSDP's has none.
 DEEPSPEED_SECTIONS = {"zero_optimization", "fp16", "bf16", "optimizer", "train_micro_batch_size_per_gpu"}
-ASSIGNMENT = re.compile(r"^\s*(?P<export>export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
-
-
-def world_size() -> int:
-    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
-    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +32,7 @@ class Settings(DeclaredSettings):
 
         Raises WorkshopError naming the file, line and variable of the first mistake.
         """
-        lines = cls.check_env_file(env_file) if env_file.exists() else {}
+        lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
         for name in LADDER_NAMES:
             if environ.get(name) and name not in names:
@@ -80,8 +74,6 @@ class Settings(DeclaredSettings):
 
     def check_config(self) -> None:
         """Reject a configuration file's mistakes, as far as they show without torch."""
-        from workshop import deepspeed, fsdp  # which import this module
-
         if self.config:
             has_sections = deepspeed.read_json(Path(self.config)).keys() & DEEPSPEED_SECTIONS
             (deepspeed if has_sections else fsdp).checked_json(self)
@@ -91,12 +83,8 @@ class Settings(DeclaredSettings):
         """Names assigned in `env_file` and their line numbers. Raises WorkshopError for a name that nothing reads."""
         known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
         lines: dict[str, int] = {}
-        for number, line in enumerate(env_file.read_text().splitlines(), start=1):
-            match = ASSIGNMENT.match(line)
-            if not match:
-                continue
-            name = match["name"]
-            if not match["export"]:
+        for name, number, exported in assignments(env_file):
+            if not exported:
                 raise WorkshopError(
                     f"{env_file}:{number}: {name} is assigned without `export`: the training cannot see it"
                 )

@@ -9,8 +9,8 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from workshop.data.squad import Example
 from workshop.errors import WorkshopError
-from workshop.squad import Example
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -22,7 +22,7 @@ from workshop.callbacks import (
     synchronise,
 )
 from workshop.collectives import CollectiveCounter, write_collectives
-from workshop.data import Data
+from workshop.data.load import Data
 from workshop.hangs import HangWatch, progress
 from workshop.models import blocks_of
 from workshop.run_facts import record_facts

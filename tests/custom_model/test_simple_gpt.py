@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.sources import load_squad
 from workshop.generation import answer_questions
 from workshop.models import model_size
-from workshop.squad import load_squad
 
 REPO = Path(__file__).parents[2]
 CPU = torch.device("cpu")

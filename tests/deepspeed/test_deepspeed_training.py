@@ -11,7 +11,7 @@ from tests.launching import REPO, die_after, launch, losses, record, tiny_profil
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tools.logs import deepspeed_timers
 from workshop.checkpoints import newest
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
 from workshop.models import load_model
 from workshop.run_record import update_run_record
 from workshop.settings import Settings

@@ -15,8 +15,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.workshop.test_generation import EARLY_STOP, tiny_bloom
-from workshop.data import load_data
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.ending import end_process
 from workshop.fsdp import fsdp_config
 from workshop.generation import answer_questions

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from evidence.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import LARGE, HubServer, Interruption
 from tests.launching import REPO
-from tools.submit.submitted import sourced_environment
-from workshop.hub import names_on_hub, unreachable
-from workshop.prefetch import Repository, dataset_needs, main, needs_of, wanted
+from workshop.hub import Repository, needs, unreachable
+from workshop.prefetch import main, needs_of, wanted
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 
@@ -54,11 +54,12 @@ def test_an_exercise_needs_every_model_of_its_submit_txt() -> None:
 
 def test_what_the_repository_brings_itself_is_not_asked_of_the_hub() -> None:
     for profile in ("tiny.env", "quickstart.env"):
-        assert names_on_hub(sourced_environment(REPO / profile, {})) == []
+        assert needs(sourced(REPO / profile, {})) == []
     by_hand = {"MODEL_NAME": "simple-gpt", "TOKENIZER_NAME": "gpt2", "DATASET": "sample"}
-    assert names_on_hub(by_hand) == ["gpt2"]
-    assert names_on_hub(by_hand | {"EVAL_DATASET": "rajpurkar/squad"}) == ["gpt2", "rajpurkar/squad"]
-    assert dataset_needs("harbour") == []
+    gpt2, squad = Repository("tokenizer", "gpt2"), Repository("dataset", "rajpurkar/squad")
+    assert needs(by_hand) == [gpt2]
+    assert needs(by_hand | {"EVAL_DATASET": "rajpurkar/squad:validation[:10]"}) == [gpt2, squad]
+    assert needs(by_hand | {"DATASET": "./chats.csv:train[:10]"}) == [gpt2]
 
 
 def test_evaluation_data_of_their_own_are_fetched_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ def test_evaluation_data_of_their_own_are_fetched_too(monkeypatch: pytest.Monkey
     assert own in needs_of(REPO / "baseline")
     assert own in wanted(["bigscience/bloom-560m"])
     monkeypatch.setenv("EVAL_DATASET", "sample")
-    assert dataset_needs("rajpurkar/squad", "sample", "rajpurkar/squad") == [Repository("dataset", "rajpurkar/squad")]
+    assert own not in needs_of(REPO / "baseline")
 
 
 def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest.MonkeyPatch) -> None:

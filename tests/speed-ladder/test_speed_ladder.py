@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import peers
+from evidence.env_file import sourced
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from tests.launching import PATH, REPO, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.fast_models.small_models import TOKENIZER, bloom, small
-from tools.submit.submitted import sourced_environment
 from workshop.errors import WorkshopError
 from workshop.settings import LADDER_NAMES, Settings
 
@@ -33,8 +33,8 @@ PACKED = {"BATCH_SIZE": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKE
 
 
 def settings_of(rung: str) -> dict[str, str]:
-    sourced = sourced_environment(REPO / "speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
-    return {name: value for name, value in sourced.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
+    environment = sourced(REPO / "speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
+    return {name: value for name, value in environment.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def imported_at_start(path: Path) -> set[str]:
 
 
 def test_workshop_does_not_import_the_tools() -> None:
-    for path in (REPO / "workshop").glob("*.py"):
+    for path in (REPO / "workshop").rglob("*.py"):
         assert not {name for name in imported(path) if name.startswith("tools")}, path
 
 
@@ -65,3 +65,15 @@ def test_exercises_do_not_import_the_tools() -> None:
     """Arrows run one way: exercises -> workshop -> evidence <- tools."""
     for path in [path for launcher in REPO.glob("*/*.slurm") for path in launcher.parent.glob("*.py")]:
         assert not {name for name in imported(path) if name.startswith("tools")}, path
+
+
+def test_modules_of_the_workshop_import_each_other_in_no_circle() -> None:
+    paths = {path: ".".join(path.relative_to(REPO).with_suffix("").parts) for path in (REPO / "workshop").rglob("*.py")}
+    names = {name.removesuffix(".__init__") for name in paths.values()}
+    edges = {}
+    for path, name in paths.items():
+        used = {one if one in names else one.rpartition(".")[0] for one in imported(path)}
+        edges[name.removesuffix(".__init__")] = (used & names) - {"workshop", name.removesuffix(".__init__")}
+    while leaves := {module for module, uses in edges.items() if not uses & edges.keys()}:
+        edges = {module: uses for module, uses in edges.items() if module not in leaves}
+    assert edges == {}

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.workshop.test_generation import EARLY_STOP, EXAMPLES, tiny_bloom
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
 from workshop.ending import end_process
 from workshop.generation import answer_questions
 

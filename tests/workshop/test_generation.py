@@ -9,10 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.trainings_on_ranks import Ranks, training
 from workshop import generation
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
+from workshop.data.sources import load_squad
+from workshop.data.squad import SAMPLE_DIR
 from workshop.errors import WorkshopError
 from workshop.generation import _answer, _share, answer_questions
-from workshop.squad import SAMPLE_DIR, load_squad
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally

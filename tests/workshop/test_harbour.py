@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from workshop.data.sources import load_squad
 from workshop.sample import harbour
-from workshop.squad import load_squad, split_examples
 
 
 def test_every_answer_is_the_span_it_claims_to_be() -> None:
@@ -20,7 +20,7 @@ def test_every_answer_is_the_span_it_claims_to_be() -> None:
 
 
 def test_no_passage_is_in_both_splits() -> None:
-    train, validation = split_examples("harbour", harbour.PASSAGES["train"], harbour.PASSAGES["validation"])
+    train, validation = (load_squad("harbour", split) for split in ("train", "validation"))
     assert not {example.context for example in train} & {example.context for example in validation}
 
 

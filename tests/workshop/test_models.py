@@ -7,7 +7,7 @@ import torch
 from environment import ENVIRONMENT
 from transformers import AutoModelForCausalLM
 
-from workshop.encoding import load_tokenizer
+from workshop.data.encoding import load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.fast_models import FAMILIES
 from workshop.models import SHAPES, load_model, model_size, shape_config

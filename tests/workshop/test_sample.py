@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
+from workshop.data.sources import load_squad
+from workshop.data.squad import SAMPLE_DIR, SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.sample.build import build, read_passages
-from workshop.squad import SAMPLE_DIR, SAMPLE_FILES, load_squad
 
 FILES = ["train-v1.1.json", "dev-v1.1.json", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from workshop.data.sources import load_squad
+from workshop.data.squad import Example
 from workshop.errors import WorkshopError
-from workshop.squad import Example, load_squad
 from workshop.squad_metric import exact_match, f1, normalise, score
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evidence.counted import counted
+from evidence.env_file import sourced
 from tools.commands.number_options import at_least_0
 from tools.doctor import environment, on_node, site
 from tools.logs.runs import default_logs
-from tools.submit.submitted import sourced_environment
 from tools.tables.repository import ROOT
 
 _SPACE_GIB = 20
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    variables = sourced_environment(ROOT / "cluster.env", os.environ)
+    variables = sourced(ROOT / "cluster.env", os.environ)
     logs = (arguments.logs or default_logs()).resolve()
     if arguments.job:
         same = [*arguments.names, "--space", str(arguments.space), "--logs", str(logs)]

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from evidence.counted import counted
+from evidence.env_file import sourced
 from tools.commands.number_options import above_0
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED
@@ -22,7 +23,6 @@ from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
 from tools.submit import slurm
 from tools.submit.submissions import Submission, read
-from tools.submit.submitted import sourced_environment
 from tools.tables.markdown import read_tables
 from tools.tables.repository import ROOT, borrowed_runs
 
@@ -184,7 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tiny_environment(shell: Mapping[str, str]) -> dict[str, str]:
     """The shell's variables after `source tiny.env`, without where runs go; a thread per process unless it says so."""
-    tiny = sourced_environment(ROOT / "tiny.env", {"OMP_NUM_THREADS": shell.get("OMP_NUM_THREADS", "1")})
+    tiny = sourced(ROOT / "tiny.env", {"OMP_NUM_THREADS": shell.get("OMP_NUM_THREADS", "1")})
     own = {name: value for name, value in shell.items() if name not in ("LOG_DIR", "RUN_DIR", "SUBMISSION")}
     return own | {name: tiny[name] for name in re.findall(r"\b([A-Z_0-9]+)=", (ROOT / "tiny.env").read_text())}
 

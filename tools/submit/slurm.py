@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evidence.env_file import sourced
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from tools.submit.submitted import sourced_environment
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -50,7 +50,7 @@ def site_options(root: Path) -> dict[str, str]:
     site = root / "cluster.env"
     if not site.is_file():
         return {}
-    found = sourced_environment(site, os.environ)
+    found = sourced(site, os.environ)
     return {name: value for name, value in found.items() if name.startswith("SBATCH_") and name not in os.environ}
 
 

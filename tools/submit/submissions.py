@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
 
+from evidence.env_file import exported
 from evidence.near_misses import MEANT, complaint, doubt
 from evidence.settings import LIBRARY_PREFIXES, defaults, is_tiny
 from tools.errors import InputError, LogError
@@ -32,7 +33,6 @@ OPERATIONAL = {
 _OPTION_NAMES = {"GPUS_PER_NODE": "--gpus-per-node=N", "NNODES": "--nodes=N"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
-_EXPORT = re.compile(r"^\s*export\s+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,7 @@ class Submission:
 
 def known_settings(exercise: Path) -> set[str]:
     """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them."""
-    env_file = exercise / "env_vars.sh"
-    exported = _EXPORT.findall(env_file.read_text()) if env_file.is_file() else []
-    return {*defaults(), *exported} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
+    return {*defaults(), *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:

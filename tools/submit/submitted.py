@@ -1,14 +1,12 @@
 """What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
 
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.env_file import sourced
 from evidence.settings import defaults
-from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 
@@ -72,22 +70,10 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     """
     shape = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
     settings = shape | {"REPO": str(submission.exercise.parent)} | submission.settings
-    sourced = sourced_environment(submission.exercise / "env_vars.sh", settings)
+    environment = sourced(submission.exercise / "env_vars.sh", settings)
     default_of = defaults()
     names = {*known_settings(submission.exercise), *default_of} - OPERATIONAL
-    return {name.lower(): sourced.get(name) or default_of.get(name) for name in names}
-
-
-def sourced_environment(script: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment after bash has sourced `script`, with nothing in it before but PATH, HOME and `variables`."""
-    before = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(script.resolve())]
-    answer = subprocess.run(
-        command, cwd=script.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
-    )
-    if answer.returncode != 0:
-        raise InputError(f"{script}: bash cannot read it: {answer.stderr.strip()[-1000:]}")
-    return dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
+    return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
 
 
 def _same_settings(recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:

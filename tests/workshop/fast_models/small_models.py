@@ -7,10 +7,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop import fast_models
-from workshop.encoding import PaddingCollator, encode_all, load_tokenizer
+from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
+from workshop.data.sources import load_squad
 from workshop.models import SHAPES, TINY, blocks_of
 from workshop.settings import Settings
-from workshop.squad import load_squad
 
 LENGTH = 512
 TOKENIZER = load_tokenizer("sample")

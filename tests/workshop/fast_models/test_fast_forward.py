@@ -23,11 +23,11 @@ from tests.workshop.fast_models.small_models import (
     settings,
     small,
 )
-from workshop.encoding import encode_all
+from workshop.data.encoding import encode_all
+from workshop.data.sources import load_squad
 from workshop.fast_models import compile_blocks, pack
 from workshop.fast_models.attention import flex
 from workshop.models import blocks_of, load_model
-from workshop.squad import load_squad
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}
 # What the model computes, and how its rows are made.

@@ -1,14 +1,10 @@
 """The benchmark's data: full rows of real text, every position a target."""
 
-import pytest
-
 from tests.workshop.environment import ENVIRONMENT
-from workshop.data import Data
-from workshop.encoding import load_tokenizer
-from workshop.errors import WorkshopError
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import Data, load_text
+from workshop.data.sources import load_squad
 from workshop.settings import Settings
-from workshop.squad import load_squad
-from workshop.text_rows import load_text
 
 SMALL = {"DATASET": "sample", "TRAIN_SIZE": "6", "EVAL_SIZE": "2", "MAX_LENGTH": "64", "GENERATE_SIZE": "0"}
 TOKENIZER = load_tokenizer("sample")
@@ -29,22 +25,9 @@ def test_rows_are_the_passages_one_after_the_other_and_every_token_is_a_target(t
     assert text.startswith(f"{first}{TOKENIZER.eos_token}{second[:40]}"), "each passage once, though many ask about it"
 
 
-def test_text_that_is_too_short_begins_again(tmp_path):
-    rows = load(tmp_path, TRAIN_SIZE="3000", MAX_LENGTH="128").train
-    tokens = [token for row in rows for token in row["input_ids"]]
-    again = next(place for place in range(1, len(tokens)) if tokens[place : place + 200] == tokens[:200])
-    assert tokens[again - 1] == TOKENIZER.eos_token_id
-    assert len(rows) == 3000
-
-
 def test_synthetic_tokens_are_random_but_the_same_for_a_seed(tmp_path):
     drawn = load(tmp_path, DATASET="synthetic").train
     assert drawn == load(tmp_path, DATASET="synthetic").train
     assert drawn != load(tmp_path, DATASET="synthetic", SEED="7").train
     assert all(0 <= token < len(TOKENIZER) for row in drawn for token in row["input_ids"])
     assert len({tuple(row["input_ids"]) for row in drawn}) == 6
-
-
-def test_setting_that_needs_questions_is_an_error(tmp_path):
-    with pytest.raises(WorkshopError, match="found GENERATE_SIZE=4"):
-        load(tmp_path, GENERATE_SIZE="4")

@@ -9,9 +9,10 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from workshop.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
+from workshop.data.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
+from workshop.data.sources import load_squad
+from workshop.data.squad import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
-from workshop.squad import SAMPLE_DIR, Example, load_squad
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
@@ -167,16 +168,9 @@ def test_a_row_longer_than_the_padding_is_not_cut_silently():
         PaddingCollator(3, 2)([{"input_ids": [5, 6, 7]}])
 
 
-def test_many_examples_keep_their_order_over_the_tokenizers_calls():
-    tokenizer = load_tokenizer("sample")
-    rows = encode_all(SAMPLE * 50, tokenizer, 512)
-    assert len(rows) == 2_400
-    assert rows[:48] == rows[-48:] == [encode(example, tokenizer, 512) for example in SAMPLE]
-
-
 def test_without_network_the_sample_loads_and_a_hub_name_says_how_to_go_on(tmp_path):
     names = "'sample', 'bigscience/bloom-560m'"
-    code = f"from workshop.encoding import load_tokenizer; [load_tokenizer(name) for name in ({names})]"
+    code = f"from workshop.data.encoding import load_tokenizer; [load_tokenizer(name) for name in ({names})]"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path)}
     job = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert job.returncode != 0

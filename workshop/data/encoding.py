@@ -9,23 +9,22 @@ Older material tokenised prompt and answer apart and padded both to 512: its lab
 learnt to stop (erratum K6). Here padding is masked by position, and end-of-sequence is always part of the target.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from tqdm import tqdm
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
+from workshop.data.conversations import Conversation
+from workshop.data.squad import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
 from workshop.hub import hub_error
-from workshop.squad import SAMPLE_DIR, Example
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
-SHOW_PROGRESS_ABOVE = 2_000  # examples; fewer are encoded before a bar could be read
-CHUNK = 1_000  # examples per call of the tokenizer, which works on them in parallel
 
 Encoded = dict[str, list[int]]
 
@@ -109,26 +108,24 @@ def _tokenise(
     """
     opening = opening_ids(tokenizer)
     ending = [tokenizer.eos_token_id] if with_answer else []
-    starts = range(0, len(examples), CHUNK)
-    for start in tqdm(starts, "tokenising", unit="k", mininterval=5, disable=len(examples) <= SHOW_PROGRESS_ABOVE):
-        chunk = examples[start : start + CHUNK]
-        answers = [f" {example.answers[0].strip()}" if with_answer else "" for example in chunk]
-        texts = [_prompt(example) + answer for example, answer in zip(chunk, answers, strict=True)]
+    answers = [f" {example.answers[0].strip()}" if with_answer else "" for example in examples]
+    texts = [_prompt(example) + answer for example, answer in zip(examples, answers, strict=True)]
+    batch: Any = {"input_ids": []}
+    if texts:
         batch = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        for row, example in enumerate(chunk):
-            ids = batch["input_ids"][row]
-            prompt_end = len(_prompt(example))
-            head = batch.char_to_token(row, len(_head(example)) - 1) + 1  # one past the colon of "Context:"
-            tail = batch.char_to_token(row, prompt_end - len("Answer:"))
-            prompt = batch.char_to_token(row, prompt_end - 1) + 1
-            excess = max(0, len(opening) + len(ids) + len(ending) - max_length)
-            if excess > tail - head:
-                needed = len(opening) + len(ids) + len(ending) - (tail - head)
-                raise WorkshopError(
-                    f"MAX_LENGTH={max_length}: example {example.id} has {needed} tokens without any context, expected "
-                    "room for more than these"
-                )
-            yield [*opening, *ids[: tail - excess], *ids[tail:], *ending], len(opening) + prompt - excess
+    for row, (example, ids) in enumerate(zip(examples, batch["input_ids"], strict=True)):
+        prompt_end = len(_prompt(example))
+        head = batch.char_to_token(row, len(_head(example)) - 1) + 1  # one past the colon of "Context:"
+        tail = batch.char_to_token(row, prompt_end - len("Answer:"))
+        prompt = batch.char_to_token(row, prompt_end - 1) + 1
+        excess = max(0, len(opening) + len(ids) + len(ending) - max_length)
+        if excess > tail - head:
+            needed = len(opening) + len(ids) + len(ending) - (tail - head)
+            raise WorkshopError(
+                f"MAX_LENGTH={max_length}: example {example.id} has {needed} tokens without any context, expected "
+                "room for more than these"
+            )
+        yield [*opening, *ids[: tail - excess], *ids[tail:], *ending], len(opening) + prompt - excess
 
 
 def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -136,6 +133,76 @@ def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     probe = tokenizer("a", return_special_tokens_mask=True)
     special = zip(probe["input_ids"], probe["special_tokens_mask"], strict=True)
     return [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
+
+
+def encode_conversations(
+    conversations: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase, max_length: int, labels: str
+) -> list[Encoded]:
+    """`input_ids`, `attention_mask`, `labels` of each, unpadded; one that is too long loses its end.
+
+    With labels="answer" only the assistant's turns and the end of each are targets, with "text" every token. Raises
+    WorkshopError for a conversation none of whose targets fits into `max_length` tokens.
+    """
+    opening, written = opening_ids(tokenizer), [_written(one, tokenizer) for one in conversations]
+    # Tokenised whole, as a SQuAD example is: joining the parts' tokens gives other ids.
+    texts = ["".join(part for part, _ in parts) for parts, _ in written]
+    batch = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoded = []
+    for one, (parts, templated), tokens, offsets in zip(
+        conversations, written, batch["input_ids"], batch["offset_mapping"], strict=True
+    ):
+        ends = list(accumulate(len(part) for part, _ in parts))
+        before = [] if templated else opening  # a template writes its own
+        ids = [*before, *tokens][:max_length]
+        targets = [parts[bisect_right(ends, start)][1] if start < ends[-1] else False for start, _ in offsets]
+        kept = [labels == "text" or target for target in [False] * len(before) + targets]
+        row = [token if target else IGNORE for token, target in zip(ids, kept, strict=False)]
+        if all(label == IGNORE for label in row[1:]):
+            raise WorkshopError(
+                f"MAX_LENGTH={max_length}: {one.id}: no turn of the assistant begins in its first {max_length} tokens; "
+                "expected a larger MAX_LENGTH, or the example left out"
+            )
+        encoded.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": row})
+    return encoded
+
+
+def _written(one: Conversation, tokenizer: PreTrainedTokenizerBase) -> tuple[list[tuple[str, bool]], bool]:
+    """The text in parts, each a target or not; and whether the tokenizer's template wrote it, which is for turns."""
+    pair = all(role in ("", "assistant") for role, _ in one.turns)  # a prompt and its completion
+    templated = bool(tokenizer.chat_template) and not pair
+    return list(_by_template(one, tokenizer) if templated else _parts(one, tokenizer.eos_token, pair)), templated
+
+
+def _parts(one: Conversation, end: str, as_it_is: bool) -> Iterator[tuple[str, bool]]:
+    """The text in parts, each a target or not; the assistant's end with an end of sequence."""
+    for number, (role, text) in enumerate(one.turns):
+        target = role == "assistant"
+        if not as_it_is:
+            yield f"{chr(10) if number else ''}{role.capitalize()}:", False
+            text = f" {text.strip()}"
+        yield text + (end if target else ""), target
+
+
+def _by_template(one: Conversation, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, bool]]:
+    """A turn is what the template adds for it; what it writes before an assistant's turn is no target."""
+    messages = [{"role": role, "content": text} for role, text in one.turns]
+    before = ""
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue  # written with the next answer; after the last one there is nothing to learn
+        for count, target in ((number, False), (number + 1, True)):
+            after = ""
+            if count:
+                after = tokenizer.apply_chat_template(
+                    messages[:count], tokenize=False, add_generation_prompt=not target
+                )
+            if not after.startswith(before):
+                raise WorkshopError(
+                    f"{one.id}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
+                    "expected one answer per example, or a tokenizer without a template"
+                )
+            yield after[len(before) :], target
+            before = after
 
 
 @dataclass(frozen=True)

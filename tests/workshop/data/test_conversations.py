@@ -9,13 +9,14 @@ import torch
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.fast_models.small_models import FAMILIES, faster, gradients, small
-from workshop.conversations import Conversation, encode_conversations, load_conversations
-from workshop.data import Data, load_data
-from workshop.encoding import IGNORE, PaddingCollator, load_tokenizer
+from workshop.data.conversations import Conversation
+from workshop.data.encoding import IGNORE, PaddingCollator, encode_conversations, load_tokenizer
+from workshop.data.load import Data, load_data
+from workshop.data.sources import load_splits, load_squad
+from workshop.data.squad import SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.fast_models import LabelledOnly, pack
 from workshop.settings import Settings
-from workshop.squad import load_squad
 
 TOKENIZER = load_tokenizer("sample")
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
@@ -44,34 +45,14 @@ def learnt(encoded: dict[str, list[int]], tokenizer: Any = TOKENIZER) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "turns"),
-    [
-        (CHAT, TURNS),
-        ({"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Ann."}]}, TURNS),
-        ({"prompt": "Who? ", "completion": "Ann."}, (("", "Who? "), ("assistant", "Ann."))),
-        ({"prompt": CHAT["messages"][:1], "completion": CHAT["messages"][1:]}, TURNS),
-        ({"instruction": "Who?", "input": "", "output": "Ann."}, TURNS),
-        (
-            {"instruction": "Who?", "context": "Ann owns it.", "response": "Ann."},
-            (("user", "Who?\n\nAnn owns it."), TURNS[1]),
-        ),
-        ({"question": "Who?", "answer": "Ann."}, TURNS),
-    ],
-)
-def test_usual_columns_are_read(row: dict[str, Any], turns: Any, tmp_path: Path) -> None:
-    path = write(tmp_path, row, "", row)
-    assert load_conversations(path, "train") == [Conversation(f"{path}:{line}", turns) for line in (1, 3)]
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"messages": [}', r"chat.jsonl:2: column 15: .*; expected a JSON object on each line"),
         ("[1]", r"chat.jsonl:2: found '\[1\]', expected a JSON object on each line"),
         ({"title": "x"}, r"chat.jsonl:2: found the columns title; expected messages; .* question and answer"),
-        ({"messages": "hello"}, r"chat.jsonl:2: messages: found 'hello', expected a list of messages"),
+        ({"messages": "hello"}, r"chat.jsonl:2: messages: found 'hello', expected a list"),
         ({"messages": [{"role": "user"}]}, r"chat.jsonl:2: messages\[0\]: content: found nothing, expected a text"),
-        ({"messages": ["hello"]}, r"chat.jsonl:2: messages\[0\]: found 'hello', expected an object with role and"),
+        ({"messages": ["hello"]}, r"chat.jsonl:2: messages\[0\]: role: found nothing, expected a text"),
         ({"messages": CHAT["messages"][:1]}, r"chat.jsonl:2: found no turn of an assistant"),
         ({"prompt": "Who?", "completion": " "}, r"chat.jsonl:2: completion: found an empty text, expected a text"),
         ({"instruction": 3, "output": "x"}, r"chat.jsonl:2: instruction: found 3, expected a text"),
@@ -79,7 +60,7 @@ def test_usual_columns_are_read(row: dict[str, Any], turns: Any, tmp_path: Path)
 )
 def test_mistake_names_file_and_line(line: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(WorkshopError, match=message):
-        load_conversations(write(tmp_path, CHAT, line), "train")
+        load_splits(write(tmp_path, CHAT, line))
 
 
 def test_only_the_assistant_s_turns_and_their_ends_are_learnt(tmp_path: Path) -> None:
@@ -92,13 +73,6 @@ def test_only_the_assistant_s_turns_and_their_ends_are_learnt(tmp_path: Path) ->
     assert (len(data.train), len(data.evaluation), data.examples) == (2, 1, [])
 
 
-def test_completion_follows_its_prompt_as_it_is(tmp_path: Path) -> None:
-    pair = {"prompt": "Q: Who?\nA:", "completion": " Ann."}
-    (encoded, _) = loaded(write(tmp_path, pair, pair, pair), tmp_path).train
-    assert TOKENIZER.decode(encoded["input_ids"]) == "Q: Who?\nA: Ann.</s>"
-    assert learnt(encoded) == " Ann.</s>"
-
-
 def test_tokenizer_s_own_template_is_used_and_what_it_writes_before_an_answer_is_no_target() -> None:
     tokenizer = load_tokenizer("sample")
     tokenizer.chat_template = CHATML
@@ -107,23 +81,17 @@ def test_tokenizer_s_own_template_is_used_and_what_it_writes_before_an_answer_is
     assert learnt(encoded, tokenizer) == "Ann.</s>" * 2
 
 
-def test_pair_has_the_tokenizer_s_beginning_and_no_template() -> None:
-    tokenizer = load_tokenizer("sample")
-    tokenizer.chat_template = CHATML
-    (encoded,) = encode_conversations([Conversation("x", (("", "Q:"), ("assistant", " A")))], tokenizer, 64, "answer")
-    assert tokenizer.decode(encoded["input_ids"]) == "Q: A</s>"
-
-
 @pytest.mark.parametrize(
     ("dataset", "held_out", "message"),
     [
-        ("chat.jsonl", "dev.json", r"EVAL_DATASET=.*dev.json: expected a .jsonl file, because DATASET has conv"),
+        ("chat.jsonl", "dev.json", r"EVAL_DATASET=.*dev.json: found rows of another kind"),
         ("book.txt", "chat.jsonl", r"EVAL_DATASET=.*chat.jsonl: of plain text the rows after TRAIN_SIZE are held out"),
     ],
 )
 def test_held_out_data_of_another_kind_is_an_error(dataset: str, held_out: str, message: str, tmp_path: Path) -> None:
     write(tmp_path, CHAT, CHAT, CHAT)
     write(tmp_path, "Some text.", name="book.txt")
+    (tmp_path / "dev.json").write_text(SAMPLE_FILES["validation"].read_text())
     with pytest.raises(WorkshopError, match=message):
         loaded(str(tmp_path / dataset), tmp_path, EVAL_DATASET=str(tmp_path / held_out))
 
@@ -155,10 +123,18 @@ def test_plain_text_is_cut_into_full_rows_and_every_token_is_a_target(name: str,
     assert TOKENIZER.decode(data.train[0]["input_ids"]) == TOKENIZER.decode(TOKENIZER(text)["input_ids"][:64])
 
 
-def test_questions_cannot_be_scored_where_there_are_none(tmp_path: Path) -> None:
-    for path in (write(tmp_path, CHAT, CHAT, CHAT), write(tmp_path, "Some text.", name="book.txt")):
-        with pytest.raises(WorkshopError, match="have no questions to score: expected GENERATE_SIZE=0"):
-            loaded(path, tmp_path, GENERATE_SIZE="4")
+def test_file_without_questions_trains_with_one_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The defaults ask for answers to score, and for more examples than a small file has."""
+    for path in (write(tmp_path, *[CHAT] * 10), write(tmp_path, "Some text.", name="book.txt")):
+        data = loaded(path, tmp_path, TRAIN_SIZE="400", EVAL_SIZE="100", GENERATE_SIZE="4", GENERATE_BEFORE="true")
+        assert data.examples == data.train_examples == []
+        assert f"note: {path} is trained on without SQuAD's questions: no answers are scored" in capsys.readouterr().out
+    assert [len(rows) for rows in (data.train, data.evaluation)] == [400, 100], "text begins again"
+    data = loaded(write(tmp_path, *[CHAT] * 10), tmp_path, TRAIN_SIZE="400", EVAL_SIZE="100")
+    assert [len(rows) for rows in (data.train, data.evaluation)] == [8, 2]
+    assert (
+        "has 10 examples, fewer than TRAIN_SIZE + EVAL_SIZE = 500: 8 to train on, 2 held out" in capsys.readouterr().out
+    )
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:

@@ -1,0 +1,105 @@
+"""What the library would guess, keep too long, or fail at without a place."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launching import REPO
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data import encoding, sources
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
+from workshop.data.sources import conversations_of, load_splits
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+CSV = 'prompt,completion\nNA,007\n2001-01-01,"1,5\nand more"\n'
+JSONL = '{"prompt": "NA", "completion": "007"}\n{"prompt": "2001-01-01", "completion": "1,5\\nand more"}\n'
+READ = (("NA", "007"), ("2001-01-01", "1,5\nand more"))
+
+
+def texts(dataset: str) -> Any:
+    return tuple((a, b) for ((_, a), (_, b)) in (one.turns for one in conversations_of(load_splits(dataset)["train"])))
+
+
+def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / "b.jsonl").write_text(JSONL)
+    assert texts(f"{tmp_path}/a.csv") == texts(f"{tmp_path}/b.jsonl") == READ
+    assert texts(f"{tmp_path}/*.*") == READ * 2
+    assert texts(f"{tmp_path}:train[1:]+train[:25%]") == (*READ[1:], *READ, *READ[:1])
+    (tmp_path / "b.jsonl").write_text(JSONL.replace("NA", "Ann"))
+    assert texts(f"{tmp_path}/b.jsonl")[0] == ("Ann", "007"), "not what the cache has of the file as it was"
+    (tmp_path / "two").mkdir()
+    for name in ("train.csv", "validation.csv"):
+        (tmp_path / "two" / name).write_text(CSV)
+    assert {split: len(rows) for split, rows in load_splits(f"{tmp_path}/two").items()} == {"train": 2, "validation": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"prompt,completion\nx,y\nx,y,z\n", r"a\.csv: .*Expected 2 fields in line 3, saw 3"),
+        ("a.csv", b"prompt,completion\nx,\n", r"a\.csv: row 1: completion: found an empty text, expected a text"),
+        ("a.csv", b"", r"a\.csv: found an empty file"),
+        ("a.jsonl", b"\n\n", r"a\.jsonl: found no line"),
+        ("a.txt", b" \n", r"a\.txt: text: found an empty text"),
+        ("a.txt", b"caf\xe9", r"a\.txt: byte 3 is not UTF-8"),
+        ("a.parquet", b"no table", r"a\.parquet: "),
+        ("a.xml", b"<a/>", r"a\.xml: found '\.xml', expected a \.json"),
+        ("a.csv:train[:x]", CSV.encode(), r"train\[:x\]: .*found the splits train \(2\), expected one of them"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_names_the_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name.partition(":")[0]).write_bytes(content)
+    with pytest.raises(WorkshopError, match=message):
+        load_splits(f"{tmp_path}/{name}")
+
+
+def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "5", "EVAL_SIZE": "3"})
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
+    first = load_data(settings, load_tokenizer("sample")).train.to_list()
+
+    def again(*_: Any) -> Any:
+        raise AssertionError("encoded again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(encoding, "_tokenise", again)
+        assert load_data(settings, load_tokenizer("sample")).train.to_list() == first
+    code = Path(encoding.__file__).read_text()
+    edited = code.replace(
+        'f"Question: {example.question.strip()} Context:"', 'f"Asked: {example.question.strip()} Context:"'
+    )
+    assert edited != code
+    real = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda self, **k: edited if self.name == "encoding.py" else real(self, **k))
+    monkeypatch.setattr(encoding, "_head", lambda example: f"Asked: {example.question.strip()} Context:")
+    assert load_data(settings, load_tokenizer("sample")).train.to_list() != first
+
+
+RANK = """
+import sys
+from workshop.data import encoding
+from workshop.data.load import load_data
+from workshop.settings import Settings
+real = encoding._tokenise
+encoding._tokenise = lambda *a, **k: (print("encodes"), real(*a, **k))[1]
+print(len(load_data(Settings.from_environment(), encoding.load_tokenizer("sample")).train))
+"""
+
+
+def test_one_process_encodes_while_the_others_wait(tmp_path: Path) -> None:
+    environ = ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "50", "EVAL_SIZE": "3", "PATH": "/usr/bin:/bin"}
+    environ |= {"HF_HOME": str(tmp_path), "PYTHONPATH": str(REPO)}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = sorted(rank.communicate()[0].split() for rank in ranks)
+    assert said == [["50"], ["encodes", "encodes", "50"]], "training and evaluation, once"

@@ -1,0 +1,1 @@
+"""What a run trains on: read by `datasets` (sources.py), cut and encoded (load.py)."""
