@@ -26,8 +26,8 @@ from typing import Any, Self, TypedDict
 
 import psutil
 
+from evidence.env_file import sourced
 from tests.leftovers import own_namespaces_allowed, take_own_shm
-from tools.submit.submitted import sourced_environment
 
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans
@@ -64,7 +64,7 @@ def training(
     """In the run folder `run`, with the exercise's env_vars.sh; `config`: a configuration, from its folder on."""
     path = str(REPO / exercise / config) if config else ""
     given = SETTINGS | {"RUN_DIR": str(run), "EXPERIMENT_NAME": exercise, "CONFIG": path, "REPO": str(REPO)} | settings
-    environ = sourced_environment(REPO / exercise / "env_vars.sh", given)
+    environ = sourced(REPO / exercise / "env_vars.sh", given)
     return Training(exercise=exercise, environ=environ, command=list(map(str, command)))
 
 

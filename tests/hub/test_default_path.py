@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from evidence.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training
-from tools.submit.submitted import sourced_environment
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 SHORT = {
@@ -42,7 +42,7 @@ def start(launcher: str, **environment: str) -> subprocess.CompletedProcess[str]
 def training(run: Path, config: str, arguments: list[str], **settings: str) -> Training:
     exercise = REPO / config.split("/")[0]
     own = {"RUN_DIR": str(run), "CONFIG": str(REPO / config) if config.endswith(".json") else "", "REPO": str(REPO)}
-    environ = sourced_environment(exercise / "env_vars.sh", SHORT | own | settings)
+    environ = sourced(exercise / "env_vars.sh", SHORT | own | settings)
     return Training(exercise=exercise.name, environ=environ, command=["train.py", *arguments])
 
 
