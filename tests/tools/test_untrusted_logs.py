@@ -15,7 +15,7 @@ from evidence import causes, nccl_log
 from evidence.plain_files import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.logs import collectives, deepspeed_timers, nvidia_smi, psrecord, steps, store, trainer_log
+from tools.logs import collectives, deepspeed_timers, nvidia_smi, psrecord, steps, trainer_log
 from tools.logs.runs import find_runs
 from tools.page import repeat
 from tools.tables.repository import ROOT
@@ -62,7 +62,6 @@ def test_links_out_of_the_logs_are_not_followed_and_pipes_not_waited_for(
     (logs / "linked").symlink_to(outside)
     (make_run("r9") / "run.json").unlink()
     (logs / "baseline" / "r9" / "run.json").symlink_to(outside / "run.json")
-    (logs / ".figures.json").symlink_to(outside / "key")
     (logs / "latest").symlink_to(whole)  # within the logs: it is in the list already
     text = printed()
     assert SECRET not in text
@@ -72,28 +71,6 @@ def test_links_out_of_the_logs_are_not_followed_and_pipes_not_waited_for(
     )
     assert "found 'a symbolic link', expected a folder; name one that lies elsewhere with --logs" in text
     assert (outside / "key").read_text().startswith(SECRET)
-
-
-@pytest.mark.parametrize(
-    "known",
-    [
-        "[" * 100_000,
-        '"text"',
-        '{"baseline/r1": 7}',
-        '{"baseline/r1": [FILES, {"last_loss": {"a": 1}, "cause": []}]}',
-        '{"baseline/r1": [FILES, {"last_loss": 1%s, "steps_per_epoch": null}]}' % ("0" * 400),
-    ],
-    ids=["deep", "text", "number", "objects", "large"],
-)
-def test_remembered_figures_that_nobody_can_have_written_count_as_none(
-    make_run: Callable[..., Path], logs: Path, known: str
-) -> None:
-    folder = make_run("r1", {"state": "failed"})
-    content = known.replace("FILES", json.dumps(str(find_runs(logs)[0].files))).encode()
-    (logs / ".figures.json").write_bytes(store._head(content) + b"\n" + content)
-    (run,) = find_runs(logs)
-    assert (run.figures.last_loss, run.figures.steps_per_epoch, run.figures.cause) == (2.25, 32, "")
-    assert run.folder == folder
 
 
 def test_folder_without_permission_costs_itself(make_run: Callable[..., Path], logs: Path) -> None:

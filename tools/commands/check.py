@@ -12,7 +12,6 @@ from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.commands.number_options import at_least_0
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import save_figures
 from tools.tables import fill as tables
 from tools.tables import markdown
 from tools.tables.choice import NOT_MEASURED
@@ -45,7 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
-    save_figures(runs)
     for _, cells in checked:
         _print_cells(arguments.file, cells)
     count = verdicts(checked)

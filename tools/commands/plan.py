@@ -9,7 +9,7 @@ from typing import Any
 from evidence.counted import counted
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import find_runs, measure_all
+from tools.logs.runs import find_runs
 from tools.plan import (
     choices,
     constants,
@@ -254,7 +254,6 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 def _check(arguments: argparse.Namespace) -> int:
     folders = [Path(folder) for folder in arguments.what] or sorted(_REFERENCE.glob("*/"))
     runs = find_runs(*folders)
-    measure_all([run for run in runs if run.state == "completed"])
     if arguments.fit:
         return _fit(runs)
     found = evaluate.cases(runs)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evidence.counted import counted
 from tools.doctor.finding import Finding, ask
-from tools.logs.run import LOST_AFTER_S
+from tools.logs.folder import LOST_AFTER_S
 from tools.tables.repository import ROOT
 
 CLOCKS_DIFFER_S = 60

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.logs import nvidia_smi, psrecord
-from tools.logs.run import Run
+from tools.logs.folder import RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Line = tuple[str, np.ndarray, np.ndarray]  # what it is of, time since the log's start (s), memory (MiB)
 
 
-def gpu_lines(run: Run) -> Iterator[Line]:
+def gpu_lines(run: RunFolder) -> Iterator[Line]:
     """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, "gpu_memory", ".csv"):
         log = nvidia_smi.read(path, with_time=True)
@@ -24,14 +24,14 @@ def gpu_lines(run: Run) -> Iterator[Line]:
             yield f"{node}GPU {index:.0f}", log.time_s[mine], log.mib[mine]
 
 
-def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
+def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
     """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
         log = psrecord.read(path, with_time=True)
         yield f"{node}{kind}", log.time_s, log.mib
 
 
-def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
+def _of_nodes(run: RunFolder, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
     """A log's files, each with what stands before a line's name: nothing, or the node."""
     for path in run.paths(prefix, suffix):
         node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import Run, read_object
+from tools.logs.folder import read_object
+from tools.logs.run import Run
 from tools.plan.evaluate import METRICS, TITLES, measured_of
 
 _RANGE = {"expected", "least", "largest"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.settings import DeclaredSettings
 from tools.errors import InputError
-from tools.logs.run import read_object
+from tools.logs.folder import read_object
 from tools.plan.gpus import Gpu
 from tools.plan.workload import SCRIPTS, Workload, of_settings
 from tools.submit.submissions import Submission

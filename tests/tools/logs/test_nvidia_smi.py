@@ -3,7 +3,7 @@ import pytest
 from tools.errors import LogError
 from tools.logs import nvidia_smi
 from tools.logs.memory_log import MemoryLog
-from tools.logs.runs import measure
+from tools.logs.runs import read_run
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 ROW = "2026/11/21 05:55:4{second}.717, {gpu}, NVIDIA H200, {used}, 143771, {busy}\n"
@@ -157,7 +157,7 @@ def test_times_are_seconds_since_the_start(read):
 
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
-    figures = measure(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    figures = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None})).figures
     assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
 
 
