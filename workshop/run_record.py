@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from evidence import steps_csv
 from evidence.schema import VERSION
 from evidence.settings import defaults
 from workshop.checkpoints import step_of
@@ -154,8 +155,7 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
     if record["state"] == "running":  # nobody was left to write it down
         reason = "nothing says how this attempt ended: its node failed, or its launcher was killed"
         record |= {"state": lost_state, "reason": reason}
-    lines = steps.read_text().split("\n")[:-1] if steps.exists() else []  # without a line that is cut off
-    last_step = int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
+    last_step = max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0
     begun = record.get("attempt_start_time") or record["start_time"]
     attempt = {
         **{key: record.get(key) for key in ("state", "cause", "reason", "exit_code", "end_time")},
