@@ -79,7 +79,7 @@ class Rehearsal:
         return output
 
     def submit(self, exercise: Exercise, options: Sequence[str] = ()) -> None:
-        words = ["submit", "--list", str(exercise.list), "--yes", "--logs", str(self.logs)]
+        words = ["submit", "--list", str(exercise.list), "--logs", str(self.logs)]
         words += ["--local"] if self.local else ["--", *options] if options else []
         self.tool(exercise, words, "submit.txt", (0, 1))  # 1: a run failed, which the report says of the run
 

@@ -8,18 +8,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evidence.counted import counted
 from evidence.near_misses import complaint
 from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.verdicts import verdicts
-from tools.submit import resume, slurm, snapshot
-from tools.submit.lanes import Lane, lanes
-from tools.submit.local_runs import LocalRuns, Task
+from tools.submit import local_runs, resume, slurm, snapshot
+from tools.submit.local_runs import Lane, Task, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read
-from tools.submit.submitted import STATES, History, runs_of
+from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -34,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run, as it was started")
     parser.add_argument("--again", action="store_true", help="also what is already completed")
     parser.add_argument("--gpu", metavar="TYPE", help=f"say of each run whether it fits: {', '.join(GPUS)}")
-    parser.add_argument("--yes", action="store_true", help="do not ask before a run that cannot fit is queued")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="without SLURM: N runs at a time (default: 1)")
@@ -51,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not due:
         print("nothing to do")
         return 0
-    due = _willing(due, arguments)
+    _print_verdicts(due, arguments.gpu or at_hand())
     side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:
         verb = "run here" if local else "queue"
@@ -62,27 +59,15 @@ def run(arguments: argparse.Namespace) -> int:
     return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
 
 
-def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
-    """Those that shall be started although one may not fit; says of each whether it fits, where the GPU is known."""
-    name = arguments.gpu or at_hand()
-    if not name:
-        return due
-    found = list(zip(due, verdicts(due, named(name)), strict=True))
-    for line, verdict in found:
-        print(f"{name}  {verdict.text}  {line.place}  {line.short}")
-    fitting = [line for line, verdict in found if verdict.fits]
-    count, runs = len(due) - len(fitting), counted(len(due), "run")
-    if not count or arguments.yes or arguments.dry_run:
-        return due
-    if not sys.stdin.isatty():
-        print(f"note: {count} of {runs} cannot fit; nobody is here to ask, so they are started all the same")
-        return due
-    answer = input(f"{count} of {runs} cannot fit. Start them all the same? [y/N] ")
-    return due if answer.strip().lower() in ("y", "yes") else fitting
+def _print_verdicts(due: list[Submission], gpu: str) -> None:
+    """Of each whether it fits, where the GPU is known."""
+    if gpu:
+        for line, verdict in zip(due, verdicts(due, named(gpu)), strict=True):
+            print(f"{gpu}  {verdict.text}  {line.place}  {line.short}")
 
 
 def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
-    refused = [f"--{name}" for name in ("list", "only", "match", "again", "gpu", "yes") if getattr(arguments, name)]
+    refused = [f"--{name}" for name in ("list", "only", "match", "again", "gpu") if getattr(arguments, name)]
     refused += ["--jobs"] if arguments.jobs != 1 else []
     refused += ["sbatch options"] if local and arguments.after_dashes else []
     if given := [*arguments.exercises, *refused]:
@@ -138,26 +123,24 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
     queue = {} if local else slurm.queue()
     due: dict[tuple[Path, str], Submission] = {}
     for line in lines:
-        history = History(runs_of(line, runs), queue.get(slurm.mark(line, logs)))
-        same = due.get((line.exercise, line.text))
-        if reason := f"same as {same.place}" if same else _reason_to_skip(line, history, only, local, arguments.again):
-            print(f"skipped: {reason}  {line.place}  {line.short}")
+        own = runs_of(line, runs)
+        completed = [run for run in own if run.state == "completed"]
+        state = queue.get(slurm.mark(line, logs)) or (own[-1].state if own else "missing")
+        if same := due.get((line.exercise, line.text)):
+            reason = f"same as {same.place}"
+        elif state in ("queued", "running"):
+            reason = f"{state} already"
+        elif only and state not in only:
+            reason = state
+        elif completed and not only and not arguments.again:
+            reason = f"completed in {completed[-1].folder.name}"
+        elif local and line.count("nodes") > 1:
+            reason = f"needs SLURM for its {line.count('nodes')} nodes"
         else:
             due[line.exercise, line.text] = line
+            continue
+        print(f"skipped: {reason}  {line.place}  {line.short}")
     return list(due.values())
-
-
-def _reason_to_skip(line: Submission, history: History, only: list[str], local: bool, again: bool) -> str:
-    """Why a line shall not run now, or nothing."""
-    if history.state in ("queued", "running"):
-        return f"{history.state} already"
-    if only and history.state not in only:
-        return history.state
-    if history.completed and not only and not again:
-        return f"completed in {history.completed.folder.name}"
-    if local and line.count("nodes") > 1:
-        return f"needs SLURM for its {line.count('nodes')} nodes"
-    return ""
 
 
 def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
@@ -208,14 +191,11 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
 
 
 def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side: list[Lane]) -> int:
-    states = ["not started"] * len(due)
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
         tasks.append(Task(submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
-    with LocalRuns(tasks, logs, side_by_side) as runner:
-        for number, state in runner.run():
-            states[number] = state
+    states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):
         print(f"| {submission.exercise.name}: {submission.short} | {state} |")
@@ -227,7 +207,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
         print("go on with what was told to end, each in its own folder:")
         print("\n".join(f"  {command}" for command in commands))
-    return INTERRUPTED if runner.interrupted else int(any(state != "completed" for state in states))
+    return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:

@@ -1,7 +1,5 @@
 """submit without SLURM: every line runs once, whatever becomes of the others."""
 
-import argparse
-import io
 import json
 import os
 import signal
@@ -14,9 +12,7 @@ from typing import Any
 import pytest
 
 from tests.exercise_folder import REPO, make_exercise
-from tools.__main__ import main, parser
-from tools.commands import submit as submit_command
-from tools.submit import submissions
+from tools.__main__ import main
 
 
 @pytest.fixture(autouse=True)
@@ -251,26 +247,11 @@ def two_lines(tmp_path: Path) -> list[str]:
     return ["--list", str(tmp_path / "runs.txt"), "--gpu", "v100-32gb"]
 
 
-def test_each_line_is_told_whether_it_fits_and_nothing_is_asked_in_a_dry_run(two_lines, logs, capsys) -> None:
+def test_each_line_is_told_whether_it_fits(two_lines, logs, capsys) -> None:
     assert main(["submit", *two_lines, "--logs", str(logs), "--local", "--dry-run"]) == 0
     large, small = [line for line in capsys.readouterr().out.splitlines() if line.startswith("v100-32gb")]
     assert large.startswith("v100-32gb  does not fit: 49,395 MiB allocated of 32,480")
     assert small.startswith("v100-32gb  fits: 5,679 MiB allocated of 32,480")
-
-
-@pytest.mark.parametrize(
-    ("terminal", "answer", "yes", "started"),
-    [(True, "n", [], 1), (True, "y", [], 2), (True, None, ["--yes"], 2), (False, None, [], 2)],
-)
-def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
-    terminal: bool, answer: str | None, yes: list[str], started: int, two_lines, monkeypatch, capsys
-) -> None:
-    arguments = parser().parse_args(["submit", *two_lines, *yes], argparse.Namespace(after_dashes=[]))
-    monkeypatch.setattr("sys.stdin", io.StringIO("" if answer is None else f"{answer}\n"))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
-    lines = submissions.read(arguments.list, {})
-    assert len(submit_command._willing(lines, arguments)) == started
-    assert ("nobody is here to ask" in capsys.readouterr().out) == (not terminal)
 
 
 def test_more_gpus_than_a_node_holds_are_refused(tmp_path: Path, logs: Path, capsys) -> None:

@@ -30,7 +30,7 @@ def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_set
     assert again.options == ["--nodes=1", "--gpus-per-node=2"]
     assert again.environment == {
         **{"TRAIN_SIZE": "64", "GRAD_ACC": "4", "GPUS_PER_NODE": "2", "RESUME_RUN": str(run)},
-        "SUBMISSION": "multi_gpu.slurm",
+        **{"SUBMISSION": "multi_gpu.slurm", "SHARDLAB": str(tmp_path / "code")},
     }
     assert again.root == tmp_path / "code"
 
