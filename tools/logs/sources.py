@@ -210,12 +210,10 @@ def _timers(sources: RunFigures) -> Found:
 
 
 def _gpu_log(sources: RunFigures) -> Found:
-    import numpy as np
-
     _require_gpu(sources)
     logs = [nvidia_smi.read(path) for path in sources.run.paths("gpu_memory", ".csv")]
     if len(logs) > 1:  # the mean is over the samples of all nodes
-        logs = [MemoryLog(np.concatenate([log.mib for log in logs]))]
+        logs = [MemoryLog([mib for log in logs for mib in log.mib])]
     return _extremes(logs, "empty GPU log")
 
 
@@ -227,7 +225,7 @@ def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
 
 def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
     """Of the log with the most: of several nodes' CPU memory, as a node's is what a job can run out of."""
-    filled = [log for log in logs if log.reported.size]
+    filled = [log for log in logs if log.reported]
     if logs and not filled:
         raise UnavailableError(if_empty)
     return {name: max(getattr(log, name) for log in filled) for name in ("peak_mib", "mean_mib", "min_mib") if filled}
