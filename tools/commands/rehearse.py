@@ -16,7 +16,7 @@ from evidence.counted import counted
 from tools.commands.number_options import above_0
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED
-from tools.doctor import site
+from tools.doctor import checks
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
@@ -148,7 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
     exercises, done = chosen(arguments.exercises, environment), list[Exercise]()
-    works = slurm.available() and site.slurm(os.environ | slurm.site_options(ROOT))[0].status != "error"
+    works = slurm.available() and checks.slurm(checks.Place(os.environ | slurm.site_options(ROOT))).status != "error"
     local = arguments.local or not works
     if local and (options := " ".join(arguments.after_dashes)):
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")
