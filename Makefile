@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart rehearse test operators lint report clean clean-runs
+.PHONY: help install quickstart rehearse test test-all operators lint report clean clean-runs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,7 +21,10 @@ quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on thi
 rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
 	python -m tools rehearse
 
-test: lint operators ## lint and all tests; those that need SLURM or a GPU are skipped without one
+test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
+	python -m pytest -n 2 -m 'not slow'
+
+test-all: lint operators ## the same with the slow ones: the quickstart, a browser, a class
 	python -m pytest -n 2
 
 operators: $(VENV)/.installed ## compile DeepSpeed's optimizers for this machine: some minutes, once

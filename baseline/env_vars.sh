@@ -45,7 +45,7 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 #export GRADIENT_CHECKPOINTING=false # less memory, a second forward pass
 #export SEED=42                     # of the weights, where they are random, and of the order of the examples
 #export RESUME_FROM=                # a checkpoint folder to go on from
-#export HANG_TIMEOUT_S=1800        # without a batch or a growing file for so long a rank has hung; 0: never
+#export HANG_TIMEOUT_S=1800        # a rank without progress for so long has hung; 0: never
 #export SAVE=steps                  # checkpoints and the final model; epoch: one per epoch; end: the model only; no: nothing
 #export SAVE_STEPS=0                # of SAVE=steps; 0: so seldom that saving takes 1 % of the time
 #export SAVE_LIMIT=2                # checkpoints to keep, the newest ones; 0: all

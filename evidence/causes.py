@@ -79,6 +79,7 @@ class Kind:
 
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
 _RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+_RANK_HUNG = r"^hang: rank \d+, no progress for "  # workshop/job/hang_report.py
 # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and that
 # reads the same. Nor if one crashed, before or after.
 _CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
@@ -95,7 +96,7 @@ _KINDS = [
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
     Kind("failed", _NODE_FAILED),
-    Kind("failed", rf"{_START}{_OWN_ERROR}hang: "),
+    Kind("failed", _RANK_HUNG),
     _CANCELLED,
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
@@ -112,7 +113,8 @@ _KINDS = [
 _COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
-    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on|MPI_"
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on|MPI_|"
+    r"^hang: "
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
 _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _CRASHED)}
@@ -120,7 +122,7 @@ _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _
 
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
 _NAMES = [
-    ("hang", re.compile(_HANG + "|" + _OWN_ERROR + "hang: ")),
+    ("hang", re.compile(_HANG + "|" + _RANK_HUNG)),
     ("disk full", re.compile(_FULL)),
     ("node failure", re.compile(_NODE_FAILED)),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),

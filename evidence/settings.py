@@ -125,7 +125,7 @@ class DeclaredSettings:
     optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
     seed: int = setting(count, 42)
     resume_from: str = setting(default="")  # a checkpoint folder to go on from
-    hang_timeout_s: int = setting(count, 1800)  # without a batch or a growing file for so long it has hung; 0: never
+    hang_timeout_s: int = setting(count, 1800)  # a rank without progress for so long has hung; 0: never
 
     # Looking closer.
     nan_filter: bool = setting(boolean, True)  # the Trainer waits for each loss to keep NaN and infinity out of the log

@@ -11,9 +11,20 @@ import pytest
 
 from tests.launching import REPO
 from tests.planted_keys import KEYS, leaked
+from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
-LONGEST = ("slurm/", "deepspeed/", "fsdp/test_fsdp_training", "custom_model/test_custom_launchers", "benchmark/")
+LONGEST = ("slurm/", "custom_model/test_custom_launchers", "speed-ladder/", "deepspeed/", "test_trainings_on_ranks")
+
+# In `make test-all` only: a whole training, a browser, a class of participants, what is damaged or killed many times.
+SLOW = (
+    "workshop/test_launch.py::test_quickstart_learns",
+    "tools/page/test_in_browser.py",
+    "test_pictures.py::test_browser_shows",
+    "slurm/test_course.py",
+    "resilience/test_faults.py::test_training_killed_twenty_times",
+    "tools/test_mutated_runs.py",
+)
 
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and
 # what is ignored is inherited.
@@ -30,6 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return starts.index(True) if any(starts) else len(starts)
 
     items.sort(key=place)  # stable: tests of one file stay in order
+    for item in items:
+        if item.nodeid.startswith(tuple(f"tests/{start}" for start in SLOW)):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
@@ -65,6 +79,13 @@ def optimizers_compiled() -> None:
     check = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     if check.returncode:
         pytest.fail(check.stderr.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Trains in processes that need not import PyTorch first."""
+    with Ranks() as started:
+        yield started
 
 
 @pytest.fixture

@@ -1,10 +1,15 @@
-"""The environment in which tests start the launchers."""
+"""The environment in which tests start the launchers, and what a run leaves."""
 
+import csv
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from workshop.run_record import update_run_record
 
@@ -30,3 +35,36 @@ def die_after(whole: Path, checkpoint: str, folder: Path) -> Path:
             shutil.rmtree(newer)
     update_run_record(folder, state="running", exit_code=None, end_time=None)
     return folder
+
+
+def launch(log_dir: Path, launcher: str, *arguments: str, **variables: str) -> Path:
+    """The run folder, in `log_dir`, of the run that `bash launcher arguments` starts; fails if it does not end well."""
+    environment = tiny_profile() | {"LOG_DIR": str(log_dir), "OMP_NUM_THREADS": "1"} | variables
+    before = set(log_dir.glob("*/*"))
+    command = ["bash", launcher, *arguments]
+    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=400)
+    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    if "RESUME_RUN" in variables:
+        return Path(variables["RESUME_RUN"])
+    (run,) = set(log_dir.glob("*/*")) - before
+    return run
+
+
+def record(run: Path) -> dict[str, Any]:
+    return json.loads((run / "run.json").read_text())
+
+
+def losses(run: Path) -> list[float]:
+    """Of each step, of which each must have one line."""
+    with (run / "steps.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"
+    return [float(line["loss"]) for line in lines]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """For what another process does soon; the limit is far away, and no test passes because of it."""
+    end_s = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.05)

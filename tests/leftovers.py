@@ -3,14 +3,15 @@
 Other tests run at the same time, so a run's shared memory is told from theirs by a /dev/shm of its own.
 """
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
-# What a run has in its folder only while an attempt runs; heartbeat/rank-N.json of a rank that was killed is evidence.
-WHILE_IT_RUNS = (".reserve", "*.tmp", "*.lock", "heartbeat/*.dump", "*/unfinished")
+# What a run has in its folder only while an attempt runs; the stacks of a rank that was killed are evidence.
+WHILE_IT_RUNS = (".reserve", "*.tmp", "*.lock", "*/unfinished")
 
 CLONE_NEWNS = 0x20000  # of linux/sched.h: os.unshare comes with Python 3.12
 
@@ -50,6 +51,16 @@ def processes_of(run: Path) -> list[str]:
         if f"RUN_DIR={run}".encode() in environ.split(b"\0") and command:
             found.append(command)
     return found
+
+
+def is_rank(pid: int, run: Path) -> bool:
+    """Whether that process is rank 0 of the run, and not its launcher."""
+    process = Path(f"/proc/{pid}")
+    with contextlib.suppress(OSError):
+        environment = (process / "environ").read_bytes().split(b"\0")
+        of_run = f"RUN_DIR={run}".encode() in environment and b"RANK=0" in environment
+        return of_run and b"train.py" in (process / "cmdline").read_bytes()
+    return False
 
 
 def locks_on(folder: Path) -> list[str]:

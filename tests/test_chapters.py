@@ -5,13 +5,13 @@ import json
 import re
 import statistics
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.filled_tables import filled_table
+from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
 from tools.tables.ladder import LADDER, TEXTBOOK, TOP, label
@@ -21,9 +21,7 @@ REPO = Path(__file__).parents[1]
 
 
 def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
-    command = [sys.executable, "-m", "tools", "report", "--check"]
-    report = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert report.returncode == 0, report.stdout + report.stderr
+    assert main(["report", "--check"]) == 0
 
 
 def test_cost_of_the_loggers_in_the_results_is_the_measured_one() -> None:

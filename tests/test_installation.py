@@ -13,8 +13,6 @@ import pytest
 from tests.launching import PATH, REPO
 from tools.__main__ import main
 
-READMES = sorted([*(path.parent / "README.md" for path in REPO.glob("*/train.py")), REPO / "tools" / "README.md"])
-
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -71,14 +69,6 @@ def test_make_install_installs_and_trains_nothing(tmp_path: Path) -> None:
     assert not any(word in shown for word in (".slurm", "train.py", "-m pytest", "tiny.env"))
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
-def test_readme_names_the_installation_before_its_first_command(readme: Path) -> None:
-    lines = readme.read_text().splitlines()
-    words = ("sbatch ", "bash ", "source ", "python ", "make ", "RUNG=")
-    first = next(number for number, line in enumerate(lines) if line.startswith(tuple(f"    {word}" for word in words)))
-    assert "`make install`" in "\n".join(lines[:first])
-
-
 def test_what_the_tools_import_is_pinned_and_so_is_pandas() -> None:
     pinned = {line.split("==")[0] for line in (REPO / "requirements.txt").read_text().splitlines() if "==" in line}
     assert "pandas" in pinned
@@ -88,7 +78,8 @@ def test_what_the_tools_import_is_pinned_and_so_is_pandas() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             imported |= {name.split(".")[0] for name in names}
-    packages = {package for name in imported for package in packages_distributions().get(name, ())}
+    distributions = packages_distributions()
+    packages = {package for name in imported for package in distributions.get(name, ())}
     assert packages - pinned == set()
     assert {"numpy", "tqdm"} <= packages
 

@@ -3,23 +3,17 @@
 Exercise 2's train.py is exercise 3's line by line (test_train_scripts.py).
 """
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.trainings_on_ranks import REPO, Training, run
+from tests.launching import REPO, losses, record
+from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.fast_models.small_models import FAMILIES, TOKENIZER, small
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
-# Three optimizer steps of 16 examples.
-SETTINGS = {
-    **{"TOKENIZER_NAME": "sample", "DATASET": "sample", "TRAIN_SIZE": "48", "EVAL_SIZE": "4", "MAX_LENGTH": "128"},
-    **{"NUM_EPOCHS": "1", "BATCH_SIZE": "4", "GRAD_ACC": "2", "LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0"},
-    **{"FP16": "false", "BF16": "false", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none", "OUTPUT_DIR": "out"},
-}
 # Exercise and configuration; the first is what the others are compared with.
 METHODS = {
     "ddp": ("fsdp", "fsdp_configs/ddp.json"),
@@ -66,51 +60,43 @@ def variant_config(variant: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a run folder for each training, all made in one start of two ranks.
+def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run folder for each training, all made by the same two ranks.
 
     All load the same weights, but for exercise 4: it makes the family's tiny shape with random ones.
     """
     folder = tmp_path_factory.mktemp("trainings")
     trainings = []
-
-    def add(name: str, exercise: str, config: str, **model: str) -> None:
-        own = {"RUN_DIR": str(folder / name), "EXPERIMENT_NAME": exercise, "CONFIG": config}
-        trainings.append(Training(exercise=exercise, environ=SETTINGS | own | model, arguments=[]))
-
     for family in FAMILIES:
         small(family).save_pretrained(folder / family)
         TOKENIZER.save_pretrained(folder / family)
         by_folder = {"MODEL_NAME": str(folder / family), "MODEL_INIT": "pretrained"}
         by_shape = {"MODEL_NAME": f"tiny-{family}", "MODEL_INIT": "random"}
         for method, (exercise, config) in METHODS.items():
-            add(f"{family}, {method}", exercise, config, **(by_shape if method == OFFLOAD else by_folder))
+            model = by_shape if method == OFFLOAD else by_folder
+            trainings.append(training(folder / f"{family}, {method}", exercise, config, **model))
     for variant in VARIANTS:
         path = folder / f"{variant}.json"
         path.write_text(json.dumps(variant_config(variant)))
         exercise = "fsdp" if variant.startswith("ddp") else "deepspeed-multi-gpu"
         own = ONE_MICRO_BATCH if variant == "ddp_static_graph" else {}
-        add(variant, exercise, str(path), MODEL_NAME=str(folder / "llama"), MODEL_INIT="pretrained", **own)
-    run(trainings, folder)
+        model = {"MODEL_NAME": str(folder / "llama"), "MODEL_INIT": "pretrained"}
+        trainings.append(training(folder / variant, exercise, path, **model, **own))
+    ranks.train(trainings)
     return folder
-
-
-def losses(run_dir: Path) -> list[float]:
-    with (run_dir / "steps.csv").open() as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", METHODS)
 def test_family_trains_by_its_name_as_with_plain_data_parallelism(family: str, method: str, folder: Path) -> None:
     run_dir = folder / f"{family}, {method}"
-    found, record = losses(run_dir), json.loads((run_dir / "run.json").read_text())
-    assert len(found) == 3
+    found, facts = losses(run_dir), record(run_dir)
+    assert len(found) == 3  # optimizer steps of 16 examples
     assert found[-1] < found[0] - 0.1, "hardly a training"
-    assert record["sharding"]["method"] == method.removesuffix(", offload")
-    assert record["sharding"]["cpu_offload"] == (method == OFFLOAD)
-    assert record["sharding"]["own_modules"] == []
-    assert record["model"]["name"] == (f"tiny-{family}" if method == OFFLOAD else family)
+    assert facts["sharding"]["method"] == method.removesuffix(", offload")
+    assert facts["sharding"]["cpu_offload"] == (method == OFFLOAD)
+    assert facts["sharding"]["own_modules"] == []
+    assert facts["model"]["name"] == (f"tiny-{family}" if method == OFFLOAD else family)
     if method != OFFLOAD:
         assert found == pytest.approx(losses(folder / f"{family}, ddp"), abs=EXACT)
 

@@ -21,7 +21,7 @@ _EXIT_CODES = """exit codes:
      block has drifted; submit: a run was refused, or failed here; doctor: an error; rehearse: something failed
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
-  130  submit, replay, rehearse: interrupted"""
+  130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
     *("grade", "report", "plot", "page", "replay", "new-exercise", "rehearse"),
@@ -106,6 +106,9 @@ def main(argv: list[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # `| head` has read enough
         sys.stderr.close()
         return 0

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from workshop.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.errors import WorkshopError
-from workshop.heartbeat import beat
+from workshop.hangs import progress
 from workshop.squad import Example
 
 
@@ -63,7 +63,7 @@ def answer_questions(
                 eos_token_id=tokenizer.eos_token_id,
                 synced_gpus=synced,
             )
-            beat()
+            progress()
             new_tokens = sequences[:, batch["input_ids"].shape[1] :].tolist()
             answers |= {
                 examples[index].id: _answer(tokenizer, ids) for index, ids in zip(indices, new_tokens, strict=True)

@@ -11,6 +11,7 @@ from evidence.causes import cause
 from evidence.counted import counted
 from workshop.checkpoints import remove_unfinished
 from workshop.job.control import Control
+from workshop.job.hang_report import write_hang
 from workshop.run_record import RESERVE, RESERVE_BYTES, read_run_record, update_run_record
 
 NOTICE = "timeout"  # SIGUSR1 is what the launchers ask SLURM for, some time before the time limit (#SBATCH --signal)
@@ -124,6 +125,7 @@ def record_end(
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
     kills = kernel_oom_kills()
     kills = max(0, kills - read_run_record(run_dir).get("oom_kills_before", kills))  # a step's group goes with it
+    write_hang(run_dir)
     control = Control(run_dir)
     stopped = control.saved if exit_code else ""
     if full and exit_code and control.told and by_itself and not stopped:

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from evidence.near_misses import complaint
+from evidence.near_misses import complaint, doubt
 from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES
 from workshop.checkpoints import checkpoints, is_of
 from workshop.errors import WorkshopError, no_package
@@ -41,6 +41,8 @@ def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> Non
         raise WorkshopError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if text := complaint(shell, setting_names()):
         raise WorkshopError(text)
+    if text := doubt(shell):
+        print(text, file=sys.stderr)
 
 
 def settings_class(exercise: Path) -> type[Settings]:

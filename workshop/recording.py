@@ -18,7 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from workshop.callbacks import ProgressLine, Step, StepRecorder, TrainSpeedCallback, UtilisationCallback, find_callback
 from workshop.data import Data
 from workshop.ending import end_process
-from workshop.heartbeat import Heartbeat
+from workshop.hangs import HangWatch, collective_timeout_s
 from workshop.profiling import Profiler
 from workshop.run_facts import RunRecorder
 from workshop.run_record import record_settings, update_run_record
@@ -38,8 +38,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
         "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
         "report_to": reporters(settings),
         "run_name": settings.run_dir.name,
-        # Of a collective, until Heartbeat watches, which says more.
-        "ddp_timeout": settings.hang_timeout_s + 60 if settings.hang_timeout_s else 7 * 24 * 3600,
+        "ddp_timeout": collective_timeout_s(settings),
     }
 
 
@@ -58,7 +57,7 @@ def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list
         ShardingRecorder(settings, model),
         recorder,
         ProgressLine(),
-        Heartbeat(settings),
+        HangWatch(settings),
         TrainSpeedCallback(recorder),
         UtilisationCallback(recorder),
         *([Profiler(settings)] if settings.profile else []),
@@ -145,7 +144,7 @@ def disconnect(trainer: Trainer) -> None:
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
     for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, Heartbeat):
+        if isinstance(callback, HangWatch):
             callback.stop()
 
 

@@ -6,22 +6,20 @@ Needs nothing but the standard library, so that the launcher can record a run wh
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence import steps_csv
 from evidence.schema import VERSION
 from evidence.settings import defaults
 from workshop.checkpoints import step_of
 from workshop.job.control import Control
+from workshop.job.hang_report import keep_stacks, last_step
 
 LONGEST_DIFF = 20_000  # characters of it in run.json
 GIVEN = ".settings.json"  # what `python -m tools submit --resume` starts the run with again
-HEARTBEAT = "heartbeat"  # a folder: whose process of the attempt runs (workshop/heartbeat.py)
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
 _EXPORT = re.compile(r"^\s*export\s+([A-Z][A-Z0-9_]*)=", re.MULTILINE)
@@ -146,8 +144,8 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
     """
     saved = Control(run_dir).saved
     (run_dir / "summary.json").unlink(missing_ok=True)  # it may be cut off
-    shutil.rmtree(run_dir / HEARTBEAT, ignore_errors=True)
-    record, steps = read_run_record(run_dir), run_dir / "steps.csv"
+    record = read_run_record(run_dir)
+    keep_stacks(run_dir, attempt=len(record.get("attempts", [])) + 1)
     if not record:
         return
     if saved and "was saved" not in (record.get("reason") or ""):  # the launcher was killed before it could say so
@@ -155,15 +153,15 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
     if record["state"] == "running":  # nobody was left to write it down
         reason = "nothing says how this attempt ended: its node failed, or its launcher was killed"
         record |= {"state": lost_state, "reason": reason}
-    last_step = max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0
+    step = last_step(run_dir)
     begun = record.get("attempt_start_time") or record["start_time"]
     attempt = {
         **{key: record.get(key) for key in ("state", "cause", "reason", "exit_code", "end_time")},
         "start_time": begun,
-        "last_step": last_step,
-        "last_step_s": steps.stat().st_mtime if last_step else datetime.fromisoformat(begun).timestamp(),
+        "last_step": step,
+        "last_step_s": (run_dir / "steps.csv").stat().st_mtime if step else datetime.fromisoformat(begun).timestamp(),
         "resumed_step": step_of(checkpoint),
-        "steps_lost": last_step - step_of(checkpoint),
+        "steps_lost": step - step_of(checkpoint),
     }
     now = dict.fromkeys(("cause", "reason", "exit_code", "end_time")) | {"state": "running"}
     update_run_record(run_dir, **now, attempts=[*record.get("attempts", []), attempt])

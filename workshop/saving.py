@@ -9,6 +9,7 @@ their own SIGTERM, and a data loader's workers or W&B's process die of it. Here 
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformers import TrainerCallback
 
 from workshop.callbacks import StepRecorder
 from workshop.checkpoints import UNFINISHED, finish, keep_newest, manifest, remove_unfinished
-from workshop.heartbeat import beat
+from workshop.hangs import dump_on_sigterm, progress
 from workshop.job.control import Control
 from workshop.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
@@ -119,6 +120,7 @@ class CheckpointWriter(TrainerCallback):
 
     def _prepare(self, args: Any, control: Any) -> None:
         if control.should_save:
+            progress(slow=True)
             args.output_dir = str(self.settings.output_path / UNFINISHED)
             self._save_begin_s = time.monotonic()
 
@@ -143,7 +145,7 @@ class CheckpointWriter(TrainerCallback):
         size = finish(
             output / UNFINISHED / name,
             output / name,
-            progress=beat,  # the other ranks wait meanwhile, and no file grows
+            progress=partial(progress, slow=True),
             step=state.global_step,
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,
@@ -158,6 +160,7 @@ class CheckpointWriter(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
+            dump_on_sigterm()
         if state.is_world_process_zero:
             self.control.say("over")
 

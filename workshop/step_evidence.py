@@ -23,7 +23,7 @@ from workshop.callbacks import (
 )
 from workshop.collectives import CollectiveCounter, write_collectives
 from workshop.data import Data
-from workshop.heartbeat import Heartbeat, beat
+from workshop.hangs import HangWatch, progress
 from workshop.models import blocks_of
 from workshop.run_facts import record_facts
 from workshop.run_record import update_run_record
@@ -43,7 +43,7 @@ class StepEvidence:
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         self.load = UtilisationCallback(self.recorder)
-        self.heart = Heartbeat(settings)
+        self.hang_watch = HangWatch(settings)
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
         self._measured: dict[str, Any] = {}
         self._start_s: float | None = None  # of the first step
@@ -64,8 +64,8 @@ class StepEvidence:
     @contextmanager
     def step(self, number: int, micro_batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
         """Around an optimizer step: its time, its tokens, and in one step its collectives."""
-        if number == 1:  # not before: the heartbeat takes the time-outs of the groups of ranks that there are
-            self.heart.on_train_begin()
+        if number == 1:  # not before: it sets the time-outs of the process groups that there are
+            self.hang_watch.on_train_begin()
         counter = CollectiveCounter() if number == COUNTED_STEP else None
         synchronise()
         start_s = time.perf_counter()
@@ -99,8 +99,7 @@ class StepEvidence:
         step = Step(**self._measured, loss=loss)
         self.recorder.steps.append(step)
         self.load.on_step_end(None, None, None)
-        self.heart.step = step.step
-        beat()
+        progress()
         if step.step == 1:
             self._hook.remove()
         if self.writes:
@@ -111,7 +110,7 @@ class StepEvidence:
 
     def close(self) -> None:
         """Write summary.json."""
-        self.heart.stop()
+        self.hang_watch.stop()
         summary = {
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),

@@ -24,9 +24,11 @@ from workshop.cuda_on_meta import HALF, Autocast, CudaKernels, answers_of_cuda
 from workshop.errors import WorkshopError
 from workshop.float8_on_meta import use_float8_on_meta
 from workshop.models import blocks_of, shape_config
-from workshop.tensor_bytes import Tracker
+from workshop.tensor_bytes import Part, Tracker
 
 _LOSS = "loss"
+# Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
+_BLOCKS, _MIDDLE = 3, "1"
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,12 @@ class StepShape:
 
 
 def build(shape: StepShape) -> torch.nn.Module:
-    """The model, without weights."""
+    """The model, without weights; of equal blocks no more than _BLOCKS."""
     dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
     config = _config(shape)
     _check_length(shape, config)
+    if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
+        config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
@@ -124,28 +128,79 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
     Of compiled blocks, too, the operations are those of the uncompiled ones, without float8's casts, which are fused.
-    The parts of a shorter last micro-batch follow those of a usual one.
+    The parts of a shorter last micro-batch follow those of a usual one. The blocks between the first and the last are
+    equal: one of them is simulated, and counted as often as the model has it.
     """
     model = build(shape)
     blocks, parameters = blocks_of(model), list(model.parameters())
+    repeats = _config(shape).num_hidden_layers - len(blocks)
     if not shape.compile:
         use_float8_on_meta(blocks, shape.float8)
     usual = _micro_batch(model, shape, Tracker())
-    operations, parts = usual.operations, usual.parts
+    micro_batches = [usual]
     if shape.compile:
         use_float8_on_meta(blocks, shape.float8)
-        short = _micro_batch(model, _short(shape), Tracker()).parts if shape.short_rows else []
-        parts = [*_compiled_micro_batch(model, shape).parts, *short]
+        short = [_micro_batch(model, _short(shape), Tracker())] if shape.short_rows else []
+        micro_batches = [_compiled_micro_batch(model, shape), *short]
+    parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
+    modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
+    block_sizes = [parameter.numel() for parameter in blocks[-1].parameters()]
+    sizes = [*(parameter.numel() for parameter in parameters), *repeats * block_sizes]
     return {
         "parts": [asdict(part) for part in parts],
-        "parameters": sum(parameter.numel() for parameter in parameters),
-        "block_parameters": sum(parameter.numel() for parameter in blocks[0].parameters()),
-        "blocks": len(blocks),
-        "largest_parameter": max(parameter.numel() for parameter in parameters),
-        "parameter_tensors": len(parameters),
-        "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in model.modules()),
-        "operations": operations,
-    } | ({"outside_parts": [part["unit"] == _LOSS for part in map(asdict, parts)]} if shape.loss_outside else {})
+        "parameters": sum(sizes),
+        "block_parameters": sum(block_sizes),
+        "blocks": len(blocks) + repeats,
+        "largest_parameter": max(sizes),
+        "parameter_tensors": len(sizes),
+        "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
+        "operations": _operations(usual, repeats),
+    } | ({"outside_parts": [part.unit == _LOSS for part in parts]} if shape.loss_outside else {})
+
+
+def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
+    """The parts with the middle one of three blocks that many times more; each adds what it keeps or frees.
+
+    Between the passes autocast frees its copies, so the backward pass begins with what it will free.
+    """
+    found: list[Part] = []
+    kept_bytes = gradient_bytes = 0
+    for number, part in enumerate(parts):
+        if part.phase == "backward" and parts[number - 1].phase == "forward":
+            (middle,) = (at for at, one in enumerate(parts) if at > number and one.unit == _MIDDLE)
+            freed_bytes = repeats * (parts[middle - 1].end_bytes - parts[middle].end_bytes)
+            found[-1].end_bytes += freed_bytes - kept_bytes
+            kept_bytes = freed_bytes
+        for again in range(1 + repeats * (part.unit == _MIDDLE)):
+            if again:
+                kept_bytes += part.end_bytes - parts[number - 1].end_bytes
+                gradient_bytes += part.gradient_bytes - parts[number - 1].gradient_bytes
+            found.append(
+                replace(
+                    part,
+                    peak_bytes=part.peak_bytes + kept_bytes,
+                    peak_with_gradients_bytes=part.peak_with_gradients_bytes + kept_bytes + gradient_bytes,
+                    end_bytes=part.end_bytes + kept_bytes,
+                    gradient_bytes=part.gradient_bytes + gradient_bytes,
+                )
+            )
+    for phase in ("forward", "backward"):
+        blocks = [part for part in found if part.phase == phase and part.unit.isdecimal()]
+        for number, part in enumerate(blocks if phase == "forward" else reversed(blocks)):
+            part.unit = str(number)
+    return found
+
+
+def _operations(micro_batch: Tracker, repeats: int) -> dict[str, dict[str, dict[str, int]]]:
+    """By place, inside the blocks or outside, and class."""
+    found: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
+    for unit, classes in micro_batch.operations.items():
+        place = found["blocks" if unit.isdecimal() else "outside"]
+        for name, counts in classes.items():
+            total = place.setdefault(name, dict.fromkeys(counts, 0))
+            for what, count in counts.items():
+                total[what] += count * (1 + repeats * (unit == _MIDDLE))
+    return found
 
 
 def _short(shape: StepShape) -> StepShape:
@@ -207,13 +262,11 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
 
 
 def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
+    from workshop.compiled_on_meta import compile_block, compile_block_under_ddp
+
     call = (block, args, kwargs, lambda: _as_on_cuda(shape))
     if not shape.ddp_bucket_mib:
-        from workshop.compiled_on_meta import compile_block
-
         return compile_block(*call)
-    from workshop.compiled_under_ddp import compile_block_under_ddp
-
     return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
 
 

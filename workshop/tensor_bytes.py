@@ -40,7 +40,7 @@ class Part:
 class Tracker(TorchDispatchMode):
     """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch.
 
-    Operations by place, inside the model's blocks or outside, and class: matrix product, attention, other.
+    Operations by part's unit and class: matrix product, attention, other.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Tracker(TorchDispatchMode):
         self.live: dict[int, int] = {}
         self.now_bytes = 0
         self.parts: list[Part] = []
-        self.operations: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
+        self.operations: dict[str, dict[str, dict[str, int]]] = {}
         self.gradient_bytes = 0
 
     def begin(self, phase: str, unit: str) -> None:
@@ -93,8 +93,8 @@ class Tracker(TorchDispatchMode):
         sources = {one.untyped_storage()._cdata for one in read}
         new = [one for one in produced if one.untyped_storage()._cdata not in sources]
         if new or func._schema.is_mutable:
-            place = self.operations["blocks" if self.parts[-1].unit.isdecimal() else "outside"]
-            count = place.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
+            classes = self.operations.setdefault(self.parts[-1].unit, {})
+            count = classes.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
             count["bytes"] += sum(one.numel() * one.element_size() for one in (*read, *new))
             if func._overloadpacket in flop_registry:

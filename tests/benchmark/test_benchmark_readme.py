@@ -1,12 +1,9 @@
 """What the README says can be run, is named or computed is so."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -18,18 +15,6 @@ from workshop.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()
 RESULTS = (REPO / "benchmark/RESULTS.md").read_text()
-GRIDS = re.findall(r"^    python (benchmark/grid\.py .*?) > (\w+\.txt)$", README, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("command", "file"), GRIDS, ids=[file for _, file in GRIDS])
-def test_grids_of_the_readme_are_lists_that_submit_takes(command: str, file: str, tmp_path: Path) -> None:
-    made = subprocess.run([sys.executable, *command.split()], cwd=REPO, capture_output=True, text=True, check=True)
-    (tmp_path / file).write_text(made.stdout)
-    submit = [sys.executable, "-m", "tools", "submit", "--dry-run", "--local", "--list", str(tmp_path / file)]
-    environment = {"PATH": os.environ["PATH"], "LOG_DIR": str(tmp_path)}
-    dry = subprocess.run(submit, cwd=REPO, env=environment, capture_output=True, text=True)
-    assert dry.returncode == 0, dry.stderr
-    assert dry.stdout.count("would run here") == len(made.stdout.splitlines()) > 1
 
 
 def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(tmp_path: Path) -> None:

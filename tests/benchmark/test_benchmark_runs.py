@@ -5,14 +5,14 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import REPO, tiny_profile, wait_until
+from tests.trainings_on_ranks import Ranks, training
 
-SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "GENERATE_SIZE": "0", "SAVE": "no"}
+SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     tiny = {name: value for name, value in tiny_profile().items() if name not in ("FP16", "BF16", "BATCH_SIZE")}
-    return tiny | SMALL | {"MAX_LENGTH": "64", "OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path_factory.mktemp("logs"))}
+    return tiny | SMALL | {"OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path_factory.mktemp("logs"))}
 
 
 def submit(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
@@ -45,10 +45,7 @@ def steps(run: Path) -> list[dict[str, str]]:
 
 def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:
     runner = submit(environment)
-    end_s = time.monotonic() + 300
-    while len(states(environment)) < 2:  # the first has completed
-        assert time.monotonic() < end_s
-        time.sleep(0.2)
+    wait_until(lambda: len(states(environment)) == 2)  # the first has completed
     runner.send_signal(signal.SIGINT)
     assert runner.wait(timeout=240) == 130
     assert states(environment) == ["completed", "cancelled"]
@@ -69,20 +66,10 @@ def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environme
     assert values["zs1_bf16_gpus1", "Tokens/s"] == "not measured"
 
 
-def train(environment: dict[str, str], experiment: str, gpus: int) -> Path:
-    """One cell by hand; gives the run folder, also of a run that is there already."""
-    folder = Path(environment["LOG_DIR"]) / experiment
-    if not folder.exists():
-        cell = {"EXPERIMENT_NAME": experiment, "GPUS_PER_NODE": str(gpus), "BATCH_SIZE": "4"}
-        cell |= {"FP16": "false", "BF16": "false"}
-        command = ["bash", "benchmark/benchmark.slurm", "ds_configs/zero0.json"]
-        job = subprocess.run(command, cwd=REPO, env=environment | cell, capture_output=True, text=True)
-        assert job.returncode == 0, job.stdout[-3000:]
-    return min(folder.iterdir())
-
-
-def test_B3_two_ranks_report_twice_the_tokens_of_one(environment: dict[str, str]) -> None:
-    one, two = train(environment, "benchmark", gpus=1), train(environment, "two", gpus=2)
+def test_B3_two_ranks_report_twice_the_tokens_of_one(ranks: Ranks, tmp_path: Path) -> None:
+    one, two = (tmp_path / str(count) for count in (1, 2))
+    for run, count in ((one, 1), (two, 2)):
+        ranks.train([training(run, "benchmark", "ds_configs/zero0.json", **SMALL)], ranks=count)
     assert {row["tokens"] for row in steps(one)} == {str(4 * 2 * 64)}  # 4 rows, 2 micro-batches
     assert {row["tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}
     assert {row["real_tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}, "rows of text have no padding"

@@ -1,102 +1,72 @@
 """The step without a Trainer gives the Trainer's losses, each script is a short diff, and what it sends is counted."""
 
 import ast
-import csv
 import difflib
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.filled_tables import filled_table
-from tests.launching import PATH, REPO
+from tests.launching import REPO, launch, losses
+from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from tools.logs import collectives
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.heartbeat import NEVER
+from workshop.hangs import collective_timeout_s
 
 CHAPTER = REPO / "by-hand"
 STEPS = 20
-SETTINGS = {
-    **{"EXPERIMENT_NAME": "test", "OUTPUT_DIR": "out", "TOKENIZER_NAME": "sample", "DATASET": "sample"},
-    **{"TRAIN_SIZE": "80", "EVAL_SIZE": "16", "MAX_LENGTH": "128", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS)},
-    **{"BATCH_SIZE": "2", "GRAD_ACC": "2", "LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0.01"},
-    **{"FP16": "false", "BF16": "false", "MODEL_NAME": "simple-gpt", "MODEL_INIT": "random"},
-    **{"VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64", "NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256"},
-    **{"SEQ_LENGTH": "128", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPO)},
-    **{"REPORT_TO": "none", "SAVE": "no", "GENERATE_SIZE": "0", "PYTHONWARNINGS": "ignore::FutureWarning"},
+SIZES = {
+    **{"TRAIN_SIZE": "80", "EVAL_SIZE": "16", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
+    **{"WEIGHT_DECAY": "0.01", "MODEL_NAME": "simple-gpt", "VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64"},
+    **{"NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256", "SEQ_LENGTH": "128"},
 }
-BLOOM = "MODEL_NAME=tiny"
-FSDP, ZERO = "fsdp:fsdp_configs", "zero:ds_configs"
-GPT_RUNS = {
-    "ddp": "ddp::",
-    "full_shard": f"{FSDP}/full_shard.json:",
-    "full_shard_offload": f"{FSDP}/full_shard_offload.json:",
-    "shard_grad_op": f"{FSDP}/shard_grad_op.json:",
-    **{f"zero{stage}": f"{ZERO}/zero{stage}.json:" for stage in (1, 2, 3)},
+Strategy = tuple[str, str, dict[str, str]]  # script, configuration and settings
+FEW_STEPS, ALONE = {"MAX_STEPS": "4"}, {"MAX_STEPS": "4", "GRAD_ACC": "1"}
+GPT_RUNS: dict[str, Strategy] = {
+    "ddp": ("ddp", "", {}),
+    "full_shard": ("fsdp", "fsdp_configs/full_shard.json", {}),
+    "full_shard_offload": ("fsdp", "fsdp_configs/full_shard_offload.json", {}),
+    "shard_grad_op": ("fsdp", "fsdp_configs/shard_grad_op.json", {}),
+    **{f"zero{stage}": ("zero", f"ds_configs/zero{stage}.json", {}) for stage in (1, 2, 3)},
     # Long enough to be counted.
-    **{f"zero{stage}_textbook": f"{ZERO}/zero{stage}_textbook.json:MAX_STEPS=4" for stage in (2, 3)},
-    "ddp_alone": "ddp::MAX_STEPS=4,GRAD_ACC=1",
-    "zero2_alone": f"{ZERO}/zero2.json:MAX_STEPS=4,GRAD_ACC=1",
+    **{f"zero{stage}_textbook": ("zero", f"ds_configs/zero{stage}_textbook.json", FEW_STEPS) for stage in (2, 3)},
+    "ddp_alone": ("ddp", "", ALONE),
+    "zero2_alone": ("zero", "ds_configs/zero2.json", ALONE),
 }
-BLOOM_RUNS = {
-    "bloom_ddp": f"ddp::{BLOOM}",
-    "bloom_full_shard": f"{FSDP}/full_shard.json:{BLOOM}",
-    "bloom_zero3": f"{ZERO}/zero3.json:{BLOOM}",
+BLOOM = {"MODEL_NAME": "tiny"}
+BLOOM_RUNS: dict[str, Strategy] = {
+    "bloom_ddp": ("ddp", "", BLOOM),
+    "bloom_full_shard": ("fsdp", "fsdp_configs/full_shard.json", BLOOM),
+    "bloom_zero3": ("zero", "ds_configs/zero3.json", BLOOM),
 }
 # Four ranks with one micro-batch each have the examples of two ranks with two.
-FOUR_RANKS = {"hybrid_shard": f"{FSDP}/hybrid_shard.json:GRAD_ACC=1"}
-FULL_LENGTH = [name for name, run in (GPT_RUNS | FOUR_RANKS).items() if "MAX_STEPS" not in run]
-
-
-def on_ranks(ranks: int, folder: Path, runs: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    script = str(Path(__file__).with_name("run_strategies.py"))
-    job = subprocess.run(
-        [*command, script, str(folder), *(f"{name}={run}" for name, run in runs.items())],
-        env=os.environ | SETTINGS | {"PATH": PATH},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert job.returncode == 0, job.stdout[-2000:] + job.stderr[-4000:]
+FOUR_RANKS: dict[str, Strategy] = {"hybrid_shard": ("fsdp", "fsdp_configs/hybrid_shard.json", {"GRAD_ACC": "1"})}
+FULL_LENGTH = [name for name, (_, _, own) in (GPT_RUNS | FOUR_RANKS).items() if "MAX_STEPS" not in own]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """Run folders by the names above."""
+def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders by the names above, and those of the Trainer with DDP: trainer_gpt and trainer_bloom."""
     folder = tmp_path_factory.mktemp("by-hand")
-    on_ranks(2, folder, GPT_RUNS | BLOOM_RUNS)
-    on_ranks(4, folder, FOUR_RANKS)
+
+    def by_hand(name: str, run: Strategy) -> Training:
+        script, config, own = run
+        command = [Path(__file__).with_name("run_strategies.py"), script]
+        return training(folder / name, "by-hand", config, command, **SIZES | own)
+
+    ranks.train(
+        [
+            *(by_hand(name, run) for name, run in (GPT_RUNS | BLOOM_RUNS).items()),
+            training(folder / "trainer_gpt", "custom_model", **SIZES | {"USE_FSDP": "false"}),
+            training(folder / "trainer_bloom", "fsdp", "fsdp_configs/ddp.json", **SIZES | BLOOM),
+        ]
+    )
+    ranks.train([by_hand(name, run) for name, run in FOUR_RANKS.items()], ranks=4)
     return folder
-
-
-@pytest.fixture(scope="module")
-def trainer(tmp_path_factory):
-    """trainer("custom_model") -> the losses of that chapter's launcher with DDP, once each."""
-    found = {}
-
-    def losses_of(chapter: str) -> list[float]:
-        if chapter not in found:
-            logs = tmp_path_factory.mktemp(chapter)
-            own = {"custom_model": {"USE_FSDP": "false"}, "fsdp": {"MODEL_NAME": "tiny"}}[chapter]
-            environment = os.environ | SETTINGS | own | {"PATH": PATH, "LOG_DIR": str(logs), "GPUS_PER_NODE": "2"}
-            config = ["fsdp/fsdp_configs/ddp.json"] if chapter == "fsdp" else []
-            command = ["bash", f"{chapter}/multi_gpu.slurm", *config]
-            job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
-            assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-            found[chapter] = losses(next((logs / "test").iterdir()))
-        return found[chapter]
-
-    return losses_of
-
-
-def losses(run: Path) -> list[float]:
-    with (run / "steps.csv").open() as file:
-        return [float(line["loss"]) for line in csv.DictReader(file)]
 
 
 def counted(runs: Path, name: str) -> Run:
@@ -108,23 +78,24 @@ def counted(runs: Path, name: str) -> Run:
 
 
 @pytest.mark.parametrize("name", FULL_LENGTH)
-def test_gpt_by_hand_has_the_losses_of_the_trainer(runs: Path, trainer, name: str) -> None:
-    expected = trainer("custom_model")
+def test_gpt_by_hand_has_the_losses_of_the_trainer(runs: Path, name: str) -> None:
+    expected = losses(runs / "trainer_gpt")
     assert len(expected) == STEPS
     assert losses(runs / name) == pytest.approx(expected, abs=1e-5)
     assert expected[-1] < expected[0] - 0.1, "hardly a training: the comparison would prove nothing"
 
 
 @pytest.mark.parametrize("name", BLOOM_RUNS)
-def test_bloom_by_hand_has_the_losses_of_the_trainer(runs: Path, trainer, name: str) -> None:
-    assert losses(runs / name) == pytest.approx(trainer("fsdp"), abs=1e-5)
+def test_bloom_by_hand_has_the_losses_of_the_trainer(runs: Path, name: str) -> None:
+    assert losses(runs / name) == pytest.approx(losses(runs / "trainer_bloom"), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ddp", "hybrid_shard", "zero2"])
 def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: Path, name: str) -> None:
     """Those that a mesh or DeepSpeed makes after the first one kept PyTorch's own: 10 minutes with NCCL."""
     found_s = json.loads((runs / name / "time_outs.json").read_text())
-    assert min(found_s) == NEVER.total_seconds()
+    assert min(found_s) == collective_timeout_s(SimpleNamespace(hang_timeout_s=1800))
+    assert not (runs / name / "stacks").exists(), "a run that ended well left them"
     assert len(found_s) > 1 or name == "ddp", "no group but the first: nothing was tested"
 
 
@@ -166,11 +137,8 @@ def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> Non
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
-    table = {"MAX_STEPS": "8", "GRAD_ACC": "1", "LOG_DIR": str(tmp_path), "GPUS_PER_NODE": "2", "PATH": PATH}
-    command = ["bash", "by-hand/by_hand.slurm", "fsdp.py", "by-hand/fsdp_configs/full_shard.json"]
-    environment = os.environ | SETTINGS | table
-    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
-    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    own = SETTINGS | SIZES | {"MAX_STEPS": "8", "GRAD_ACC": "1", "GPUS_PER_NODE": "2"}
+    launch(tmp_path, "by-hand/by_hand.slurm", "fsdp.py", "by-hand/fsdp_configs/full_shard.json", **own)
     row = filled_table(CHAPTER, "21b", tmp_path, tiny=True)["FULL_SHARD"]
     # Four units are gathered twice; all-reduces: targets, the gradients' norm, the loss.
     assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
@@ -206,21 +174,3 @@ def test_script_is_a_short_diff_to_ddp(script: str, most: int) -> None:
         line for line in difflib.ndiff(code_lines(CHAPTER / "ddp.py"), code_lines(CHAPTER / script)) if line[0] in "+-"
     ]
     assert 0 < len(changed) <= most, "\n".join(changed)
-
-
-@pytest.mark.parametrize(
-    ("script", "lesson"),
-    [
-        ("ddp.py", ["DistributedDataParallel(model)", ".no_sync()", ".backward()", "optimizer.step()"]),
-        ("fsdp.py", ["fully_shard(block", "set_requires_gradient_sync", ".backward()", "optimizer.step()"]),
-        ("zero.py", ["deepspeed.initialize(", "engine.backward(", "engine.step()"]),
-    ],
-)
-def test_script_is_one_readable_loop_that_shows_its_lesson(script: str, lesson: list[str]) -> None:
-    text = (CHAPTER / script).read_text()
-    assert len(text.splitlines()) <= 120
-    assert [call for call in lesson if call not in text] == []
-    docstring = ast.get_docstring(ast.parse(text))
-    assert f"by_hand.slurm {script}" in docstring
-    chapter = (CHAPTER / "README.md").read_text().removeprefix("# ").split(" ·")[0]
-    assert docstring.startswith(f"{chapter}, ")

@@ -1,10 +1,10 @@
 """All four launchers on CPU with a tiny shape: one, two and four processes, and one host as two nodes."""
 
+import io
 import json
 import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -12,22 +12,16 @@ from transformers import AutoModelForCausalLM
 from custom_model.model import SimpleGPTModel
 from evidence import nccl_log
 from tests.custom_model.launching import REPO, launch
-from tests.launching import tiny_profile
+from tests.launching import losses, record, tiny_profile
+from tools.__main__ import main
 from tools.logs import steps
 from workshop.callbacks import WARMUP_STEPS
 
 
-def record(run: Path) -> dict[str, Any]:
-    return json.loads((run / "run.json").read_text())
-
-
-def losses(run: Path) -> list[float]:
-    return steps.read(run / "steps.csv").loss.tolist()
-
-
 def filled(logs: Path, table: str) -> str:
-    command = [sys.executable, "-m", "tools", "fill", "custom_model", "--tiny", "--only", table, "--logs", str(logs)]
-    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["fill", "custom_model", "--tiny", "--only", table, "--logs", str(logs)]) == 0
+    return printed.getvalue()
 
 
 @pytest.fixture(scope="module")

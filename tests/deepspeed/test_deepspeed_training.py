@@ -1,121 +1,117 @@
-"""Every DeepSpeed configuration trains through its launcher on two processes, as the baseline would."""
+"""Every DeepSpeed configuration trains on two ranks as the baseline would; one of them through the launcher."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from launching import REPO, launch, losses, record, tiny
 from transformers import AutoModelForCausalLM
 
-from tests.launching import die_after
+from tests.launching import REPO, die_after, launch, losses, record, tiny_profile
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tools.logs import deepspeed_timers
+from workshop.checkpoints import newest
 from workshop.encoding import load_tokenizer
 from workshop.models import load_model
+from workshop.run_record import update_run_record
 from workshop.settings import Settings
 
-CONFIGS = sorted((REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
+CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
+# Each stage once, with and without offload in turn; all seven were tried by hand on 2026-11-22.
+RESUMED = ("zero0", "zero1_offload", "zero2", "zero3_offload")
 # Without weight decay: DeepSpeed's optimizer is given all parameters in one group, the Trainer's own leaves biases and
 # layer norms out of the decay. That is the one difference between the two; the README of the chapter says so.
-PARITY = {
-    "WEIGHT_DECAY": "0",
-    "TRAIN_SIZE": "160",
-    "NUM_EPOCHS": "2",  # of 10 steps
-    "LEARNING_RATE": "5e-4",
-    "GENERATE_SIZE": "4",
-    "GPUS_PER_NODE": "2",
-    "SAVE": "epoch",
-}
+PARITY = {"TRAIN_SIZE": "160", "EVAL_SIZE": "16", "NUM_EPOCHS": "2", "LEARNING_RATE": "5e-4", "SAVE": "epoch"}
+STEPS = 20
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("deepspeed")
-
-
-@pytest.fixture(scope="module")
-def start(folder: Path) -> Path:
+def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The tiny model's first weights on disk: ZeRO-3 draws random weights in another order, all load the same."""
-    environ = {name.upper(): "1" for name in ("train_size", "eval_size", "max_length", "num_epochs", "batch_size")}
-    environ |= {"RUN_DIR": ".", "EXPERIMENT_NAME": "start", "OUTPUT_DIR": "out", "GRAD_ACC": "1", "LEARNING_RATE": "0"}
-    environ |= {"WEIGHT_DECAY": "0", "FP16": "false", "BF16": "false", "MODEL_NAME": "tiny", "MODEL_INIT": "random"}
+    folder = tmp_path_factory.mktemp("tiny")
     tokenizer = load_tokenizer("sample")
-    model = load_model(Settings.from_environment(environ), tokenizer)
-    model.save_pretrained(folder / "tiny")
-    tokenizer.save_pretrained(folder / "tiny")
-    return folder / "tiny"
-
-
-def train(config: str, folder: Path, start: Path, **changes: str) -> Path:
-    environ = PARITY | {"MODEL_NAME": str(start), "MODEL_INIT": "pretrained", "EXPERIMENT_NAME": config} | changes
-    launcher = "deepspeed-multi-gpu/deepspeed.slurm"
-    return launch(launcher, f"ds_configs/{config}.json", log_dir=folder / "logs", **environ)
+    own = {"RUN_DIR": ".", "EXPERIMENT_NAME": "start"}
+    load_model(Settings.from_environment(SETTINGS | own), tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return PARITY | {"MODEL_NAME": str(folder), "MODEL_INIT": "pretrained"}
 
 
 @pytest.fixture(scope="module")
-def baseline_losses(folder: Path, start: Path) -> list[float]:
-    """The baseline's train.py on two processes, which is plain data parallelism."""
-    launcher = folder / "baseline.slurm"
-    text = (REPO / "baseline" / "baseline.slurm").read_text()
-    text = text.replace("single_gpu\n", "").replace("launch python", "launch torchrun --standalone --nproc-per-node=2")
-    text = text.replace("script=$0", f"script={REPO}/baseline/baseline.slurm")
-    launcher.write_text(text)
-    environ = PARITY | {"MODEL_NAME": str(start), "MODEL_INIT": "pretrained", "SAVE": "no", "GENERATE_SIZE": "0"}
-    return losses(launch(str(launcher), log_dir=folder / "logs", **environ))
+def runs(ranks: Ranks, start: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder for the baseline, which is plain data parallelism, for each configuration, and for each in RESUMED
+    one of a run that went on after it had died.
+    """
+    folder = tmp_path_factory.mktemp("deepspeed")
+    chapter = "deepspeed-multi-gpu"
+    ranks.train([training(folder / "baseline", "baseline", **start | {"SAVE": "no"})])
+    ranks.train([training(folder / name, chapter, f"ds_configs/{name}.json", **start) for name in CONFIGS])
+    resumed = []
+    for name in RESUMED:
+        died = die_after(folder / name, "checkpoint-10", folder / f"{name}, resumed")
+        (died / "train.out").unlink()
+        own = start | {"RESUME_FROM": str(newest(died / "bloom-qa-finetuned")), "TIMERS": "true"}
+        resumed.append(training(died, chapter, f"ds_configs/{name}.json", **own))
+    ranks.train(resumed)
+    return folder
 
 
-@pytest.mark.parametrize("config", [path.stem for path in CONFIGS])
+@pytest.mark.parametrize("config", CONFIGS)
 def test_configuration_trains_as_the_baseline_and_its_model_loads(
-    config: str, folder: Path, start: Path, baseline_losses: list[float]
+    config: str, runs: Path, start: dict[str, str]
 ) -> None:
-    run = train(config, folder, start)
+    run = runs / config
     facts = record(run)
-    assert (facts["state"], facts["config"], facts["world_size"]) == ("completed", config, 2)
-    assert len(losses(run)) == 20
-    assert losses(run) == pytest.approx(baseline_losses, abs=1e-5)
+    assert facts["world_size"] == 2
+    assert len(losses(run)) == STEPS
+    assert losses(run) == pytest.approx(losses(runs / "baseline"), abs=1e-5)
     # What a rank was seen to hold of parameters, gradients and optimizer.
     stage, offload, sharding = int(config[4]), "offload" in config, facts["sharding"]
     assert [sharding[part] for part in ("optimizer", "gradients", "parameters")] == [stage >= 1, stage >= 2, stage >= 3]
     assert (sharding["method"], sharding["cpu_offload"]) == (f"zero{stage}", offload)
     # K10: gathered once, complete, written by one rank.
     model = AutoModelForCausalLM.from_pretrained(run / "bloom-qa-finetuned")
-    first = AutoModelForCausalLM.from_pretrained(start)
+    first = AutoModelForCausalLM.from_pretrained(start["MODEL_NAME"])
     assert {name: p.shape for name, p in model.named_parameters()} == {n: p.shape for n, p in first.named_parameters()}
     prompt = load_tokenizer("sample")("Question: Where", return_tensors="pt")
     assert model.generate(**prompt, max_new_tokens=4, do_sample=False).shape[1] > prompt["input_ids"].shape[1]
 
 
-def test_K10_saved_zero3_weights_are_the_trained_ones(folder: Path, start: Path) -> None:
+def test_K10_saved_zero3_weights_are_the_trained_ones(runs: Path) -> None:
     """Stage 0 keeps whole weights on every rank; stage 3 must gather the same ones before it saves."""
     whole, gathered = (
-        AutoModelForCausalLM.from_pretrained(next((folder / "logs" / config).iterdir()) / "bloom-qa-finetuned")
-        for config in ("zero0", "zero3")
+        AutoModelForCausalLM.from_pretrained(runs / config / "bloom-qa-finetuned") for config in ("zero0", "zero3")
     )
     for (name, expected), found in zip(whole.named_parameters(), gathered.parameters(), strict=True):
         assert torch.allclose(expected, found, atol=1e-4), name
 
 
-# Each stage once, with and without offload in turn; all seven were tried by hand on 2026-11-22.
-@pytest.mark.parametrize("config", ["zero0", "zero1_offload", "zero2", "zero3_offload"])
-def test_run_goes_on_in_its_folder_as_if_never_stopped_and_its_timers_are_read(
-    config: str, folder: Path, start: Path
-) -> None:
-    (whole,) = (folder / "logs" / config).iterdir()
-    died = die_after(whole, "checkpoint-10", folder / "logs" / f"{config}-died")
-    resumed = train(config, folder, start, RESUME_RUN=str(died), GENERATE_SIZE="0", TIMERS="true")
-    assert resumed == died
+@pytest.mark.parametrize("config", RESUMED)
+def test_run_goes_on_as_if_never_stopped_and_its_timers_are_read(config: str, runs: Path) -> None:
+    whole, resumed = runs / config, runs / f"{config}, resumed"
     assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
     parts_ms = deepspeed_timers.read(resumed / "train.out")
     assert [len(parts_ms[part]) for part in ("fwd", "bwd", "bwd_allreduce", "step")] == [10] * 4
     assert deepspeed_timers.read(whole / "train.out") == {}
 
 
-def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(folder: Path) -> None:
-    (whole,) = (folder / "logs/zero2").iterdir()
-    died = die_after(whole, "checkpoint-10", folder / "other-number")
-    environ = tiny(folder / "logs", RESUME_RUN=str(died), GPUS_PER_NODE="1")
+def test_launcher_goes_on_in_the_folder_of_a_run_that_died_as_if_it_never_had(
+    runs: Path, start: dict[str, str], tmp_path: Path
+) -> None:
+    died = die_after(runs / "zero3", "checkpoint-10", tmp_path / "died")
+    update_run_record(died, start_time="2026-11-24T06:00:00+00:00")
+    own = SETTINGS | start | {"GPUS_PER_NODE": "2", "GENERATE_SIZE": "4", "RESUME_RUN": str(died)}
+    launch(tmp_path, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json", **own)
+    facts = record(died)
+    assert (facts["state"], facts["config"], facts["world_size"]) == ("completed", "zero3", 2)
+    assert [attempt["resumed_step"] for attempt in facts["attempts"]] == [10]
+    assert losses(died) == pytest.approx(losses(runs / "zero3"), abs=1e-5)
+
+
+def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(runs: Path, tmp_path: Path) -> None:
+    died = die_after(runs / "zero2", "checkpoint-10", tmp_path / "died")
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "RESUME_RUN": str(died), "GPUS_PER_NODE": "1"}
     command = ["bash", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json"]
     job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=300)
     assert job.returncode == 1

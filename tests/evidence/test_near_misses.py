@@ -2,7 +2,7 @@
 
 import pytest
 
-from evidence.near_misses import near_misses
+from evidence.near_misses import doubt, near_misses
 from workshop.preflight import setting_names
 
 NAMES = setting_names()
@@ -98,3 +98,9 @@ def test_variables_of_usual_shells_are_left_alone() -> None:
 
 def test_what_the_exercises_read_is_no_near_miss_of_itself() -> None:
     assert near_misses(dict.fromkeys(NAMES, "x"), NAMES) == {}
+
+
+@pytest.mark.parametrize("name", ["MODEL", "LR", "GPUS", "NPROC"])
+def test_short_name_that_other_programs_have_too_is_doubted_not_refused(name: str) -> None:
+    assert f"your shell sets {name}=2 (for the workshop it is " in doubt({name: "2", "HOME": "/root"})
+    assert doubt({"HOME": "/root"}) == ""

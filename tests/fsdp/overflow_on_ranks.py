@@ -1,4 +1,4 @@
-"""Run by test_fsdp_training.py under torchrun: the gradient scaler of fp16 on shards, overflow on one rank only."""
+"""Run by test_fsdp_training.py on ranks: the gradient scaler of fp16 on shards, overflow on one rank only."""
 
 import torch
 import torch.distributed as dist

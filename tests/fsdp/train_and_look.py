@@ -1,4 +1,4 @@
-"""Run by test_fsdp_training.py under torchrun: a step of training, then what lies where on each rank.
+"""Run by test_fsdp_training.py on ranks: a step of training, then what lies where on each rank.
 
 Writes rankN.json with what was seen; the settings come from the environment, as in train.py.
 """

@@ -1,17 +1,14 @@
 """What a participant does who changes nothing: prefetch, then each kind of training on a node without network.
 
-Pretrained BLOOM and rajpurkar/squad through the exercises' own launchers, with few and short steps.
+Pretrained BLOOM and rajpurkar/squad with few and short steps and with the exercises' own env_vars.sh; the baseline
+through its launcher.
 """
 
-import csv
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import cache as once
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,9 @@ from safetensors.torch import load_file
 
 from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
-from tests.launching import REPO
+from tests.launching import REPO, losses, record
+from tests.trainings_on_ranks import Ranks, Training
+from tools.submit.submitted import sourced_environment
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 SHORT = {
@@ -28,34 +27,53 @@ SHORT = {
     **{"NUM_EPOCHS": "1", "GENERATE_SIZE": "0", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
 }
 LEARNING_RATE = 5e-5  # the exercises' own
-Launch = Callable[..., Path]
 
 
-def start(launcher: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = ["bash", launcher, *arguments]
+# Of the trainings beside the baseline: configuration, arguments of train.py, settings.
+TRAININGS = {
+    "zero3": ("deepspeed-multi-gpu/ds_configs/zero3.json", [], {"MODEL_NAME": "bigscience/bloom-560m"}),
+    "exercise 4": ("deepspeed-zero3-offload/ds_zero3_offload.json", ["--model-name", "bigscience/bloom-7b1"], {}),
+    "fsdp": ("fsdp/fsdp_config.json", [], {}),
+}
+
+
+def start(launcher: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", launcher]
     return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def training(run: Path, config: str, arguments: list[str], **settings: str) -> Training:
+    exercise = REPO / config.split("/")[0]
+    own = {"RUN_DIR": str(run), "CONFIG": str(REPO / config) if config.endswith(".json") else "", "REPO": str(REPO)}
+    environ = sourced_environment(exercise / "env_vars.sh", SHORT | own | settings)
+    return Training(exercise=exercise.name, environ=environ, command=["train.py", *arguments])
+
+
 @pytest.fixture(scope="module")
-def launch(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """launch("fsdp/multi_gpu.slurm", GPUS_PER_NODE="2") -> run folder, offline; the same call runs once."""
+def baseline(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of the baseline's launcher, offline."""
     logs = tmp_path_factory.mktemp("logs")
-
-    @once
-    def run(launcher: str, *arguments: str, **settings: str) -> Path:
-        experiment = f"run{len(list(logs.iterdir()))}"
-        places = {"LOG_DIR": str(logs), "EXPERIMENT_NAME": experiment}
-        job = start(launcher, *arguments, **user(cache, REFUSED, HF_HUB_OFFLINE="1") | SHORT | places | settings)
-        assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
-        (folder,) = (logs / experiment).iterdir()
-        return folder
-
+    own = {"LOG_DIR": str(logs), "HF_HUB_OFFLINE": "1", "NUM_EPOCHS": "3", "SAVE": "epoch"}
+    job = start("baseline/baseline.slurm", **user(cache, REFUSED) | SHORT | own)
+    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    (run,) = logs.glob("baseline/*")
     return run
 
 
-def losses(run: Path) -> dict[int, float]:
-    with (run / "steps.csv").open() as file:
-        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
+@pytest.fixture(scope="module")
+def runs(cache: Path, baseline: Path, tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) -> Path:
+    """Run folders of TRAININGS, and of a baseline that goes on: ranks without network, whose cache was filled."""
+    folder = tmp_path_factory.mktemp("runs")
+    checkpoint = baseline / "bloom-qa-finetuned/checkpoint-16"
+    shutil.copytree(baseline, folder / "resumed", ignore=shutil.ignore_patterns("bloom-qa-finetuned"))
+    resumed = training(folder / "resumed", "baseline", [], NUM_EPOCHS="3", SAVE="no", RESUME_FROM=str(checkpoint))
+    with Ranks(**user(cache, REFUSED, HF_HUB_OFFLINE="1")) as ranks:
+        ranks.train([resumed], ranks=1)
+        plans = TRAININGS.items()
+        ranks.train(
+            [training(folder / name, *plan, **own | {"SAVE": "end", "MAX_STEPS": "2"}) for name, (*plan, own) in plans]
+        )
+    return folder
 
 
 def assert_trained_from(hub: HubServer, model: str, run: Path) -> None:
@@ -73,40 +91,19 @@ def assert_trained_from(hub: HubServer, model: str, run: Path) -> None:
     assert min(float(weight.float().std()) for weight in served.values()) > 0.1, "any weights would be near to these"
 
 
-def model_of(run: Path) -> str:
-    return json.loads((run / "run.json").read_text())["model"]["name"]
+def test_baseline_trains_the_fetched_weights_and_goes_on(hub: HubServer, baseline: Path, runs: Path) -> None:
+    assert record(baseline)["model"]["name"] == "bloom-560m"
+    assert_trained_from(hub, "bigscience/bloom-560m", baseline)
+    assert {path.name for path in baseline.glob("*/checkpoint-*")} == {"checkpoint-16", "checkpoint-24"}
+    assert losses(runs / "resumed") == pytest.approx(losses(baseline), abs=1e-5)
+    assert (runs / "resumed/steps.csv").read_text() != (baseline / "steps.csv").read_text(), "no step was made again"
 
 
-def test_baseline_trains_the_fetched_weights_and_resumes(hub: HubServer, launch: Launch) -> None:
-    whole = launch("baseline/baseline.slurm", NUM_EPOCHS="3", SAVE="epoch")
-    assert model_of(whole) == "bloom-560m"
-    assert_trained_from(hub, "bigscience/bloom-560m", whole)
-    checkpoints = whole / "bloom-qa-finetuned"
-    assert {path.name for path in checkpoints.glob("checkpoint-*")} == {"checkpoint-16", "checkpoint-24"}
-    resume = {"NUM_EPOCHS": "3", "SAVE": "no", "RESUME_FROM": str(checkpoints / "checkpoint-16")}
-    rest = losses(launch("baseline/baseline.slurm", **resume))
-    assert rest == pytest.approx({step: loss for step, loss in losses(whole).items() if step > 16}, abs=1e-5)
-    assert list(rest) == list(range(17, 25))
-
-
-def test_zero3_trains_the_fetched_weights(hub: HubServer, launch: Launch, optimizers_compiled: None) -> None:
-    names = {"MODEL_NAME": "bigscience/bloom-560m", "GPUS_PER_NODE": "2", "MAX_STEPS": "2", "SAVE": "end"}
-    run = launch("deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json", **names)
-    assert_trained_from(hub, "bigscience/bloom-560m", run)
-
-
-def test_exercise_4_trains_the_weights_of_a_sharded_model(
-    hub: HubServer, launch: Launch, optimizers_compiled: None
-) -> None:
-    names = {"GPUS_PER_NODE": "2", "SAVE": "end"}
-    run = launch("deepspeed-zero3-offload/run.slurm", "--model-name", "bigscience/bloom-7b1", "--steps", "2", **names)
-    assert model_of(run) == "bloom-7b1"
-    assert_trained_from(hub, "bigscience/bloom-7b1", run)
-
-
-def test_fsdp_trains_the_fetched_weights(hub: HubServer, launch: Launch) -> None:
-    run = launch("fsdp/multi_gpu.slurm", GPUS_PER_NODE="2", MAX_STEPS="2", SAVE="end")
-    assert_trained_from(hub, "bigscience/bloom-560m", run)
+@pytest.mark.parametrize("name", TRAININGS)
+def test_ranks_train_the_fetched_weights(hub: HubServer, runs: Path, name: str) -> None:
+    model = "bloom-7b1" if name == "exercise 4" else "bloom-560m"  # bloom-7b1's weights lie in several files
+    assert record(runs / name)["model"]["name"] == model
+    assert_trained_from(hub, f"bigscience/{model}", runs / name)
 
 
 def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> None:
@@ -122,8 +119,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> Non
     assert "run `python -m workshop.prefetch bigscience/bloom-560m` where there is a network" in errors[0]
     assert "Traceback" not in job.stdout
     assert "Retrying" not in job.stdout
-    reason = json.loads(next(tmp_path.glob("run/*/run.json")).read_text())["reason"]
-    assert "workshop.prefetch" in reason
+    assert "workshop.prefetch" in record(next(tmp_path.glob("run/*")))["reason"]
 
 
 # In one process, because the libraries take seconds to import.

@@ -1,19 +1,17 @@
 """The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
 
-import csv
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.launching import REPO, tiny_profile
-from tests.leftovers import leftovers, with_own_shm
+from tests.launching import REPO, losses, record, tiny_profile, wait_until
+from tests.leftovers import is_rank, leftovers, with_own_shm
 from workshop.job.control import Control
 
 SHORT = {
@@ -29,17 +27,6 @@ def drill(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], P
     (run,) = (folder / "resilience").iterdir()
     assert leftovers(run, folder / "shm") == []
     return job, run
-
-
-def record(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())
-
-
-def losses(run: Path) -> list[float]:
-    with (run / "steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [int(line["step"]) for line in lines] == list(range(1, 41)), "a gap, or a step twice"
-    return [float(line["loss"]) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -94,20 +81,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def wait_for(condition: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
-    end_s = time.monotonic() + 180
-    while not condition():
-        assert launcher.poll() is None and time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.1)
-
-
 def waiting_drill(folder: Path, output: Path | str) -> tuple[subprocess.Popen[str], Path]:
     """A launcher whose training waits after step 25 until it is told to end, and its run folder."""
     environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": "time_limit", "OUTPUT_DIR": str(output)}
     command = [*with_own_shm(folder / "shm"), "bash", "resilience/drill.slurm"]
     launcher = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
     waits = "waits for you to do it"
-    wait_for(lambda: any(waits in path.read_text() for path in folder.glob("resilience/*/train.out")), launcher)
+    wait_until(lambda: any(waits in path.read_text() for path in folder.glob("resilience/*/train.out")))
     (run,) = (folder / "resilience").iterdir()
     return launcher, run
 
@@ -137,9 +117,9 @@ def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause
 
 def test_rank_that_is_killed_before_it_could_save_as_it_was_told_is_the_reason(tmp_path: Path) -> None:
     launcher, run = waiting_drill(tmp_path, "bloom-qa-finetuned")
-    rank = json.loads((run / "heartbeat/rank-0.json").read_text())["pid"]
+    (rank,) = [pid for pid in psutil.pids() if is_rank(pid, run)]
     os.kill(rank, signal.SIGSTOP)
     launcher.send_signal(signal.SIGTERM)
-    wait_for(lambda: Control(run).told, launcher)
+    wait_until(lambda: Control(run).told)
     os.kill(rank, signal.SIGKILL)
     assert_failed(launcher, run, tmp_path, "", "a rank was killed (SIGKILL)")

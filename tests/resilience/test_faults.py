@@ -1,57 +1,77 @@
 """A training that dies in any of these ways goes on as if nothing had been: same losses, same weights, one line a step.
 
-Real trainings, killed for real (trainings.py). Through the launchers: test_drill_launcher.py and tests/slurm.
+Real trainings, killed for real. Through the launchers: test_drill_launcher.py and tests/slurm.
 """
 
-import csv
 import json
+import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
-from trainings import STEPS, Trainings
 
+from tests.launching import losses, record
 from tests.leftovers import leftovers
-from workshop.run_record import RESERVE_BYTES
+from tests.trainings_on_ranks import Ranks, training
+from workshop.checkpoints import newest
+from workshop.outcome import record_end
+from workshop.run_record import RESERVE_BYTES, begin, reopen
 
 KILLS = 20
 SEED = 20261122
+STEPS = 48  # on one rank
+SIZES = {
+    **{"MAX_LENGTH": "64", "NUM_EPOCHS": "2", "BATCH_SIZE": "2", "GRAD_ACC": "1", "WEIGHT_DECAY": "0.01"},
+    **{"SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "2", "FAULT": "none", "FAULT_STEP": "18"},
+}
+Train = Callable[..., list[int]]
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
-    with Trainings(tmp_path_factory.mktemp("shm")) as started:
-        yield started
+def shm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shm")
+
+
+@pytest.fixture(scope="module")
+def train(ranks: Ranks, shm: Path) -> Train:
+    """train(run, kill_after_s=None, world_size=1, FAULT="rank_killed"): an attempt in the folder `run`, with the record
+    that the launcher would write; the ranks' exit codes.
+    """
+
+    def attempt(run: Path, kill_after_s: float | None = None, world_size: int = 1, **settings: str) -> list[int]:
+        plan = training(run, "resilience", **SIZES | settings)
+        run.mkdir(parents=True, exist_ok=True)
+        with patch.dict(os.environ, plan["environ"]):
+            checkpoint = str(newest(run / plan["environ"]["OUTPUT_DIR"]) or "")
+            if (run / "run.json").exists():
+                reopen(run, checkpoint, "failed")
+            begin(run, "resilience", "", plan["command"], 0)
+            plan["environ"]["RESUME_FROM"] = checkpoint
+            codes = ranks.ask(trainings=[plan], ranks=world_size, kill_after_s=kill_after_s, shm=str(shm))
+            record_end(run, 1 if any(codes) else 0, "")
+        return codes
+
+    return attempt
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(trainings: Trainings, tmp_path: Path) -> Iterator[None]:
+def nothing_is_left(ranks: Ranks, shm: Path, tmp_path: Path) -> Iterator[None]:
     """After each fault, and what followed."""
     yield
     for run in {path.parent for path in tmp_path.rglob("run.json")}:
-        assert leftovers(run, trainings.shm) == []
-    assert trainings.processes() == []
+        assert leftovers(run, shm) == []
+    assert ranks.processes() == []
 
 
 @pytest.fixture(scope="module")
-def undisturbed(trainings: Trainings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed")
-    assert trainings.train(run) == [0]
+    assert train(run) == [0]
     return run
-
-
-def losses(run: Path) -> dict[int, float]:
-    with (run / "steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"
-    return {int(line["step"]): float(line["loss"]) for line in lines}
-
-
-def record(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())
 
 
 def assert_as_undisturbed(run: Path, undisturbed: Path) -> None:
@@ -74,7 +94,7 @@ def assert_as_undisturbed(run: Path, undisturbed: Path) -> None:
     ],
 )
 def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
-    trainings: Trainings,
+    train: Train,
     undisturbed: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture,
@@ -82,22 +102,32 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     resumed_step: int,
     words: str,
 ) -> None:
-    assert trainings.train(tmp_path, FAULT=fault) == [-9]
+    assert train(tmp_path, FAULT=fault) == [-9]
     assert record(tmp_path)["state"] == "failed"
-    assert trainings.train(tmp_path, FAULT=fault) == [0]
-    printed = capfd.readouterr()
-    assert words in printed.out
-    assert printed.out.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
+    assert train(tmp_path, FAULT=fault) == [0]
+    assert words in capfd.readouterr().out
+    printed = (tmp_path / "train.out").read_text()
+    assert printed.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
     assert_as_undisturbed(tmp_path, undisturbed)
     (attempt,) = record(tmp_path)["attempts"]
     assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed_step)
     assert attempt["steps_lost"] == 18 - resumed_step
-    assert 0 < attempt["seconds_lost"] < 60
+    assert attempt["seconds_lost"] > 0
     assert record(tmp_path)["settings"]["resume_from"] == "", "it would no longer be a run of its submit.txt"
 
 
+def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on(train: Train, tmp_path: Path) -> None:
+    """Rank 0 waits for a fault that nobody brings, rank 1 for rank 0."""
+    assert 1 in train(tmp_path, world_size=2, FAULT="time_limit", HANG_TIMEOUT_S="3")
+    assert (record(tmp_path)["state"], record(tmp_path)["cause"]) == ("failed", "hang")
+    assert train(tmp_path, world_size=2, FAULT="time_limit") == [0, 0]
+    assert len(losses(tmp_path)) == STEPS / 2
+    assert [attempt["cause"] for attempt in record(tmp_path)["attempts"]] == ["hang"]
+    assert not (tmp_path / "stacks").exists()
+
+
 def test_full_disk_in_a_checkpoint_leaves_the_older_ones_and_says_so(
-    trainings: Trainings, undisturbed: Path, tmp_path: Path
+    train: Train, undisturbed: Path, tmp_path: Path
 ) -> None:
     """The checkpoints have a disk of their own, which two of them fill."""
     small = tmp_path / "small"
@@ -107,18 +137,18 @@ def test_full_disk_in_a_checkpoint_leaves_the_older_ones_and_says_so(
         pytest.skip("only root can make a small disk")
     try:
         run, output = tmp_path / "run", str(small / "out")
-        assert trainings.train(run, OUTPUT_DIR=output) == [1]
+        assert train(run, OUTPUT_DIR=output) == [1]
         assert (record(run)["state"], record(run)["cause"]) == ("failed", "disk full")
         assert sorted(path.name for path in Path(output).iterdir()) == ["checkpoint-10", "checkpoint-5"]
         subprocess.run(["mount", "-o", "remount,size=20m", small], check=True)
-        assert trainings.train(run, OUTPUT_DIR=output) == [0]
+        assert train(run, OUTPUT_DIR=output) == [0]
         assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
     finally:
         subprocess.run(["umount", small], check=True)
 
 
 def test_full_disk_in_a_log_is_recorded_although_the_log_cannot_say_so(
-    trainings: Trainings, undisturbed: Path, tmp_path: Path
+    train: Train, undisturbed: Path, tmp_path: Path
 ) -> None:
     """The run folder's disk is full of checkpoints: neither train.out nor steps.csv has room for another line."""
     small = tmp_path / "small"
@@ -131,21 +161,21 @@ def test_full_disk_in_a_log_is_recorded_although_the_log_cannot_say_so(
         # Without git: the difference of a developer's tree would fill the disk before the first step.
         settings = {"OUTPUT_DIR": str(tmp_path / "out"), "GIT_DIR": "/nowhere"}
         (run / "ballast").write_bytes(bytes((1 << 20) - RESERVE_BYTES - shutil.disk_usage(small).used - (24 << 10)))
-        assert trainings.train(run, **settings) == [1]
+        assert train(run, **settings) == [1]
         assert (record(run)["state"], record(run)["cause"]) == ("failed", "disk full")
         (run / "ballast").unlink()
-        assert trainings.train(run, **settings) == [0]
+        assert train(run, **settings) == [0]
         assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
     finally:
         subprocess.run(["umount", small], check=True)
 
 
 def test_training_killed_twenty_times_at_random_moments_ends_with_the_same_weights(
-    trainings: Trainings, undisturbed: Path, tmp_path: Path
+    train: Train, undisturbed: Path, tmp_path: Path
 ) -> None:
     moments = random.Random(SEED)
     whole_s = 1.5 * json.loads((undisturbed / "summary.json").read_text())["train_runtime_s"]
     for _ in range(KILLS):
-        trainings.train(tmp_path, kill_after_s=moments.uniform(0.2, whole_s))
-    assert trainings.train(tmp_path) == [0]
+        train(tmp_path, kill_after_s=moments.uniform(0.2, whole_s))
+    assert train(tmp_path) == [0]
     assert_as_undisturbed(tmp_path, undisturbed)

@@ -1,6 +1,5 @@
 """What a cluster does to a job: it goes on by itself, or is recorded as what it was, and nothing is left behind."""
 
-import contextlib
 import csv
 import os
 import signal
@@ -14,7 +13,7 @@ from test_baseline import record, until
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, tiny_profile
-from tests.leftovers import leftovers
+from tests.leftovers import is_rank, leftovers
 from workshop.job.control import Control
 from workshop.outcome import NOT_BEGUN
 
@@ -169,23 +168,13 @@ def test_rank_that_is_killed_while_it_saves_before_the_time_limit_is_the_cause_a
     assert (attempt["resumed_step"], attempt["steps_lost"]) == (20, 5)
 
 
-def is_rank(pid: int, run: Path) -> bool:
-    """Whether that process is a training process of the run, and not its launcher."""
-    process = Path(f"/proc/{pid}")
-    with contextlib.suppress(OSError):
-        environment = (process / "environ").read_bytes().split(b"\0")
-        of_run = f"RUN_DIR={run}".encode() in environment and b"RANK=0" in environment
-        return of_run and b"train.py" in (process / "cmdline").read_bytes()
-    return False
-
-
 def test_training_that_hangs_is_ended_and_goes_on_in_the_same_job(
     cluster: ThrowawaySlurm, undisturbed: list[float], tmp_path: Path
 ) -> None:
     """It waits for a fault that nobody brings, for longer than HANG_TIMEOUT_S."""
     job, run = start(cluster, tmp_path, "time_limit", HANG_TIMEOUT_S="5")
     attempt = assert_came_back(
-        cluster, job, run, undisturbed, "failed", "error (rank 0): hang: nothing was done for 5 s"
+        cluster, job, run, undisturbed, "failed", "hang: rank 0, no progress for 5 s after step 25"
     )
     assert (attempt["cause"], attempt["resumed_step"], attempt["steps_lost"]) == ("hang", 20, 5)
-    assert "in on_step_begin" in cluster.job_output(job), "no stack says where it hung"
+    assert "in on_step_begin" in (run / "stacks-1/rank-0.txt").read_text(), "no stack says where it hung"

@@ -15,7 +15,8 @@ import torch
 
 import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, launch, losses, record
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.fast_models.small_models import TOKENIZER, bloom, small
 from tools.submit.submitted import sourced_environment
@@ -24,17 +25,11 @@ from workshop.settings import LADDER_NAMES, Settings
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
 # 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
-TRAINING = {
-    **{"MODEL_INIT": "pretrained", "TOKENIZER_NAME": "sample", "DATASET": "sample", "MAX_LENGTH": "512"},
-    **{"TRAIN_SIZE": "16", "EVAL_SIZE": "4", "NUM_EPOCHS": "4", "LEARNING_RATE": "1e-3", "WEIGHT_DECAY": "0"},
-    **{"FP16": "false", "BF16": "false", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none"},
-    **{"GPUS_PER_NODE": "2", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MAX_STEPS": "4"},
+TRAINING = SETTINGS | {
+    **{"MAX_LENGTH": "512", "TRAIN_SIZE": "16", "NUM_EPOCHS": "4", "LEARNING_RATE": "1e-3", "MAX_STEPS": "4"},
+    **{"MODEL_INIT": "pretrained", "GPUS_PER_NODE": "2"},
 }
-PADDED = {"BATCH_SIZE": "4", "GRAD_ACC": "2"}
-PACKED = {
-    **{"BATCH_SIZE": "2", "GRAD_ACC": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0"},
-    "RUNG": LADDER[-1],
-}
+PACKED = {"BATCH_SIZE": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0", "RUNG": LADDER[-1]}
 
 
 def settings_of(rung: str) -> dict[str, str]:
@@ -43,23 +38,29 @@ def settings_of(rung: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the weights that all runs start from: ZeRO-3 draws random ones in another order."""
+def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the weights that all runs start from, as ZeRO-3 draws random ones in another order; and with run folders:
+    the textbook by DDP in the chapter of FSDP, which knows no rungs, and the top rung.
+    """
     folder = tmp_path_factory.mktemp("ladder")
-    bloom().save_pretrained(folder / "tiny")
-    TOKENIZER.save_pretrained(folder / "tiny")
+    for name, model in (("tiny", bloom()), ("tiny-llama", small("llama"))):
+        model.save_pretrained(folder / name)
+        TOKENIZER.save_pretrained(folder / name)
+    textbook, llama = (TRAINING | {"MODEL_NAME": str(folder / name)} for name in ("tiny", "tiny-llama"))
+
+    trainings = [
+        training(folder / "textbook", "fsdp", "fsdp_configs/ddp.json", **textbook),
+        training(folder / "llama, textbook", "deepspeed-multi-gpu", "ds_configs/zero2.json", **llama),
+        training(folder / "ddp", "speed-ladder", "fsdp_configs/ddp.json", **textbook | PACKED),
+        training(folder / "llama", "speed-ladder", "../models/full_shard.json", **llama | PACKED),
+    ]
+    ranks.train(trainings)
     return folder
 
 
-def launch(folder: Path, launcher: str, config: str, **settings: str) -> Path:
-    own = {"PATH": PATH, "LOG_DIR": str(folder / "logs"), "EXPERIMENT_NAME": f"{Path(config).stem}-{len(settings)}"}
-    environ = os.environ | TRAINING | own | {"MODEL_NAME": str(folder / "tiny")} | settings
-    job = subprocess.run(
-        ["bash", launcher, config], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-    (run,) = (folder / "logs" / own["EXPERIMENT_NAME"]).iterdir()
-    return run
+def launched(folder: Path, launcher: str, *config: str, **settings: str) -> Path:
+    own = {"MODEL_NAME": str(folder / "tiny")} | settings
+    return launch(folder / "logs", launcher, *config, **TRAINING | own)
 
 
 def steps(run: Path) -> list[dict[str, str]]:
@@ -67,57 +68,42 @@ def steps(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def textbook(folder: Path) -> list[dict[str, str]]:
-    """By DDP in the chapter of FSDP, which knows no rungs."""
-    return steps(launch(folder, "fsdp/multi_gpu.slurm", "fsdp_configs/ddp.json", **PADDED))
-
-
 @pytest.mark.parametrize(
     ("launcher", "config"),
     [
-        ("speed-ladder/ladder_torchrun.slurm", "fsdp_configs/ddp.json"),
+        ("", "fsdp_configs/ddp.json"),
         ("speed-ladder/ladder_torchrun.slurm", "fsdp_configs/full_shard.json"),
         ("speed-ladder/ladder_deepspeed.slurm", "ds_configs/zero3.json"),
     ],
 )
-def test_top_rung_trains_as_the_textbook_when_sharded(
-    launcher: str, config: str, folder: Path, textbook: list[dict[str, str]]
-) -> None:
-    run = launch(folder, launcher, config, **PACKED)
-    found = steps(run)
-    assert [float(step["loss"]) for step in found] == pytest.approx(
-        [float(step["loss"]) for step in textbook], abs=1e-5
-    )
-    assert float(textbook[-1]["loss"]) < float(textbook[0]["loss"]) - 0.1, "hardly a training"
-    for step, usual in zip(found, textbook, strict=True):
+def test_top_rung_trains_as_the_textbook_when_sharded(launcher: str, config: str, folder: Path) -> None:
+    run = launched(folder, launcher, config, **PACKED) if launcher else folder / "ddp"
+    textbook = folder / "textbook"
+    assert losses(run) == pytest.approx(losses(textbook), abs=1e-5)
+    assert losses(textbook)[-1] < losses(textbook)[0] - 0.1, "hardly a training"
+    for step, usual in zip(steps(run), steps(textbook), strict=True):
         assert (step["samples"], step["real_tokens"]) == (usual["samples"], usual["real_tokens"])
         assert int(step["tokens"]) == int(usual["tokens"]) / 2
         assert int(step["logit_positions"]) < int(step["real_tokens"]) / 10
-    record = json.loads((run / "run.json").read_text())
-    recorded = record["settings"]
+    recorded = record(run)["settings"]
     assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (LADDER[-1], True, "labelled")
     # A changed model is not passed off as the library's.
-    assert any(name.endswith("Attention") for name in record["sharding"]["own_modules"])
+    assert any(name.endswith("Attention") for name in record(run)["sharding"]["own_modules"])
 
 
 def test_llama_on_the_top_rung_sharded_trains_as_in_the_chapter_of_zero(folder: Path) -> None:
     """Another family of models, by its name, through two exercises and two ways to shard."""
-    small("llama").save_pretrained(folder / "tiny-llama")
-    TOKENIZER.save_pretrained(folder / "tiny-llama")
-    model = {"MODEL_NAME": str(folder / "tiny-llama")}
-    zero = steps(launch(folder, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", **PADDED, **model))
-    run = launch(folder, "speed-ladder/ladder_torchrun.slurm", "../models/full_shard.json", **PACKED, **model)
-    assert [float(step["loss"]) for step in steps(run)] == pytest.approx([float(s["loss"]) for s in zero], abs=1e-5)
-    assert float(zero[-1]["loss"]) < float(zero[0]["loss"]) - 0.1, "hardly a training"
-    assert json.loads((run / "run.json").read_text())["sharding"]["method"] == "fsdp2"
+    zero = losses(folder / "llama, textbook")
+    assert losses(folder / "llama") == pytest.approx(zero, abs=1e-5)
+    assert zero[-1] < zero[0] - 0.1, "hardly a training"
+    assert record(folder / "llama")["sharding"]["method"] == "fsdp2"
 
 
-def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path, textbook: list[dict[str, str]]) -> None:
+def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path) -> None:
     one_process = {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "GRAD_ACC": "4", "DATA_WORKERS": "0"}
-    peer = steps(launch(folder, "speed-ladder/peers.slurm", "", RUNG="peer_trainer_compiled", **one_process))
-    assert [float(step["loss"]) for step in peer] == pytest.approx([float(s["loss"]) for s in textbook], abs=1e-5)
-    assert [step["real_tokens"] for step in peer] == [step["real_tokens"] for step in textbook]
+    peer = launched(folder, "speed-ladder/peers.slurm", RUNG="peer_trainer_compiled", **one_process)
+    assert losses(peer) == pytest.approx(losses(folder / "textbook"), abs=1e-5)
+    assert [step["real_tokens"] for step in steps(peer)] == [step["real_tokens"] for step in steps(folder / "textbook")]
 
 
 @pytest.mark.parametrize("peer", sorted(path.stem for path in RUNGS.glob("peer_*.env")))

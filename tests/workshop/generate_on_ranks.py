@@ -1,4 +1,4 @@
-"""Run by test_generation.py under torchrun: answers of two ranks, plain and sharded, beside those of one process."""
+"""Run by test_generation.py on ranks: answers of two ranks, plain and sharded, beside those of one process."""
 
 import json
 import sys

@@ -15,8 +15,7 @@ from torch._inductor.compile_fx import partition_fn
 from torch._inductor.decomposition import select_decomp_table
 from torch.nn.parallel import DistributedDataParallel
 
-from workshop.compiled_on_meta import CompiledBlock, compile_block, stand_in
-from workshop.compiled_under_ddp import compile_block_under_ddp
+from workshop.compiled_on_meta import CompiledBlock, compile_block, compile_block_under_ddp, stand_in
 from workshop.fast_models.float8 import RECIPES, use_float8
 from workshop.float8_on_meta import use_float8_on_meta
 from workshop.step_on_meta import StepShape, simulate

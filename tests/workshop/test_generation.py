@@ -1,15 +1,14 @@
 """An answer must not depend on the batch, the padding or the number of ranks it was generated with."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from tests.trainings_on_ranks import Ranks, training
+from workshop import generation
 from workshop.encoding import load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.generation import _answer, _share, answer_questions
@@ -40,6 +39,14 @@ def generate(model, tokenizer, **settings):
         EXAMPLES,
         **{"max_length": 300, "max_new_tokens": 12, "device": CPU, "batch_size": 8} | settings,
     )
+
+
+def test_every_batch_of_answers_is_progress(tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answering for longer than HANG_TIMEOUT_S would be ended as a hang."""
+    batches = []
+    monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
+    generate(tiny_bloom(), tokenizer, batch_size=4)
+    assert len(batches) == 3
 
 
 def test_left_padding_does_not_change_an_answer(tokenizer):
@@ -108,14 +115,10 @@ def test_prompt_and_answer_together_stay_within_max_length(tokenizer, monkeypatc
     assert lengths == [64, 64]  # a model with learnt positions, such as GPT-2's, has none beyond
 
 
-def test_two_ranks_answer_as_one_process_plain_and_sharded(tmp_path, tokenizer):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = [str(Path(__file__).with_name("generate_on_ranks.py")), str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    job = subprocess.run([*command, *script], env=environment, capture_output=True, text=True, timeout=120)
-    assert job.returncode == 0, job.stderr
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    expected = ranks[0]["one process"]
+def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path, tokenizer):
+    ranks.train([training(tmp_path, "workshop", command=[Path(__file__).with_name("generate_on_ranks.py"), tmp_path])])
+    both = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    expected = both[0]["one process"]
     assert len({len(tokenizer(answer)["input_ids"]) for answer in expected.values()}) > 2  # ranks end at unlike steps
-    for answers in ranks:
+    for answers in both:
         assert answers == dict.fromkeys(("one process", "ddp", "fsdp2", "fsdp1"), expected)

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from tests.launching import REPO
+from workshop import step_on_meta
 from workshop.errors import WorkshopError
 from workshop.fast_models import loss
+from workshop.models import blocks_of
 from workshop.step_on_meta import StepShape, build, simulate
 
 MIB = 2**20
@@ -69,6 +71,15 @@ def test_fused_attention_and_chunked_loss_need_less_than_the_librarys() -> None:
     fast = vars(plain) | {"fast": True, "packing": True, "attention": "flex", "loss": "chunked", "loss_chunk": 256}
     assert peak_mib(simulate(StepShape(**fast))) < 0.7 * peak_mib(usual)
     assert product_flops(simulate(StepShape(**fast | {"labelled": 32}))) < product_flops(usual)
+
+
+@pytest.mark.parametrize("engine", ["autocast", "half"])
+def test_three_blocks_stand_for_all_to_the_last_byte(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = StepShape("gpt2", batch_size=2, max_length=64, engine=engine, gradient_checkpointing=True)
+    three = simulate(shape)
+    monkeypatch.setattr(step_on_meta, "_BLOCKS", 12)
+    assert len(blocks_of(build(shape))) == 12
+    assert simulate(shape) == three
 
 
 def test_simulation_leaves_torch_as_it_was() -> None:

@@ -8,17 +8,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evidence.near_misses import complaint
 from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.verdicts import verdicts
+from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, resume, slurm, snapshot
 from tools.submit.local_runs import Lane, Task, lanes
-from tools.submit.submissions import Submission, exercise_files, known_settings, read
+from tools.submit.submissions import Submission, exercise_files, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
-from tools.tables.repository import ROOT, borrowed_runs
+from tools.tables.repository import borrowed_runs
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not due:
         print("nothing to do")
         return 0
-    _print_verdicts(due, arguments.gpu or at_hand())
+    _print_fits(due, arguments.gpu or at_hand())
     side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:
         verb = "run here" if local else "queue"
@@ -59,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
     return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
 
 
-def _print_verdicts(due: list[Submission], gpu: str) -> None:
+def _print_fits(due: list[Submission], gpu: str) -> None:
     """Of each whether it fits, where the GPU is known."""
     if gpu:
-        for line, verdict in zip(due, verdicts(due, named(gpu)), strict=True):
+        for line, verdict in zip(due, fits(due, named(gpu)), strict=True):
             print(f"{gpu}  {verdict.text}  {line.place}  {line.short}")
 
 
@@ -95,23 +94,9 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     lines = [line for line in lines if line.contains(arguments.match)]
     if not lines:
         raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
-    exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
-    if text := complaint(os.environ, {name for exercise in exercises for name in known_settings(exercise)}):
-        raise InputError(text)
-    if overrides := sorted({name for line in lines for name in line.overrides}):
-        print(f"from your shell, for every run: {' '.join(f'{name}={os.environ[name]}' for name in overrides)}")
-    if replaced := _replaced(lines):
-        print(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")
+    if notes := shell_notes(lines, os.environ):
+        print("\n".join(notes))
     return lines
-
-
-def _replaced(lines: list[Submission]) -> list[str]:
-    """`TOKENIZER_NAME=gpt2, not sample` for each variable that lines name and the shell sets to another value."""
-    named: dict[str, dict[str, None]] = {}
-    for line in lines:
-        for name, value in line.replaced.items():
-            named.setdefault(name, {})[value] = None
-    return [f"{name}={os.environ[name]}, not {' or '.join(values)}" for name, values in sorted(named.items())]
 
 
 def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.Namespace) -> list[Submission]:

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from tools.plan import reserved, timing, whole_run
-from tools.plan.beside import Beside
 from tools.plan.fitting import Constants, Terms
+from tools.plan.reserved import Beside
 
 FILE = Path(__file__).with_name("constants.json")
 HOW = (

@@ -13,8 +13,8 @@ from functools import cache
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
-from tools.plan.lines import check_node, workload_of
 from tools.plan.predict import predict
+from tools.plan.submitted_lines import check_node, workload_of
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.plan import beside, constants, fitting, reserved, timing, whole_run
-from tools.plan.beside import Beside
+from tools.plan import constants, fitting, reserved, timing, whole_run
 from tools.plan.constants import FORMULAS, Fitted, Ratios
 from tools.plan.fitting import Constants
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import MEMORY, Prediction, predict_from
+from tools.plan.reserved import Beside
 from tools.plan.simulate import Shape, steps_or_errors
 from tools.plan.workload import Workload, of_run
 
@@ -125,7 +125,7 @@ def fit(runs: Sequence[Run]) -> Fitted:
     points = list(_points(runs))
     found = {formula: _fitted(_with(points, formula), formula) for formula in FORMULAS}
     guesses = [(point, case.predicted) for point, case in zip(points, cases(runs), strict=True)]
-    return Fitted(beside.fit(_own_memory(points)), found, _ratios(guesses))
+    return Fitted(reserved.fit_own(_own_memory(points)), found, _ratios(guesses))
 
 
 def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
@@ -275,10 +275,10 @@ def _middle(values: list[float]) -> tuple[float, float]:
 # ---- CUDA's and NCCL's own memory ----
 
 
-def _own_memory(points: Sequence[_Point]) -> list[beside.Measured]:
+def _own_memory(points: Sequence[_Point]) -> list[tuple[Workload, float]]:
     """Not of runs that generate answers, which only nvidia-smi sees."""
     return [
-        beside.Measured(point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
+        (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
         if "nvidia_smi_mib" in point.measured and not point.workload.length.generated
     ]
@@ -286,8 +286,8 @@ def _own_memory(points: Sequence[_Point]) -> list[beside.Measured]:
 
 def _beside_without_itself(points: Sequence[_Point]) -> list[Beside]:
     measured = _own_memory(points)
-    others = ([one for one in measured if one.workload.key != point.key] for point in points)
-    return [beside.fit(found) if found else constants.load().beside for found in others]
+    others = ([one for one in measured if one[0].key != point.key] for point in points)
+    return [reserved.fit_own(found) if found else constants.load().beside for found in others]
 
 
 # ---- the table ----

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.errors import InputError
 from tools.logs.gpu_peaks import PEAK_TFLOPS
-
-CLOSE_MIB = 1_024
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,8 @@ class Gpu:
         memory_gb_per_s, link_gb_per_s, host_gb_per_s: of its own memory; NVLink to the node's others, per direction;
             PCIe to the CPU's memory, per direction. 10^9 bytes.
         per_node: GPUs on the board that it comes on.
-        source: NVIDIA's data sheet of these figures.
+        node_gib: CPU memory of NVIDIA's own server with that board; another's may have less.
+        source: NVIDIA's data sheet of the GPU's figures.
     """
 
     driver_name: str
@@ -31,6 +30,7 @@ class Gpu:
     link_gb_per_s: float
     host_gb_per_s: float
     per_node: int
+    node_gib: float
     source: str
 
     def flops_per_s(self, precision: str) -> float:
@@ -44,33 +44,41 @@ class Gpu:
 # memory.total: of the H200 from gpu_memory.csv of logs/reference; of the others as nvidia-smi prints it in issues and
 # manuals of public repositories, the least where drivers differ (an A100 with 80 GB: 81,251 or 81,920 MiB). The rates
 # are the data sheets', SXM boards; they were compared on 2026-11-22 with pages that quote the sheets, not with NVIDIA's
-# PDF files. A sheet prints NVLink (900, 900, 600, 600, 300 GB/s) and PCIe as the sum of both directions.
+# PDF files. A sheet prints NVLink (900, 900, 600, 600, 300 GB/s) and PCIe as the sum of both directions. The servers
+# are DGX H200, H100, A100 (640 and 320 GB) and DGX-1: 2 TB, 2 TB, 2 TB, 1 TB and 512 GB by their data sheets.
 GPUS = {
-    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, "NVIDIA H200 Tensor Core GPU, datasheet, 2024: 4.8 TB/s"),
+    "h200": Gpu(
+        *("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 2_048),
+        "NVIDIA H200 Tensor Core GPU, datasheet, 2024: 4.8 TB/s",
+    ),
     "h100-80gb": Gpu(
-        *("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8),
+        *("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 2_048),
         "NVIDIA H100 Tensor Core GPU, datasheet, 2023, H100 SXM: 3.35 TB/s",
     ),
     "a100-80gb": Gpu(
-        *("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8),
+        *("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 2_048),
         "NVIDIA A100 Tensor Core GPU, datasheet 1758950-r4, 2021, A100 80GB SXM: 2,039 GB/s",
     ),
     "a100-40gb": Gpu(
-        *("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8),
+        *("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 1_024),
         "NVIDIA A100 Tensor Core GPU, datasheet, 2020, A100 40GB SXM: 1,555 GB/s",
     ),
     "v100-32gb": Gpu(
-        *("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8),
+        *("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 512),
         "NVIDIA V100 Tensor Core GPU, datasheet, 2020, V100 SXM2: 900 GB/s",
     ),
 }
 
 
-def named(name: str) -> Gpu:
-    """Raises InputError for one that is not in the table."""
+def named(name: str, node_gib: float | None = None) -> Gpu:
+    """Args: node_gib: CPU memory of the nodes; None: the server's. Raises InputError for an unknown name."""
     if name not in GPUS:
         raise InputError(f"--gpu {name}: unknown; expected one of {', '.join(GPUS)}")
-    return GPUS[name]
+    if node_gib is None:
+        return GPUS[name]
+    if not 0 < node_gib < float("inf"):
+        raise InputError(f"--node-memory {node_gib:g}: expected more than 0 GiB")
+    return replace(GPUS[name], node_gib=node_gib)
 
 
 def at_hand() -> str | None:
@@ -84,13 +92,3 @@ def at_hand() -> str | None:
         return None
     names = {line.strip() for line in answer.stdout.splitlines()}
     return next((name for name, gpu in GPUS.items() if names == {gpu.driver_name}), None)
-
-
-def verdict(gpu: Gpu, allocated_mib: float, beside_mib: float, highest_mib: float) -> str:
-    """Whether a run fits: what it must have (tensors, and CUDA's context beside them) against what it may come to use.
-
-    PyTorch returns what it only holds in reserve before it fails, so that alone makes a run close, not impossible.
-    """
-    if allocated_mib + beside_mib > gpu.memory_mib:
-        return "does not fit"
-    return "fits" if highest_mib <= gpu.memory_mib - CLOSE_MIB else "close"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.plan import beside, constants, gpus, reserved, timing, whole_run
+from tools.plan import constants, reserved, timing, whole_run
 from tools.plan.constants import Fitted, Ratios
 from tools.plan.gpus import Gpu
 from tools.plan.memory import MIB, Terms, peak_allocated
@@ -17,6 +17,13 @@ MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
 # DDP with compiled blocks (_late_mib).
 ALLOCATED_ERROR_PERCENT = 3.5
+# As much of a GPU's memory must be left by the highest that nvidia-smi may show.
+CLOSE_MIB = 1_024
+# Of a prediction's cells.
+TITLES = (
+    *("allocated (MiB)", "nvidia-smi (MiB)", "CPU per node (GiB)", "step (ms)", "tokens/s", "examples/s"),
+    *("job (min)", "GPU-hours"),
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,15 @@ class Range:
     least: float
     expected: float
     largest: float
+
+    def text(self, decimals: int = 0) -> str:
+        least, expected, largest = (f"{value:,.{decimals}f}" for value in (self.least, self.expected, self.largest))
+        return f"{expected} ({least} to {largest})"
+
+    @property
+    def rounded(self) -> dict[str, float]:
+        """With six digits."""
+        return {name: float(f"{value:.6g}") for name, value in vars(self).items()}
 
     def times(self, factor: float) -> Range:
         return Range(self.least * factor, self.expected * factor, self.largest * factor)
@@ -50,9 +66,11 @@ class Memory:
         """By the names that `plan --format json` has for them."""
         return dict(zip(MEMORY, (self.allocated, self.reserved, self.nvidia_smi), strict=True))
 
-    def verdict(self, gpu: Gpu) -> str:
-        """Whether it fits that GPU."""
-        return gpus.verdict(gpu, self.allocated.expected, self.beside_mib, self.nvidia_smi.largest)
+    @property
+    def least_mib(self) -> float:
+        """What it must have: tensors, and CUDA's context beside them. PyTorch returns what it only holds in reserve
+        before it fails, so that alone makes a run close, not impossible."""
+        return self.allocated.expected + self.beside_mib
 
 
 @dataclass(frozen=True)
@@ -61,30 +79,77 @@ class Time:
 
     Attributes:
         parts, step_s: of an optimizer step; tokens, samples: in one, of all ranks.
-        run_s: of the whole job; steps: of the optimizer in it.
+        run_s: of the whole job; steps: of the optimizer in it; steps_per_epoch: however many of them run.
     """
 
     parts: StepTime
     step_s: Range
     run_s: Range
     steps: int
+    steps_per_epoch: int
     tokens: float
     samples: float
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one run."""
+    """Of one run. Attributes: loading_mib: of a node's CPU memory, pretrained weights before the training."""
 
     workload: Workload
     gpu: Gpu
     memory: Memory
     time: Time
     cpu: Range
+    loading_mib: float
+
+    @property
+    def figures(self) -> dict[str, dict[str, float]]:
+        """The same with six digits."""
+        return {name: found.rounded for name, found in self.ranges.items()}
+
+    @property
+    def cells(self) -> list[str]:
+        """Of a table with the columns TITLES."""
+        found = self.ranges
+        return [
+            found["peak_allocated_mib"].text(),
+            found["nvidia_smi_mib"].text(),
+            found["cpu_mib"].times(1 / 1024).text(),
+            found["step_time_s"].times(1000).text(),
+            found["tokens_per_second"].text(),
+            found["samples_per_second"].text(1),
+            found["total_runtime_s"].times(1 / 60).text(1),
+            found["gpu_hours"].text(2),
+        ]
+
+    @property
+    def least_cpu_gib(self) -> float:
+        """What a node must have, while it trains or before."""
+        return max(self.cpu.expected, self.loading_mib) / 1024
+
+    @property
+    def largest_cpu_gib(self) -> float:
+        """What a node may come to use, while it trains or before."""
+        return max(self.cpu.largest, self.cpu.expected + self.loading_mib) / 1024
 
     @property
     def verdict(self) -> str:
-        return self.memory.verdict(self.gpu)
+        """Whether it fits: fits, close, does not fit."""
+        return self.reason.split(":")[0]
+
+    @property
+    def reason(self) -> str:
+        """The verdict, with what is too large of a GPU's and of a node's memory."""
+        memory, gpu = self.memory, self.gpu
+        if memory.least_mib > gpu.memory_mib:
+            return f"does not fit: needs {memory.least_mib:,.0f} of {gpu.memory_mib:,} MiB"
+        if self.least_cpu_gib > gpu.node_gib:
+            return f"does not fit: needs {self.least_cpu_gib:,.0f} of a node's {gpu.node_gib:,.0f} GiB"
+        if memory.nvidia_smi.largest > gpu.memory_mib - CLOSE_MIB:
+            return f"close: may come to {memory.nvidia_smi.largest:,.0f} of {gpu.memory_mib:,} MiB"
+        if self.largest_cpu_gib > gpu.node_gib:
+            return f"close: may come to {self.largest_cpu_gib:,.0f} of a node's {gpu.node_gib:,.0f} GiB"
+        return "fits"
 
     @property
     def ranges(self) -> dict[str, Range]:
@@ -125,13 +190,15 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     cpu_mib = whole_run.total(whole_run.cpu_work(workload, parameters), found["cpu_mib"])
     samples = whole_run.rows_per_step(workload) * whole_run.examples_per_row(workload)
     run_s = Range(*(getattr(others, end) + steps * getattr(step_s, end) for end in ("least", "expected", "largest")))
-    time = Time(parts, step_s, run_s, steps, timing.tokens_of(workload), samples)
+    time = Time(parts, step_s, run_s, steps, whole_run.steps_per_epoch(workload), timing.tokens_of(workload), samples)
     return Prediction(
         workload,
         gpu,
         _memory(step, workload, fitted),
         time,
         _within(cpu_mib, ratios["cpu_mib"], "all", family),
+        # Each rank reads all of them in fp32: workshop/models.py, load_model.
+        4 * parameters / MIB * workload.strategy.world_size / workload.setup.nodes * workload.length.pretrained,
     )
 
 
@@ -154,7 +221,7 @@ def _memory(step: Step, workload: Workload, fitted: Fitted) -> Memory:
     held_mib = reserved.reserved_mib(reserved.work_of(workload, step), fitted.constants["reserved_mib"])
     held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)
     held = Range(max(expected, held.least), held.expected, max(held.largest, allocated.largest))
-    least, median, largest = beside.of(fitted.beside, workload)
+    least, median, largest = reserved.own_of(fitted.beside, workload)
     nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)
     return Memory(terms, allocated, held, nvidia_smi, least)
 

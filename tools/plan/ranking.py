@@ -1,4 +1,4 @@
-"""Which strategy: every way to train a model on some GPUs, as lines that `submit` takes, each predicted.
+"""Which strategy: every way to do the same training on some GPUs, as lines that `submit` takes, each predicted.
 
 A candidate is a configuration file, a micro-batch with as many accumulations as make up the batch, and with or without
 checkpointing. All of them are predicted from the same few simulated micro-batches. Per configuration the fastest that
@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil, inf
 from typing import Any
 
 from evidence.counted import counted
@@ -18,10 +19,10 @@ from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.plan.fitting import NOISE, first_choice
-from tools.plan.gpus import GPUS
-from tools.plan.lines import workload_of
-from tools.plan.predict import Prediction, predict
-from tools.plan.workload import SOCKETS_GB_PER_S, Workload
+from tools.plan.gpus import GPUS, Gpu, named
+from tools.plan.predict import TITLES, Prediction, Range, predict
+from tools.plan.submitted_lines import workload_of
+from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
 
@@ -29,12 +30,30 @@ FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
 SHAPES = ROOT / "workshop" / "shapes"
+# Weights of workshop/shapes; a model of one's own has random ones.
+HUB_NAMES = {
+    **{name: f"bigscience/{name}" for name in ("bloom-560m", "bloom-1b1", "bloom-1b7", "bloom-3b", "bloom-7b1")},
+    "gpt2": "gpt2",
+    "llama-2-7b": "meta-llama/Llama-2-7b-hf",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",
+    "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
+    "qwen-3-8b": "Qwen/Qwen3-8B",
+}
+# Rows that each GPU trains on where no number of tokens is asked for: exercise 3's weak scaling.
+ROWS_PER_GPU = 10_000
+SQUAD_EXAMPLES = 87_599
+# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
+_SIGNAL_MINUTES = 2
 _ORDER = {"fits": 0, "close": 1, "does not fit": 2}
 
 
 @dataclass(frozen=True)
 class Question:
-    """Attributes: length: tokens per row; batch: rows per GPU and optimizer step; rung: of the speed ladder, or ""."""
+    """Attributes: length: tokens per row; batch: rows per GPU and optimizer step; rung: of the speed ladder, or "";
+    tokens: to train on, padding included; 0: ROWS_PER_GPU rows; node_gib: CPU memory of a node; None: the server's.
+    """
 
     model: str
     gpus: int
@@ -44,6 +63,21 @@ class Question:
     batch: int = 16
     rung: str = ""
     fabric_gb_per_s: float = SOCKETS_GB_PER_S
+    tokens: float = 0
+    node_gib: float | None = None
+
+    @property
+    def hardware(self) -> Gpu:
+        return named(self.gpu, self.node_gib)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.gpus * self.batch * self.length
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole work, which is the same for all candidates."""
+        return ceil((self.tokens or ROWS_PER_GPU * self.gpus * self.length) / self.tokens_per_step)
 
     def check(self) -> None:
         """Raises InputError for an unknown model, and for counts that no cluster of these GPUs has."""
@@ -56,6 +90,8 @@ class Question:
         for name in ("gpus", "nodes", "length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: expected at least 1")
+        if not 0 <= self.tokens < inf:
+            raise InputError(f"--tokens {self.tokens:g}: expected more than 0")
         if not self.fabric_gb_per_s > 0:  # nor what is no number
             raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
         if self.gpus % self.nodes:
@@ -117,17 +153,6 @@ class Ranked:
         verdict, order = self.place
         return verdict, order if verdict == _ORDER["does not fit"] else 1 / self.tokens_per_second, memory_mib
 
-    @property
-    def reason(self) -> str:
-        """Why it is not simply said to fit."""
-        memory, gpu = self.prediction.memory, self.prediction.gpu
-        if self.prediction.verdict == "does not fit":
-            needs_mib = memory.allocated.expected + memory.beside_mib
-            return f"does not fit: needs {needs_mib:,.0f} of {gpu.memory_mib:,} MiB"
-        if self.prediction.verdict == "close":
-            return f"close: may come to {memory.nvidia_smi.largest:,.0f} of {gpu.memory_mib:,} MiB"
-        return "fits"
-
 
 def rank(question: Question) -> list[Ranked]:
     """All candidates: the first choice, then by their speed.
@@ -137,7 +162,7 @@ def rank(question: Question) -> list[Ranked]:
     """
     question.check()
     found = list(candidates(question))
-    predictions = predict([one.workload for one in found], GPUS[question.gpu])
+    predictions = predict([one.workload for one in found], question.hardware)
     ranked = sorted(map(Ranked, found, predictions), key=lambda one: one.place)
     first = first_choice([one.option for one in ranked])
     return [ranked.pop(first), *ranked]
@@ -187,13 +212,21 @@ def _shards(workload: Workload) -> bool:
     return replicas == 1 or (workload.strategy.world_size % replicas == 0 and workload.strategy.shards > 1)
 
 
+def _examples(question: Question) -> int:
+    """As many as the rows need; a rung may pack several into one."""
+    per_row = PACKED_EXAMPLES_PER_POSITION * question.length if question.rung else 1
+    return ceil(question.steps * question.gpus * question.batch * max(1, per_row))
+
+
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
     folder = launcher.split("/")[0]
     fsdp = name in FSDP + FSDP_OFFLOAD
     settings = {
         "RUNG": question.rung,
         "MODEL_NAME": question.model,
-        "MODEL_INIT": "random",
+        "MODEL_INIT": "" if question.model in HUB_NAMES else "random",
+        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, _examples(question))),
+        "MAX_STEPS": str(question.steps),
         "MAX_LENGTH": str(question.length),
         "BATCH_SIZE": str(micro_batch),
         "GRAD_ACC": str(question.batch // micro_batch),
@@ -204,7 +237,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }
     options = [f"--nodes={question.nodes}"] * (question.nodes > 1)
-    options += [f"--gpus-per-node={question.gpus // question.nodes}"] * (question.gpus > 1)
+    options += [f"--gpus-per-node={question.gpus // question.nodes}"]
     path = f"{'fsdp_configs' if fsdp else 'ds_configs'}/{name}.json" if name else ""
     words = [f"{key}={value}" for key, value in settings.items() if value]
     submission = read_argument(shlex.join([*words, *options, launcher, *[path] * bool(path)]), {})
@@ -223,34 +256,36 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
             workload, strategy=strategy, shape=workload.shape | {"gradient_checkpointing": checkpointing}
         )
     setup = replace(workload.setup, fabric_gb_per_s=question.fabric_gb_per_s)
+    settings["MODEL_NAME"] = HUB_NAMES.get(question.model, question.model)
+    words = [f"{key}={value}" for key, value in settings.items() if value]
     line = shlex.join([*words, *options, launcher, *[path] * bool(path)])
     return Candidate(line, name or "one GPU", config, config != shipped, replace(workload, setup=setup))
 
 
 def text(question: Question, ranked: list[Ranked]) -> str:
     """A table of the configurations, the winner's command and its configuration."""
+    gpu = question.hardware
     titles = (
-        *("strategy", "micro-batch x accumulation", "checkpointing", "allocated (MiB)", "CPU per node (GiB)"),
-        *("step (ms)", "tokens/s", "limited by", question.gpu),
+        *("strategy", "micro-batch x accumulation", "checkpointing", *TITLES),
+        *("GPU-hours per 10^9 tokens", "limited by", question.gpu),
     )
     lines = [
         f"{question.model} on {question.gpus} x {question.gpu}, {counted(question.nodes, 'node')}: "
         f"{counted(question.batch, 'row')} of {question.length} tokens per GPU and step, {question.precision}"
         + (f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""),
+        f"The same work for all: {question.steps * question.tokens_per_step:,} tokens, padding included, in "
+        f"{counted(question.steps, 'step')}; nodes with {gpu.node_gib:,.0f} GiB of CPU memory",
         f"\n| {' | '.join(titles)} |\n|{'---|' * len(titles)}",
     ]
     for one in best_of_each(ranked):
-        found, time = one.prediction.ranges, one.prediction.time
         cells = (
             one.candidate.strategy,
             one.candidate.micro_batches,
             "yes" if one.candidate.checkpointing else "no",
-            f"{found['peak_allocated_mib'].expected:,.0f}",
-            f"{found['cpu_mib'].expected / 1024:,.0f}",
-            f"{found['step_time_s'].expected * 1000:,.0f}",
-            f"{one.tokens_per_second:,.0f}",
-            time.parts.decided_by,
-            one.reason,
+            *one.prediction.cells,
+            _hours_per_billion(one.prediction).text(),
+            one.prediction.time.parts.decided_by,
+            one.prediction.reason,
         )
         lines.append(f"| {' | '.join(cells)} |")
     first = ranked[0]
@@ -258,11 +293,16 @@ def text(question: Question, ranked: list[Ranked]) -> str:
         return "\n".join([*lines, "\nNone is sure to fit: more GPUs, shorter rows or a smaller batch."])
     candidate, hours = first.candidate, first.prediction.ranges["gpu_hours"]
     lines.append(
-        f"\nFirst: {candidate.strategy}, {hours.expected:.2f} ({hours.least:.2f} to {hours.largest:.2f}) GPU-hours; "
-        f"of those within {NOISE:.0%} of the fastest the one with least allocated"
+        f"\nFirst: {candidate.strategy}, {hours.text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest the one "
+        "with least allocated"
     )
-    settings, command = _command(candidate.line)
-    lines.append(f"\n    {settings} \\\n      sbatch {command}")
+    settings, command = _command(first)
+    lines.append(f"\n    {settings} \\\n      sbatch {command}\n")
+    lines.append("--mem and --time are the largest that is predicted.")
+    if loading_mib := first.prediction.loading_mib:
+        lines.append(f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory.")
+    else:
+        lines.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if candidate.config:
         folder = next(word for word in command.split() if ".slurm" in word).split("/")[0]
         lines.append(f"\n{folder}/{command.split()[-1]}{', to be written' * candidate.changed}:\n")
@@ -270,25 +310,36 @@ def text(question: Question, ranked: list[Ranked]) -> str:
     return "\n".join(lines)
 
 
-def _command(line: str) -> tuple[str, str]:
-    """A line's settings, and the rest of it."""
-    words = line.split()
+def _hours_per_billion(prediction: Prediction) -> Range:
+    """GPU-hours of 10^9 tokens, without the start of a job."""
+    time, gpus = prediction.time, prediction.workload.strategy.world_size
+    return time.step_s.times(gpus / 3600 * 1e9 / time.tokens)
+
+
+def _command(one: Ranked) -> tuple[str, str]:
+    """A line's settings, and the rest of it with the memory and the time that SLURM is asked for."""
+    words = one.candidate.line.split()
     count = sum("=" in word and not word.startswith("-") for word in words)
-    return " ".join(words[:count]), " ".join(words[count:])
+    found = one.prediction.ranges
+    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    asked = (f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
+    return " ".join(words[:count]), " ".join([*asked, *words[count:]])
 
 
 def as_json(question: Question, ranked: list[Ranked]) -> dict[str, Any]:
     def entry(one: Ranked) -> dict[str, Any]:
-        figures = {name: float(f"{found.expected:.6g}") for name, found in one.prediction.ranges.items()}
-        candidate = one.candidate
+        prediction, candidate = one.prediction, one.candidate
         return {
             "strategy": candidate.strategy,
             "line": candidate.line,
             "micro_batches": candidate.micro_batches,
             "checkpointing": candidate.checkpointing,
-            **figures,
-            "limited_by": one.prediction.time.parts.decided_by,
-            "verdict": one.reason,
+            **prediction.figures,
+            "gpu_hours_per_1e9_tokens": _hours_per_billion(prediction).rounded,
+            "limited_by": prediction.time.parts.decided_by,
+            "verdict": prediction.reason,
         }
 
-    return {"question": vars(question), "candidates": [entry(one) for one in ranked]}
+    work = {"steps": question.steps, "tokens": question.steps * question.tokens_per_step}
+    node = {"node_gib": question.hardware.node_gib}
+    return {"question": vars(question) | work | node, "candidates": [entry(one) for one in ranked]}

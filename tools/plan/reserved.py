@@ -6,6 +6,8 @@ with the buffers that a method makes and frees in every step.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
 from typing import Any
 
 from tools.plan.fitting import Constants, Term
@@ -69,3 +71,38 @@ def work_of(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
 
 def reserved_mib(work: dict[str, Any], constants: Constants) -> Any:
     return work["allocated"] + sum(work[name] * constants[name] for name in TERMS)
+
+
+# ---- CUDA's and NCCL's own memory, which nvidia-smi counts beside PyTorch's: measured, not computed ----
+
+# constants.json: by method on one GPU, on several, on several nodes, the reference configurations' least, median and
+# largest (MiB).
+Beside = dict[str, tuple[float, float, float]]
+
+
+def fit_own(measured: Iterable[tuple[Workload, float]]) -> Beside:
+    """By `method, GPUs`, by GPUs alone for a method without a run there, and over all.
+
+    Args: measured: configurations, each with nvidia-smi's peak less PyTorch's reserved one (MiB).
+    """
+    groups: dict[str, list[float]] = {}
+    for workload, mib in measured:
+        for name in _names(workload):
+            groups.setdefault(name, []).append(mib)
+    return {
+        name: (round(min(values)), round(statistics.median(values)), round(max(values)))
+        for name, values in sorted(groups.items())
+    }
+
+
+def _names(workload: Workload) -> tuple[str, str, str]:
+    gpus = "one GPU" if workload.strategy.world_size == 1 else "several GPUs"
+    gpus = "several nodes" if workload.setup.nodes > 1 else gpus
+    # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
+    method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
+    return f"{method}, {gpus}", gpus, "all"
+
+
+def own_of(found: Beside, workload: Workload) -> tuple[float, float, float]:
+    """The nearest group that has runs."""
+    return next(found[name] for name in _names(workload) if name in found)

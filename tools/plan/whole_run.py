@@ -44,19 +44,20 @@ def rows_per_step(workload: Workload) -> int:
     return workload.shape["batch_size"] * strategy.accumulation * strategy.world_size
 
 
-def _steps_per_epoch(workload: Workload) -> int:
+def steps_per_epoch(workload: Workload) -> int:
+    """Optimizer steps that pass all examples once."""
     return ceil(workload.length.examples / (rows_per_step(workload) * examples_per_row(workload)))
 
 
 def steps_of(workload: Workload) -> int:
     """Optimizer steps of the run."""
     length = workload.length
-    return length.max_steps or _steps_per_epoch(workload) * length.epochs
+    return length.max_steps or steps_per_epoch(workload) * length.epochs
 
 
 def _evaluations(workload: Workload) -> int:
     """One after each epoch, the unfinished last one of MAX_STEPS included."""
-    return max(1, ceil(steps_of(workload) / max(1, _steps_per_epoch(workload))))
+    return max(1, ceil(steps_of(workload) / max(1, steps_per_epoch(workload))))
 
 
 def _saves(workload: Workload) -> int:

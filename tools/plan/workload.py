@@ -68,6 +68,7 @@ class Length:
         packing: a row holds several examples.
         save: no, steps, epoch, or end.
         save_steps: of `steps`; 0: so seldom that it takes 1 % of the time.
+        pretrained: weights are read on the CPU before they go to the GPU; random ones are drawn there.
     """
 
     examples: int
@@ -78,6 +79,7 @@ class Length:
     packing: bool
     save: str
     save_steps: int = 0
+    pretrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def of_settings(
         packing=bool(settings.get("packing")),
         save=settings.get("save") or "no" if script == TRAIN else "no",
         save_steps=settings.get("save_steps") or 0,
+        pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
     )
     found = Workload(shape, strategy, setup, length)
     return replace(found, shape=_with_short_rows(found, _short_rows(found)))

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
 
+from evidence.near_misses import MEANT, complaint, doubt
 from evidence.settings import LIBRARY_PREFIXES, defaults, is_tiny
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
@@ -27,6 +28,8 @@ OPERATIONAL = {
     *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
     *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
 }
+# Variables that a launcher reads without SLURM; in a line these are options.
+_OPTION_NAMES = {"GPUS_PER_NODE": "--gpus-per-node=N", "NNODES": "--nodes=N"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
 _EXPORT = re.compile(r"^\s*export\s+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
@@ -161,6 +164,36 @@ def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
     return _submission(None, None, line, shell)
 
 
+def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[str]:
+    """What the shell changes in these lines, in words.
+
+    Raises:
+        InputError: the shell has a variable that is nearly a setting's name.
+    """
+    exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
+    known = {name for exercise in exercises for name in known_settings(exercise)}
+    if text := complaint(shell, known):
+        raise InputError(text)
+    notes = [text] if (text := doubt(shell)) else []
+    if overrides := sorted({name for line in lines for name in line.overrides}):
+        notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
+    named: dict[str, dict[str, None]] = {}
+    for name, value in (item for line in lines for item in line.replaced.items()):
+        named.setdefault(name, {})[value] = None
+    if replaced := [f"{name}={shell[name]}, not {' or '.join(values)}" for name, values in sorted(named.items())]:
+        notes.append(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")
+    return notes
+
+
+def _meant(name: str, known: set[str]) -> str:
+    """What is expected in the place of a name that is no setting's."""
+    meant = MEANT.get(name, name)
+    if meant in _OPTION_NAMES:
+        return f"the option {_OPTION_NAMES[meant]}, after the settings"
+    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"a setting; did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
+
+
 def _submission(
     path: Path | None, number: int | None, line: str, shell: Mapping[str, str], extra_options: Sequence[str] = ()
 ) -> Submission:
@@ -179,9 +212,7 @@ def _submission(
     settings, options = {}, []
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
         if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
-            close = get_close_matches(match[1], known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise refusal(match[1], f"one of {', '.join(sorted(known))}{hint}")
+            raise refusal(match[1], _meant(match[1], known))
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):

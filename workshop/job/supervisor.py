@@ -250,8 +250,8 @@ class Supervisor:
 
 
 def shown(ended: dict[str, str]) -> str:
-    """State, cause and reason in a line."""
-    return ": ".join(text for text in ended.values() if text)
+    """State, cause and reason in a line; an error that the workshop itself has just printed is not said again."""
+    return ": ".join(text for text in ended.values() if text and not text.startswith("error"))
 
 
 def main() -> None:

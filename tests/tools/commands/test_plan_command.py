@@ -1,6 +1,9 @@
 """`python -m tools plan` on the exercises' own lines and on the reference runs; the simulation is the real one."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,7 @@ from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.plan import evaluate
 from tools.plan.gpus import GPUS
-from tools.plan.lines import workload_of
-from tools.plan.verdicts import verdicts
+from tools.plan.submitted_lines import fits, workload_of
 from tools.submit.submissions import exercise_files, read, read_argument
 
 REFERENCE = REPO / "logs" / "reference"
@@ -132,6 +134,32 @@ def test_predictions_stand_beside_what_was_measured(capsys) -> None:
     assert "--figures predicted_f1: unknown; predictions are predicted_peak_allocated" in capsys.readouterr().err
 
 
+def test_simulation_shows_a_bar_at_once_and_ends_with_ctrl_c_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "tools", "plan", "--model", "bloom-1b1", "--gpu", "h200"]
+    with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plan:
+        shown = b""
+        while b"simulating:   0%" not in shown:
+            shown += plan.stderr.read(1)
+        plan.send_signal(signal.SIGINT)
+        out, rest = plan.communicate()
+    assert plan.returncode == 130
+    assert out == b"" and b"interrupted" in rest and b"Traceback" not in rest
+
+
+def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `source tiny.env` the baseline was planned with 96 MiB, without a word."""
+    monkeypatch.setenv("MODEL_NAME", "gpt2")
+    monkeypatch.setenv("LR", "1")
+    assert main(["plan", "baseline/baseline.slurm", "--gpu", "h200"]) == 0
+    said = capsys.readouterr()
+    assert "from your shell, for every run: MODEL_NAME=gpt2" in said.err
+    assert "your shell sets LR=1 (for the workshop it is LEARNING_RATE): nothing here reads it" in said.err
+    assert "steps per epoch" in said.out and "examples/s" in said.out
+    monkeypatch.setenv("BATCHSIZE", "1")
+    assert main(["plan", "baseline/baseline.slurm", "--gpu", "h200"]) == 2
+    assert "BATCHSIZE=1 (did you mean BATCH_SIZE?)" in capsys.readouterr().err
+
+
 def test_line_that_begins_with_an_option_is_a_line(capsys) -> None:
     assert main(["plan", "--nodes=2 --gpus-per-node=1 fsdp/multi_node.slurm", "--total", "--gpu", "h200"]) == 0
     assert "| all | 1 | 2 |" in capsys.readouterr().out
@@ -139,7 +167,7 @@ def test_line_that_begins_with_an_option_is_a_line(capsys) -> None:
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = verdicts([read_argument(line, {}) for line in lines], GPUS["h200"])
+    unknown, known = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
     assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
     assert known.text.startswith("fits: ")
 
@@ -148,6 +176,10 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     ("words", "says"),
     [
         ([], "expected an exercise, a line in quotes, or --list FILE"),
+        (["GPUS_PER_NODE=2 fsdp/multi_gpu.slurm"], "found 'GPUS_PER_NODE', expected the option --gpus-per-node=N"),
+        (["NPROC=2 fsdp/multi_gpu.slurm"], "found 'NPROC', expected the option --gpus-per-node=N, after the settings"),
+        (["MODEL=gpt2 fsdp/multi_gpu.slurm"], "found 'MODEL', expected a setting; did you mean MODEL_NAME?"),
+        (["baseline", "--node-memory", "0"], "--node-memory 0: expected more than 0 GiB"),
         (["baseline", "--list", "runs.txt"], "expected an exercise, a line in quotes, or --list FILE, and not both"),
         (["nothere"], "no folder with a submit.txt"),
         (["--gpus-per-node=0 baseline/baseline.slurm"], "--gpus-per-node=0: expected at least 1"),

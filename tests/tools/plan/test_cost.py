@@ -6,8 +6,8 @@ from tests.launching import REPO
 from tools.__main__ import main
 from tools.plan.cost import cost, must_do, table
 from tools.plan.gpus import GPUS
-from tools.plan.lines import workload_of
 from tools.plan.predict import predict
+from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import exercise_files, read, read_argument
 
 

@@ -7,9 +7,9 @@ import pytest
 from tests.launching import REPO
 from tools.plan.constants import load
 from tools.plan.gpus import GPUS
-from tools.plan.lines import workload_of
 from tools.plan.memory import MIB
 from tools.plan.predict import predict, simulated
+from tools.plan.submitted_lines import workload_of
 from tools.plan.timing import work_of
 from tools.submit.submissions import read_argument
 

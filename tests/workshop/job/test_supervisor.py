@@ -89,6 +89,12 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path) 
     assert said == ["ValueError: bad batch", "failed: ValueError: bad batch"]
 
 
+def test_error_that_the_training_names_itself_is_printed_once(tmp_path: Path) -> None:
+    _, record, shown = finished(tmp_path, "echo error: DATASET=foo.json: no such file; exit 1")
+    assert record["reason"] == "error: DATASET=foo.json: no such file"
+    assert shown.count("no such file") == 1 and "\nfailed\n" in shown
+
+
 def test_check_that_fails_ends_the_job_with_its_code_and_no_training(tmp_path: Path) -> None:
     code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'echo error: too slow; exit 46'")
     assert (code, *ended(record)) == (46, "failed", "error: too slow")

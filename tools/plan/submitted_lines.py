@@ -1,15 +1,19 @@
-"""From a line that `submit` takes to what it will do; lines, settings and launchers are read by tools/submit."""
+"""From a line that `submit` takes to what it will do, and whether it fits; tools/submit reads lines and settings."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from evidence.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.folder import read_object
+from tools.plan import constants
 from tools.plan.gpus import Gpu
+from tools.plan.predict import Prediction, predict_from
+from tools.plan.simulate import steps_or_errors
 from tools.plan.workload import SCRIPTS, Workload, of_settings
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
@@ -77,3 +81,48 @@ def _config(submission: Submission) -> dict[str, Any] | None:
     if default and not named:
         named = submission.settings.get(default[1]) or default[2]
     return read_object((submission.exercise / named).resolve()) if named else None
+
+
+# ---- before lines are queued ----
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Attributes: text: for a human; fits: False only for a run that cannot."""
+
+    text: str
+    fits: bool
+
+
+def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
+    """One for each line; of a line that cannot be planned it says why.
+
+    Raises:
+        InputError: a line asks for more GPUs than a node has.
+    """
+    for line in lines:
+        check_node(line, gpu)
+    workloads = [_or_error(workload_of, line) for line in lines]
+    steps = iter(steps_or_errors([one.shape for one in workloads if isinstance(one, Workload)]))
+    found = []
+    for one in workloads:
+        step = next(steps) if isinstance(one, Workload) else one
+        planned = isinstance(step, dict)
+        found.append(_fit(_or_error(predict_from, step, one, gpu, constants.load()) if planned else step))
+    return found
+
+
+def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except InputError as error:
+        return error
+
+
+def _fit(found: Prediction | InputError | None) -> Fit:
+    if not isinstance(found, Prediction):
+        return Fit(f"not planned: {found or 'starts no training that is simulated'}", True)
+    allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
+    text = f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
+    text += f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
+    return Fit(text, found.verdict != "does not fit")

@@ -38,7 +38,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Comparison:
     """Attributes: where: the folder of logs; work: in words; options: at least two, one of them measured."""
 
     where: str
@@ -61,7 +61,7 @@ class Choice:
         return 100 * ((self.first.step_s or float("inf")) / self.best.step_s - 1)
 
 
-def choices(cases: Sequence[Case]) -> list[Choice]:
+def comparisons(cases: Sequence[Case]) -> list[Comparison]:
     """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time."""
     cells: dict[tuple[str, str], dict[str, list[Case]]] = {}
     machines = _machines([run for case in cases for run in case.runs])
@@ -73,7 +73,7 @@ def choices(cases: Sequence[Case]) -> list[Choice]:
     for (place, work), ways in sorted(cells.items()):
         options = [option for cases in ways.values() if (option := _option(cases, place, machines))]
         if sum(option.step_s is not None for option in options) > 1:
-            found.append(Choice(place, work, options))
+            found.append(Comparison(place, work, options))
     return found
 
 
@@ -139,7 +139,7 @@ def _work(case: Case) -> str:
     return ", ".join(words)
 
 
-def table(found: Sequence[Choice]) -> str:
+def table(found: Sequence[Comparison]) -> str:
     """A row per choice: how much slower the first choice is than the measured best."""
     lines = ["| logs | work | first choice | best | slower (%) |", "|---|---|---|---|---|"]
     for one in sorted(found, key=lambda one: (-one.slower_percent, one.where, one.work)):
@@ -151,7 +151,7 @@ def table(found: Sequence[Choice]) -> str:
     return "\n".join([*lines, "", sentence(found)])
 
 
-def sentence(found: Sequence[Choice]) -> str:
+def sentence(found: Sequence[Comparison]) -> str:
     """How many first choices are good ones, and how bad the worst is."""
     good = sum(one.slower_percent <= GOOD_PERCENT for one in found)
     text = (
@@ -159,11 +159,7 @@ def sentence(found: Sequence[Choice]) -> str:
         f"within {GOOD_PERCENT} % of the fastest measured in {good} of {len(found)} cases."
     )
     worst = max(found, key=lambda one: one.slower_percent, default=None)
-    if worst is None or worst.slower_percent <= GOOD_PERCENT:
-        return _lines(text)
-    slower = f"{worst.slower_percent:.0f} % slower than {worst.best.name}"
-    return _lines(f"{text} The worst: {worst.first.name} is {slower} ({worst.where}).")
-
-
-def _lines(text: str) -> str:
+    if worst and worst.slower_percent > GOOD_PERCENT:
+        slower = f"{worst.slower_percent:.0f} % slower than {worst.best.name}"
+        text += f" The worst: {worst.first.name} is {slower} ({worst.where})."
     return textwrap.fill(text, 100, break_on_hyphens=False)
