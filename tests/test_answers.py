@@ -11,7 +11,7 @@ import pytest
 from custom_model.flops import Shapes
 from tests.launching import REPO
 from tools.logs.gpu_peaks import PEAK_TFLOPS
-from tools.logs.runs import find_runs, measure_all
+from tools.logs.runs import find_runs
 from tools.tables.markdown import grids
 
 KEY = REPO / "instructor" / "answers"
@@ -117,7 +117,6 @@ def elsewhere() -> dict[str, str]:
 def test_memory_by_pytorch_s_count_in_the_key_is_that_of_the_runs() -> None:
     runs = find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-multi-gpu")
     runs = [run for run in runs if run.facts["rung"] is None and run.facts["world_size"] == 2]
-    measure_all(runs)
     (table,) = (grid for grid in grids((KEY / "deepspeed-multi-gpu.md").read_text()) if "per GPU" in grid.name)
     for config, *peaks in table.rows:
         same = [run.figures for run in runs if run.facts["config"] == config]

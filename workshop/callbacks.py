@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
+from evidence import steps_csv
+
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
@@ -101,11 +103,11 @@ class StepRecorder(TrainerCallback):
 
     def _forget_steps_after(self, last: int) -> None:
         """Steps of an attempt before this one that are done again: each has one line."""
-        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be cut off
-        lines = list(csv.DictReader(whole.splitlines()))
         types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
         types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
-        steps = [Step(**{name: types[name](text) for name, text in line.items()}) for line in lines]
+        steps = [
+            Step(**{name: types[name](text) for name, text in row.items()}) for _, row in steps_csv.rows(self.path)
+        ]
         self.steps = [step for step in steps if step.step <= last]
         temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
         with temporary.open("w", newline="") as file:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from throwaway_slurm import ThrowawaySlurm
 
-from tools.doctor import on_node, site
+from tools.doctor import checks, on_node
+from tools.doctor.checks import Place
 
 REPO = Path(__file__).parents[2]
 
@@ -34,12 +35,13 @@ def test_partition_that_is_down_is_seen_and_its_job_is_not_left_behind(
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, slurm.env[name])
     partition = slurm.run("sinfo", "--noheader", "--format=%R").split()[0]
-    well = {one.name: one for one in site.slurm(slurm.env)}
+    place = Place(slurm.env)
+    well = {one.name: one for one in (checks.slurm(place), checks.launchers(place), checks.accounting(place))}
     assert well["slurm"].status == "ok" and well["accounting"].status == "warning"
     assert "fsdp/multi_node.slurm" not in well["launchers"].text, "two nodes with two GPUs each are here"
     slurm.run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
     try:
-        assert site.slurm(slurm.env)[0].status == "error"
+        assert checks.slurm(Place(slurm.env)).status == "error"
         (found,) = on_node.findings(slurm.env, tmp_path, ["--space", "0"], wait_s=1)
     finally:
         slurm.run("scontrol", "update", f"PartitionName={partition}", "State=UP")

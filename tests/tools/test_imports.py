@@ -37,23 +37,12 @@ def test_contract_imports_the_standard_library_only() -> None:
 @pytest.mark.parametrize("wing", ["logs", "tables", "submit", "plan", "page", "doctor", "watch"])
 def test_modules_of_a_wing_import_each_other_in_no_circle(wing: str) -> None:
     edges = {
-        path.stem: {name.split(".")[2] for name in imported_at_start(path) if name.startswith(f"tools.{wing}.")}
+        path.stem: {name.split(".")[2] for name in imported(path) if name.startswith(f"tools.{wing}.")}
         for path in (REPO / "tools" / wing).glob("*.py")
     }
     while leaves := {module for module, uses in edges.items() if not uses & edges.keys()}:
         edges = {module: uses for module, uses in edges.items() if module not in leaves}
     assert edges == {}
-
-
-def imported_at_start(path: Path) -> set[str]:
-    """Without those for type checkers only."""
-    tree = ast.parse(path.read_text())
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node))]
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{name.name}" for name in node.names}
-    return found
 
 
 def test_workshop_does_not_import_the_tools() -> None:

@@ -146,7 +146,7 @@ def test_manifest_of_a_checkpoint_is_in_no_step(tmp_path: Path, clock: Clock, mo
 
     recorder = StepRecorder(tmp_path / "steps.csv")
     recorder.counter = SimpleNamespace(take=lambda: dict(COUNTS))
-    writer = CheckpointWriter(SimpleNamespace(output_path=tmp_path), recorder)
+    writer = CheckpointWriter(SimpleNamespace(output_path=tmp_path, run_dir=tmp_path), recorder)
     monkeypatch.setattr(writer, "_finish", finish)
     state = SimpleNamespace(global_step=1, epoch=0.5, is_world_process_zero=True)
     recorder.on_epoch_begin()

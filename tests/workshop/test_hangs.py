@@ -45,7 +45,7 @@ def stacks(run: Path, rank: int) -> str:
 
 def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Path) -> None:
     run = pairs / "stopped"
-    (run / "steps.csv").write_text("step,loss\n1,2.0\n2,1.5\n3,1")  # the third line is cut off
+    (run / "steps.csv").write_text("step,step_time_s,tokens,real_tokens,loss\n1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
     assert codes(run) == [1, -9]
     assert "in wait_for_the_other" in stacks(run, 0)
     assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"

@@ -157,7 +157,7 @@ def test_attempt_whose_launcher_was_killed_after_the_last_checkpoint_says_that_i
     }
     update_run_record(tmp_path, **record)
     Control(tmp_path).say("saved 25")
-    (tmp_path / "steps.csv").write_text("step,step_time_s\n24,0.1\n25,0.1\n2")
+    (tmp_path / "steps.csv").write_text("step,step_time_s,tokens,real_tokens,loss\n24,0.1,9,9,1\n25,0.1,9,9,1\n2")
     reopen(tmp_path, "out/checkpoint-20", "failed")
     (attempt,) = json.loads((tmp_path / "run.json").read_text())["attempts"]
     assert attempt["reason"] == "the launcher received SIGTERM: checkpoint-25 was saved"

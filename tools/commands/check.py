@@ -12,7 +12,6 @@ from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.commands.number_options import at_least_0
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import save_figures
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
 from tools.tables.judging import (
@@ -48,7 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
-    save_figures(runs)
     for _, cells in checked:
         _print_cells(arguments.file, cells)
     count = verdicts(checked)

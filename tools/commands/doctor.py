@@ -11,7 +11,8 @@ from pathlib import Path
 from evidence.counted import counted
 from evidence.env_file import sourced
 from tools.commands.number_options import at_least_0
-from tools.doctor import environment, on_node, site
+from tools.doctor import on_node
+from tools.doctor.checks import CHECKS, Place, probe
 from tools.logs.runs import default_logs
 from tools.tables.repository import ROOT
 
@@ -41,8 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
         same = [*arguments.names, "--space", str(arguments.space), "--logs", str(logs)]
         found = on_node.findings(variables, logs, same, arguments.wait)
     else:
-        found = environment.findings(variables, arguments.names)
-        found += site.findings(variables, logs, arguments.space)
+        facts = probe(variables, arguments.names)
+        place = Place(variables, arguments.names, logs, arguments.space, facts)
+        found = [finding for check in CHECKS if (finding := check(place))]
     errors = [one for one in found if one.status == "error"]
     if arguments.json:
         facts = {"host": socket.gethostname(), "time_s": time.time(), "findings": [asdict(one) for one in found]}

@@ -10,7 +10,6 @@ from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import Metric
 from tools.logs.run import Run
-from tools.logs.runs import save_figures
 from tools.tables import markdown
 from tools.tables.definitions import definitions, exercises_of, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
@@ -61,7 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         found = beside_measured.predictions([run for table in filled for run in table.runs])
         filled = [beside_measured.with_predictions(table, found) for table in filled]
-    save_figures(runs)
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
         raise NoRunsError(

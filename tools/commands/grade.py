@@ -14,7 +14,6 @@ from tools.commands.number_options import at_least_0
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import save_figures
 from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
 
 _MOST_OWNERS = 5  # that an error lists
@@ -34,7 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
     files = list(dict.fromkeys(arguments.files))
     same = Counter(file.stem for file in files)  # as in group-1/my_results.md and group-2/my_results.md
     found = [_grade(file, file.stem if same[file.stem] == 1 else str(file), runs, arguments) for file in files]
-    save_figures(runs)
     if arguments.format == "html":
         from tools.page import entries, grades  # Jinja, only where it is needed
 

@@ -12,7 +12,7 @@ from evidence.counted import counted
 from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import find_runs, measure_all
+from tools.logs.runs import find_runs
 from tools.plan import (
     beside_measured,
     constants,
@@ -240,7 +240,6 @@ def _runs(arguments: argparse.Namespace) -> list[Run]:
 
 def _check(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
-    measure_all([run for run in runs if run.state == "completed"])
     found = evaluate.cases(runs)
     if not found:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")

@@ -17,7 +17,7 @@ from evidence.env_file import sourced
 from tools.commands.number_options import above_0
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED
-from tools.doctor import site
+from tools.doctor import checks
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
@@ -79,7 +79,7 @@ class Rehearsal:
         return output
 
     def submit(self, exercise: Exercise, options: Sequence[str] = ()) -> None:
-        words = ["submit", "--list", str(exercise.list), "--yes", "--logs", str(self.logs)]
+        words = ["submit", "--list", str(exercise.list), "--logs", str(self.logs)]
         words += ["--local"] if self.local else ["--", *options] if options else []
         self.tool(exercise, words, "submit.txt", (0, 1))  # 1: a run failed, which the report says of the run
 
@@ -148,7 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
     exercises, done = chosen(arguments.exercises, environment), list[Exercise]()
-    works = slurm.available() and site.slurm(os.environ | slurm.site_options(ROOT))[0].status != "error"
+    works = slurm.available() and checks.slurm(checks.Place(os.environ | slurm.site_options(ROOT))).status != "error"
     local = arguments.local or not works
     if local and (options := " ".join(arguments.after_dashes)):
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")

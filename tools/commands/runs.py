@@ -17,8 +17,8 @@ from evidence.counted import counted
 from evidence.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
+from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
-from tools.logs.runs import measure_all, measured
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
@@ -80,20 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
         _export(shown, arguments.format, arguments.output)
         return 0
     if shown:
-        figures = [METRICS[name].figure for name in metrics if name in METRICS and METRICS[name].figure]
-        to_measure = shown if metrics else [run for run in shown if run.needs_cause]
-        found_predictions = {}
-        if any(name not in METRICS for name in metrics):
-            measure_all(to_measure, figures)
-            found_predictions = _planner().predictions(shown)
+        predicted = any(name not in METRICS for name in metrics)
+        found_predictions = _planner().predictions(shown) if predicted else {}
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
-        row_of = {
-            run.folder: _row(run) | {title: figure(run) for title, figure in columns.items()}
-            for run in measured(to_measure, figures)
-        }
-        rows = [row_of.get(run.folder) or _row(run) for run in shown]
+        rows, reasons = [], []
+        for run in progress(shown, "reading logs", len(shown)):
+            rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
+            reasons.append(_reason(run))
         header = [name for name in rows[0] if _tells(name, rows)]
-        reasons = map(_reason, shown)
         print(
             text_table(
                 [[*header, "reason"], *([*map(row.get, header), why] for row, why in zip(rows, reasons, strict=True))]

@@ -14,11 +14,10 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
-from tools.submit import resume, slurm, snapshot
-from tools.submit.lanes import Lane, lanes
-from tools.submit.local_runs import LocalRuns, Task
+from tools.submit import local_runs, resume, slurm, snapshot
+from tools.submit.local_runs import Lane, Task, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
-from tools.submit.submitted import STATES, History, runs_of
+from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import borrowed_runs
 
 INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -123,26 +122,24 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
     queue = {} if local else slurm.queue()
     due: dict[tuple[Path, str], Submission] = {}
     for line in lines:
-        history = History(runs_of(line, runs), queue.get(slurm.mark(line, logs)))
-        same = due.get((line.exercise, line.text))
-        if reason := f"same as {same.place}" if same else _reason_to_skip(line, history, only, local, arguments.again):
-            print(f"skipped: {reason}  {line.place}  {line.short}")
+        own = runs_of(line, runs)
+        completed = [run for run in own if run.state == "completed"]
+        state = queue.get(slurm.mark(line, logs)) or (own[-1].state if own else "missing")
+        if same := due.get((line.exercise, line.text)):
+            reason = f"same as {same.place}"
+        elif state in ("queued", "running"):
+            reason = f"{state} already"
+        elif only and state not in only:
+            reason = state
+        elif completed and not only and not arguments.again:
+            reason = f"completed in {completed[-1].folder.name}"
+        elif local and line.count("nodes") > 1:
+            reason = f"needs SLURM for its {line.count('nodes')} nodes"
         else:
             due[line.exercise, line.text] = line
+            continue
+        print(f"skipped: {reason}  {line.place}  {line.short}")
     return list(due.values())
-
-
-def _reason_to_skip(line: Submission, history: History, only: list[str], local: bool, again: bool) -> str:
-    """Why a line shall not run now, or nothing."""
-    if history.state in ("queued", "running"):
-        return f"{history.state} already"
-    if only and history.state not in only:
-        return history.state
-    if history.completed and not only and not again:
-        return f"completed in {history.completed.folder.name}"
-    if local and line.count("nodes") > 1:
-        return f"needs SLURM for its {line.count('nodes')} nodes"
-    return ""
 
 
 def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
@@ -193,14 +190,11 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
 
 
 def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side: list[Lane]) -> int:
-    states = ["not started"] * len(due)
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
         tasks.append(Task(submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
-    with LocalRuns(tasks, logs, side_by_side) as runner:
-        for number, state in runner.run():
-            states[number] = state
+    states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):
         print(f"| {submission.exercise.name}: {submission.short} | {state} |")
@@ -212,7 +206,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
         print("go on with what was told to end, each in its own folder:")
         print("\n".join(f"  {command}" for command in commands))
-    return INTERRUPTED if runner.interrupted else int(any(state != "completed" for state in states))
+    return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from tools.errors import UnavailableError
 from tools.logs import collectives
-from tools.logs.run import Run
+from tools.logs.folder import RunFolder
 
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def counted(run: Run) -> dict[str, float]:
+def counted(run: RunFolder) -> dict[str, float]:
     """What a rank called and sent in the counted step; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
@@ -40,7 +40,7 @@ def counted(run: Run) -> dict[str, float]:
     }
 
 
-def predicted(run: Run) -> dict[str, float]:
+def predicted(run: RunFolder) -> dict[str, float]:
     """What a rank would send by the paper's formulas; {} where the record lacks something."""
     record = run.record
     parameters, precision = (record.get("model") or {}).get("parameters"), record.get("precision")

@@ -96,13 +96,9 @@ def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
 def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
     """Step, loss, step time (s) and tokens of the last steps; a line that is cut or damaged costs itself."""
     header, found = tails.first_line(path).strip(), []
-    try:
-        names = steps_csv.column_names(path, header)
-    except LogError:
-        return []
     for line in tails.read_end(path, _STEPS_BYTES)[:-1]:
         with contextlib.suppress(LogError):
-            for row in steps_csv.numbers(path, [line], header, names):
+            for row in steps_csv.numbers(path, steps_csv.rows_of(path, [line], header)):
                 found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
     return found[-_STEPS_KEPT:]
 

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tools.logs import nvidia_smi, psrecord
-from tools.logs.run import Run
+from tools.logs.folder import RunFolder
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Line = tuple[str, np.ndarray, np.ndarray]  # what it is of, time since the log's start (s), memory (MiB)
+Line = tuple[str, np.ndarray, np.ndarray]  # what it is of, time since the log's start (s), memory (MiB)
 
 
-def gpu_lines(run: Run) -> Iterator[Line]:
+def gpu_lines(run: RunFolder) -> Iterator[Line]:
     """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, "gpu_memory", ".csv"):
         log = nvidia_smi.read(path, with_time=True)
-        for index in sorted(set(log.gpu.tolist())):
-            mine = log.gpu == index
-            yield f"{node}GPU {index:.0f}", log.time_s[mine], log.mib[mine]
+        samples = list(zip(log.gpu, log.time_s, log.mib, strict=True))
+        for index in sorted(set(log.gpu)):
+            mine = np.array([(time_s, mib) for gpu, time_s, mib in samples if gpu == index])
+            yield f"{node}GPU {index:.0f}", mine[:, 0], mine[:, 1]
 
 
-def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
+def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
     """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
-        log = psrecord.read(path, with_time=True)
-        yield f"{node}{kind}", log.time_s, log.mib
+        log = psrecord.read(path)
+        yield f"{node}{kind}", np.array(log.time_s), np.array(log.mib)
 
 
-def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
+def _of_nodes(run: RunFolder, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
     """A log's files, each with what stands before a line's name: nothing, or the node."""
     for path in run.paths(prefix, suffix):
         node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")

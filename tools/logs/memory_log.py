@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
+from math import isnan
+from statistics import fmean
 
 
 @dataclass(frozen=True)
@@ -22,24 +20,22 @@ class MemoryLog:
         peak_mib, mean_mib, min_mib: over all of them; None without any.
     """
 
-    mib: np.ndarray
-    time_s: np.ndarray | None = None
-    gpu: np.ndarray | None = None
+    mib: list[float]
+    time_s: list[float] = field(default_factory=list)
+    gpu: list[float] = field(default_factory=list)
 
     @cached_property
-    def reported(self) -> np.ndarray:
-        total = self.mib.sum()
-        # NaN is unequal to itself, and so is a sum with one in it.
-        return self.mib if total == total else self.mib[self.mib == self.mib]
+    def reported(self) -> list[float]:
+        return [mib for mib in self.mib if not isnan(mib)]
 
     @property
     def peak_mib(self) -> float | None:
-        return float(self.reported.max()) if self.reported.size else None
+        return max(self.reported, default=None)
 
     @property
     def mean_mib(self) -> float | None:
-        return float(self.reported.sum() / self.reported.size) if self.reported.size else None
+        return fmean(self.reported) if self.reported else None
 
     @property
     def min_mib(self) -> float | None:
-        return float(self.reported.min()) if self.reported.size else None
+        return min(self.reported, default=None)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tools.errors import UnavailableError
+from tools.logs.folder import RunFolder
 from tools.logs.gpu_peaks import PEAK_TFLOPS
-from tools.logs.run import Run
 
 
 def flops_per_token(parameters: int, layers: int, attention_size: int, row_length: float) -> float:
@@ -21,7 +21,7 @@ def flops_per_token(parameters: int, layers: int, attention_size: int, row_lengt
     return 6 * parameters + 12 * layers * attention_size * row_length
 
 
-def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
+def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mapping[str, float]:
     """Shares of the peak (%), warm-up left out.
 
     `mfu_percent` counts the head only at the positions whose logits were computed (LOGITS=labelled): what the GPU did.

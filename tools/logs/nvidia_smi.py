@@ -32,20 +32,18 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     Raises:
         LogError: the file is no such log, or its columns cannot be told apart.
     """
-    import numpy as np
-
     lines = csv_log.read_lines(path)
     first = next((line.strip() for line in lines if line.strip()), "")
     names = header_names(path, first) or (_names_by_values(path, lines, first) if first else [])
     rows = list(csv_log.rows(path, lines, names, first if "memory.used" in first else ""))
-    memory = np.array([memory_mib(path, number, row["memory.used"]) for number, row in rows])
+    memory = [memory_mib(path, number, row["memory.used"]) for number, row in rows]
     if not with_time:
         return MemoryLog(memory)
-    gpu = [csv_log.number(path, number, row["index"], "index") if "index" in row else 0 for number, row in rows]
-    if "timestamp" not in names:
-        return MemoryLog(memory, np.arange(memory.size, dtype=float), np.array(gpu, dtype=float))
-    time_s = np.array([_seconds(path, number, row["timestamp"]) for number, row in rows])
-    return MemoryLog(memory, np.round(time_s - time_s[:1], 3), np.array(gpu, dtype=float))
+    gpu = [csv_log.number(path, number, row["index"], "index") if "index" in row else 0.0 for number, row in rows]
+    if "timestamp" not in names:  # the launcher's logger writes a sample a second
+        return MemoryLog(memory, [float(second) for second in range(len(rows))], gpu)
+    time_s = [_seconds(path, number, row["timestamp"]) for number, row in rows]
+    return MemoryLog(memory, [round(one - time_s[0], 3) for one in time_s], gpu)
 
 
 def memory_mib(path: Path | str, line: int, cell: str) -> float:
@@ -68,13 +66,12 @@ def header_names(path: Path | str, line: str) -> list[str]:
 
 
 def _seconds(path: Path | str, line: int, stamp: str) -> float:
-    if not _TIMESTAMP.fullmatch(stamp):
-        raise LogError(path, line, stamp, "a timestamp such as 2026/11/21 05:55:41.717")
     try:
-        moment = datetime.fromisoformat(stamp.replace("/", "-"))
+        if not _TIMESTAMP.fullmatch(stamp):
+            raise ValueError("another form")
+        return (datetime.fromisoformat(stamp.replace("/", "-")) - datetime(2000, 1, 1)).total_seconds()
     except ValueError as error:
         raise LogError(path, line, stamp, f"a timestamp such as 2026/11/21 05:55:41.717 ({error})") from error
-    return (moment - datetime(2000, 1, 1)).total_seconds()
 
 
 def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list[str]:

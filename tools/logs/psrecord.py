@@ -16,7 +16,7 @@ from tools.logs.memory_log import MemoryLog
 _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 
 
-def read(path: Path | str, with_time: bool = False) -> MemoryLog:
+def read(path: Path | str) -> MemoryLog:
     """RSS or PSS from one log (psrecord's MB are 2^20 bytes); an empty file, or a header alone, gives no samples.
 
     A line below the samples that is none costs itself: one that is cut off, or what the crash of a node left (NULs).
@@ -25,8 +25,6 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
     Raises:
         LogError: a line before the last, or the only one, does not hold four numbers.
     """
-    import numpy as np
-
     memory_mib, time_s, before_s, elapsed_s = [], [], 0.0, 0.0
     lines = [(number, line) for number, line in enumerate(read_plain(path).splitlines(), 1) if line.strip(_BLANK)]
     for number, line in lines:
@@ -44,7 +42,7 @@ def read(path: Path | str, with_time: bool = False) -> MemoryLog:
         elapsed_s = now_s
         memory_mib.append(resident_mib)
         time_s.append(before_s + now_s)
-    return MemoryLog(np.array(memory_mib), np.array(time_s) if with_time else None)
+    return MemoryLog(memory_mib, time_s)
 
 
 _BLANK = b" \t\0\xef\xbb\xbf"

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES
 from tools.logs.progress import progress
 from tools.logs.run import Run, open_run
-from tools.logs.sources import RunFigures
-from tools.logs.store import Store
 
 _SEARCH_DEPTH = 3
 
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return open_run(folder.resolve() if folder.is_symlink() else folder, Store())
-
-
-def measure(folder: Path) -> RunFigures:
-    """The figures of the run in `folder`, with the reason for each that is missing; no damaged file raises."""
-    return read_run(folder).figures
+    return open_run(folder.resolve() if folder.is_symlink() else folder)
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
@@ -41,8 +33,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
         folders = list(run_folders(logs, 0))
-        store = Store(logs, folders)
-        found += [open_run(folder, store) for folder in progress(folders, "reading run.json", len(folders))]
+        found += [open_run(folder) for folder in progress(folders, "reading run.json", len(folders))]
     found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
@@ -75,33 +66,6 @@ def run_folders(folder: Path, depth: int) -> Iterator[Path]:
                 yield from run_folders(path, depth + 1)
             elif not path.resolve().is_relative_to(path.parents[depth].resolve()):
                 yield path
-
-
-def measure_all(runs: Sequence[Run], names: Collection[str] = FIGURES) -> None:
-    """Measure these figures of all runs, which is quicker together, and remember them."""
-    for _ in measured(runs, names):
-        pass
-
-
-def measured(runs: Sequence[Run], names: Collection[str] = FIGURES) -> Iterator[Run]:
-    """The same; gives each run when it is done, so that the caller works on it while others are measured.
-
-    The runs of one logs folder follow one another, in order.
-    """
-    for store in _stores(runs):
-        own = [run for run in runs if run.store is store]
-        yield from progress(store.measure_all(own, names), "reading logs", len(own))
-        store.save()
-
-
-def save_figures(runs: Sequence[Run]) -> None:
-    """Each logs folder's figures are remembered in that folder."""
-    for store in _stores(runs):
-        store.save()
-
-
-def _stores(runs: Sequence[Run]) -> list[Store]:
-    return list({id(run.store): run.store for run in runs}.values())
 
 
 def default_logs() -> Path:

@@ -19,8 +19,8 @@ from evidence.schema import MistypedError, SummaryRecord, check
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, psrecord, trainer_log
 from tools.logs.figures import FIGURES, Outcome
+from tools.logs.folder import RunFolder
 from tools.logs.memory_log import MemoryLog
-from tools.logs.run import Run
 
 Found = Mapping[str, Any]
 _EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
@@ -31,13 +31,10 @@ class RunFigures:
     """One run's figures; each is measured when it is asked for first, and each file is parsed once.
 
     `figures.peak_gpu_mib` is a number, or a bool where figures.csv says so, or None: then `reason` says why.
-
-    Attributes: known: what was measured already, by name.
     """
 
-    run: Run = field(compare=False, repr=False)
-    known: dict[str, Outcome]
-    _found: dict[str, Found | Exception] = field(default_factory=dict, init=False, compare=False, repr=False)
+    run: RunFolder
+    _found: dict[str, Found | Exception] = field(default_factory=dict, init=False)
 
     def __getattr__(self, name: str) -> Any:
         if name not in FIGURES:
@@ -45,23 +42,8 @@ class RunFigures:
         outcome = self.outcome(name)
         return None if isinstance(outcome, str | list) else outcome
 
-    def outcome(self, name: str) -> Any:
+    def outcome(self, name: str) -> Outcome:
         """A figure by its name in figures.csv, or why there is none (see Outcome)."""
-        if name not in self.known:
-            self.known[name] = self._cause() if name == "cause" else self._measured(name)
-        return self.known[name]
-
-    def reason(self, name: str) -> str:
-        """Why there is no figure of this name, as a cell shows it."""
-        outcome = self.outcome(name)
-        return "unreadable log" if isinstance(outcome, list) else outcome
-
-    @property
-    def cause(self) -> str:
-        """What ended a run that did not complete, from train.out; '' if nothing there says it."""
-        return self.outcome("cause")
-
-    def _measured(self, name: str) -> Outcome:
         value = None
         try:
             for source, key in FIGURES[name].sources:
@@ -73,7 +55,14 @@ class RunFigures:
             return [str(error)]
         return FIGURES[name].missing if value is None else value
 
-    def _cause(self) -> str:
+    def reason(self, name: str) -> str:
+        """Why there is no figure of this name, as a cell shows it."""
+        outcome = self.outcome(name)
+        return "unreadable log" if isinstance(outcome, list) else outcome
+
+    @cached_property
+    def cause(self) -> str:
+        """What ended a run that did not complete, from train.out; '' if nothing there says it."""
         try:
             found = next((cause(path) for path in self.run.paths("train.out", "train.out")), None)
         except OSError as error:
@@ -124,7 +113,7 @@ def _run_json(sources: RunFigures) -> Found:
     }
 
 
-def _attempts(run: Run) -> Found:
+def _attempts(run: RunFolder) -> Found:
     """What a fault cost a run that went on; a word for the state, which is no figure."""
     attempts = run.record.get("attempts") or []
     lost = {name: [attempt.get(name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
@@ -221,12 +210,10 @@ def _timers(sources: RunFigures) -> Found:
 
 
 def _gpu_log(sources: RunFigures) -> Found:
-    import numpy as np
-
     _require_gpu(sources)
     logs = [nvidia_smi.read(path) for path in sources.run.paths("gpu_memory", ".csv")]
     if len(logs) > 1:  # the mean is over the samples of all nodes
-        logs = [MemoryLog(np.concatenate([log.mib for log in logs]))]
+        logs = [MemoryLog([mib for log in logs for mib in log.mib])]
     return _extremes(logs, "empty GPU log")
 
 
@@ -238,7 +225,7 @@ def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
 
 def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
     """The extremes of the log with the most: a job can run out of one node's memory, not of all nodes' sum."""
-    filled = [log for log in logs if log.reported.size]
+    filled = [log for log in logs if log.reported]
     if logs and not filled:
         raise UnavailableError(if_empty)
     return {name: max(getattr(log, name) for log in filled) for name in ("peak_mib", "mean_mib", "min_mib") if filled}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence import csv_log, steps_csv
+from evidence import steps_csv
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,8 +39,6 @@ def read(path: Path | str) -> StepLog:
     """
     import numpy as np
 
-    lines = csv_log.read_lines(path)
-    header = next((line.strip() for line in lines if line.strip()), "")
-    rows = list(steps_csv.numbers(path, lines, header, steps_csv.column_names(path, header))) if header else []
+    rows = list(steps_csv.numbers(path, steps_csv.rows(path)))
     names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
     return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})

@@ -23,7 +23,6 @@ from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
-from tools.logs.runs import measure_all
 from tools.logs.tails import last_lines
 from tools.page import course_tables, entries, rendering, repeat
 from tools.page.course_tables import CourseTable
@@ -83,8 +82,6 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
         raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
     places = {run.folder.resolve(): run for run in own}  # each once
     own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
-    measure_all(own)
-    measure_all(reference)
     found = entries.entries(own, reference, REFERENCE)
     site = Site(output.resolve(), [one for one in found if one.own], [one for one in found if not one.own], list(logs))
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import Run, read_object
+from tools.logs.folder import read_object
+from tools.logs.run import Run
 from tools.plan import evaluate
 from tools.plan.predict import Prediction
 from tools.tables.fill import Cell, FilledTable, written

@@ -16,8 +16,8 @@ from typing import Any
 
 from evidence.counted import counted
 from tools.errors import InputError
+from tools.logs.folder import read_object
 from tools.logs.gpu_peaks import PEAK_TFLOPS
-from tools.logs.run import read_object
 from tools.plan.fitting import NOISE, first_choice
 from tools.plan.gpus import GPUS, Gpu, named
 from tools.plan.predict import TITLES, Prediction, Range, predict

@@ -9,7 +9,7 @@ from typing import Any
 
 from evidence.settings import DeclaredSettings
 from tools.errors import InputError
-from tools.logs.run import read_object
+from tools.logs.folder import read_object
 from tools.plan import constants
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict_from

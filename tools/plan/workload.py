@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import Run, read_object
+from tools.logs.folder import read_object
+from tools.logs.run import Run
 from tools.plan.memory import Strategy
 from tools.tables.repository import ROOT
 

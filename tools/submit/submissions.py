@@ -10,7 +10,7 @@ written with its exercise, as in fsdp/multi_gpu.slurm.
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
@@ -113,9 +113,10 @@ class Submission:
         return int(number) if number.isdecimal() else 1
 
 
-def known_settings(exercise: Path) -> set[str]:
+@cache
+def known_settings(exercise: Path) -> frozenset[str]:
     """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them."""
-    return {*defaults(), *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"}
+    return frozenset({*defaults(), *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:
@@ -148,17 +149,17 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
-    found = []
-    known_of = cache(known_settings)
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if words := _words(path, number, line):
-            found.append(_submission(path, number, line, words, known_of, shell, extra_options))
-    return found
+    lines = enumerate(path.read_text().splitlines(), start=1)
+    return [
+        _submission(path, number, line, shell, extra_options)
+        for number, line in lines
+        if line.strip() and not line.strip().startswith("#")
+    ]
 
 
 def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
     """The line that a command was given, its launcher with its exercise. Errors, as those of read, name the line."""
-    return _submission(None, None, line, _words(None, None, line), known_settings, shell, ())
+    return _submission(None, None, line, shell)
 
 
 def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[str]:
@@ -182,13 +183,6 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     return notes
 
 
-def _words(path: Path | None, number: int | None, line: str) -> list[str]:
-    try:
-        return shlex.split(line, comments=True)
-    except ValueError as error:
-        raise LogError(path or repr(line), number, line, f"a shell line ({error})") from error
-
-
 def _meant(name: str, known: set[str]) -> str:
     """What is expected in the place of a name that is no setting's."""
     meant = MEANT.get(name, name)
@@ -199,41 +193,37 @@ def _meant(name: str, known: set[str]) -> str:
 
 
 def _submission(
-    path: Path | None,
-    number: int | None,
-    line: str,
-    words: list[str],
-    known_of: Callable[[Path], set[str]],
-    shell: Mapping[str, str],
-    extra_options: Sequence[str],
+    path: Path | None, number: int | None, line: str, shell: Mapping[str, str], extra_options: Sequence[str] = ()
 ) -> Submission:
-    where = path or repr(line)
-    launcher = next((word for word in words if word.endswith(".slurm")), "")
+    def refusal(found: str, expected: str) -> LogError:
+        return LogError(path or repr(line), number, found, expected)
+
+    try:
+        rest = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise refusal(line, f"a shell line ({error})") from error
+    launcher = next((word for word in rest if word.endswith(".slurm")), "")
     if not path and "/" not in launcher:
-        expected = "a launcher with its exercise, as in fsdp/multi_gpu.slurm"
-        raise LogError(where, None, launcher or "no launcher", expected)
+        raise refusal(launcher or "no launcher", "a launcher with its exercise, as in fsdp/multi_gpu.slurm")
     folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
-    known = known_of(folder)
+    known = known_settings(folder)
     settings, options = {}, []
-    rest = list(words)
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
         if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
-            raise LogError(where, number, match[1], _meant(match[1], known))
+            raise refusal(match[1], _meant(match[1], known))
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):
         if not _OPTION.fullmatch(rest[0]):
-            raise LogError(where, number, rest[0], "an sbatch option as --name=value")
+            raise refusal(rest[0], "an sbatch option as --name=value")
         options.append(rest.pop(0))
     if not rest or not (folder / Path(rest[0]).name).is_file():
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
-        expected = f"a launcher of {folder.name}: {launchers}"
-        raise LogError(where, number, rest[0] if rest else "no launcher", expected)
-    launcher, arguments = Path(rest[0]).name, rest[1:]
-    for argument in arguments:
+        raise refusal(rest[0] if rest else "no launcher", f"a launcher of {folder.name}: {launchers}")
+    for argument in rest[1:]:
         if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
-            raise LogError(where, number, argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
+            raise refusal(argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,
@@ -244,6 +234,6 @@ def _submission(
         overrides=tuple(sorted(from_shell)),
         replaced={name: value for name, value in settings.items() if from_shell.get(name, value) != value},
         options=(*options, *extra_options),
-        launcher=launcher,
-        arguments=tuple(arguments),
+        launcher=Path(rest[0]).name,
+        arguments=tuple(rest[1:]),
     )

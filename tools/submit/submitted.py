@@ -1,7 +1,6 @@
 """What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,6 @@ from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 
 STATES = ("missing", "queued", *SHOWN_STATES)
-
-
-@dataclass(frozen=True)
-class History:
-    """The runs of one submission, oldest first, and the state SLURM's queue gives for it, if it is there."""
-
-    runs: list[Run]
-    in_queue: str | None = None
-
-    @property
-    def state(self) -> str:
-        """What happened last: "missing", "queued" or the newest run's state."""
-        return self.in_queue or (self.runs[-1].state if self.runs else "missing")
-
-    @property
-    def completed(self) -> Run | None:
-        return next((run for run in reversed(self.runs) if run.state == "completed"), None)
 
 
 def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:

@@ -16,8 +16,9 @@ import pandas as pd
 
 from evidence.printable import one_line
 from tools.logs.figures import FIGURES
+from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run
-from tools.logs.runs import find_runs, measure_all
+from tools.logs.runs import find_runs
 
 # What ran, beside the figures: column to pandas type, what it is. From run.json.
 FACTS: dict[str, tuple[str, str]] = {
@@ -55,8 +56,10 @@ def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """The frame of runs that have been found."""
-    measure_all(runs)
-    rows = [_facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES} for run in runs]
+    rows = [
+        _facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES}
+        for run in progress(runs, "reading logs", len(runs))
+    ]
     found = pd.DataFrame(rows, columns=[*FACTS, *_FIGURE_TYPES])
     types = {name: kind for name, (kind, _) in FACTS.items()} | _FIGURE_TYPES
     return found.astype(types | {"state": pd.CategoricalDtype(SHOWN_STATES)})

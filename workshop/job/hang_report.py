@@ -10,6 +10,8 @@ import re
 import shutil
 from pathlib import Path
 
+from evidence import steps_csv
+
 STACKS = "stacks"
 _TIMEOUT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
 
@@ -53,7 +55,6 @@ def _rank(file: Path) -> int:
 
 
 def last_step(run_dir: Path) -> int:
-    """Of steps.csv; 0 without a step. A last line that is cut off does not count."""
+    """Of steps.csv; 0 without a step."""
     steps = run_dir / "steps.csv"
-    lines = steps.read_text().split("\n")[:-1] if steps.exists() else []
-    return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
+    return max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0

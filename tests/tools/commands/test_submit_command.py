@@ -251,7 +251,7 @@ def two_lines(tmp_path: Path) -> list[str]:
     return ["--list", str(tmp_path / "runs.txt"), "--gpu", "v100-32gb"]
 
 
-def test_each_line_is_told_whether_it_fits_and_nothing_is_asked_in_a_dry_run(two_lines, logs, capsys) -> None:
+def test_each_line_is_told_whether_it_fits(two_lines, logs, capsys) -> None:
     assert main(["submit", *two_lines, "--logs", str(logs), "--local", "--dry-run"]) == 0
     large, small = [line for line in capsys.readouterr().out.splitlines() if line.startswith("v100-32gb")]
     assert large.startswith("v100-32gb  does not fit: 49,395 MiB allocated of 32,480")

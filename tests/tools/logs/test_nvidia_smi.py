@@ -3,7 +3,7 @@ import pytest
 from tools.errors import LogError
 from tools.logs import nvidia_smi
 from tools.logs.memory_log import MemoryLog
-from tools.logs.runs import measure
+from tools.logs.runs import read_run
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 ROW = "2026/11/21 05:55:4{second}.717, {gpu}, NVIDIA H200, {used}, 143771, {busy}\n"
@@ -34,18 +34,18 @@ def test_units_are_not_part_of_the_number(read):
 
 def test_header_of_a_restarted_logger_is_not_a_sample(read):
     log = read(HEADER + row(1, 10, 0) + HEADER + row(2, 30, 0))
-    assert log.mib.tolist() == [10, 30]
+    assert log.mib == [10, 30]
 
 
 def test_line_cut_off_by_a_restart_is_left_out(read):
     log = read(HEADER + row(1, 10, 0) + "2026/11/21 05:55:42.717, 0, NVI" + HEADER + row(3, 30, 0))
-    assert log.mib.tolist() == [10, 30]
+    assert log.mib == [10, 30]
 
 
 def test_peak_is_of_one_gpu_and_mean_over_all(read):
     log = read(HEADER + row(1, 100, 0, gpu=0) + row(1, 300, 0, gpu=1), with_time=True)
     assert (log.peak_mib, log.mean_mib, log.min_mib) == (300, 200, 100)
-    assert log.gpu.tolist() == [0, 1]
+    assert log.gpu == [0, 1]
 
 
 @pytest.mark.parametrize("text", ["[N/A]", "[Not Supported]", "N/A", ""])
@@ -61,7 +61,7 @@ def test_gpu_that_reports_no_memory_has_no_peak(read):
     "cut", ["2026/11/21 05:55:42.717, 0, NVID", "2026/11", "2026/11/21 05:55:42.717, 0, NVIDIA H200,"]
 )
 def test_last_line_cut_off_by_the_job_s_end_is_left_out(read, cut):
-    assert read(HEADER + row(1, 10, 5) + cut).mib.tolist() == [10]
+    assert read(HEADER + row(1, 10, 5) + cut).mib == [10]
 
 
 def test_cut_off_last_number_is_not_taken_for_the_whole(read):
@@ -73,7 +73,7 @@ def test_cut_off_last_number_is_not_taken_for_the_whole(read):
 @pytest.mark.parametrize("text", ["", "\n", HEADER, HEADER.rstrip("\n"), "timestamp, ind"])
 def test_log_without_samples_is_empty(read, text):
     log = read(text)
-    assert log.mib.size == 0
+    assert len(log.mib) == 0
     assert log.peak_mib is None and log.mean_mib is None
 
 
@@ -152,23 +152,23 @@ def test_message_of_a_failing_nvidia_smi_is_an_error(read):
 
 
 def test_times_are_seconds_since_the_start(read):
-    assert read(HEADER + row(1, 10, 5) + row(3, 10, 5), with_time=True).time_s.tolist() == [0, 2]
+    assert read(HEADER + row(1, 10, 5) + row(3, 10, 5), with_time=True).time_s == [0, 2]
 
 
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
-    figures = measure(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    figures = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None})).figures
     assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
 
 
 def test_real_log_of_an_h200(sample_logs):
     log = nvidia_smi.read(sample_logs / "nvidia-smi-h200-own.csv")
-    assert log.mib.size == 320
+    assert len(log.mib) == 320
     assert (log.peak_mib, log.min_mib) == (55775, 0)
     assert log.mean_mib == pytest.approx(5087.2875)
 
 
 def test_real_log_without_header_has_used_and_free_memory(sample_logs):
     log = nvidia_smi.read(sample_logs / "nvidia-smi-noheader-units.csv")
-    assert log.mib.size == 400
+    assert len(log.mib) == 400
     assert (log.peak_mib, log.min_mib) == (20137, 2)

@@ -25,7 +25,7 @@ def test_peak_and_mean_are_of_the_resident_not_the_virtual_size(read):
 
 @pytest.mark.parametrize("cut", ["       0.003      713.8", "       0.003      713.800       99."])
 def test_cut_off_last_line_is_left_out(read, cut):
-    assert read(HEADER + ROWS + cut).mib.size == 2
+    assert len(read(HEADER + ROWS + cut).mib) == 2
 
 
 @pytest.mark.parametrize("text", ["", HEADER, "\n"])
@@ -40,13 +40,13 @@ def test_message_in_place_of_numbers_is_an_error_with_its_line(read):
 
 def test_time_of_a_second_attempt_goes_on_after_the_first(tmp_path, read):
     (tmp_path / "cpu_memory.txt").write_text(HEADER + ROWS + HEADER + ROWS)
-    log = psrecord.read(tmp_path / "cpu_memory.txt", with_time=True)
-    assert log.time_s.tolist() == [0, 0.002, 0.002, 0.004]
+    log = psrecord.read(tmp_path / "cpu_memory.txt")
+    assert log.time_s == [0, 0.002, 0.002, 0.004]
     (tmp_path / "cpu_memory.txt").write_text(HEADER)
-    assert psrecord.read(tmp_path / "cpu_memory.txt", with_time=True).time_s.tolist() == []
+    assert psrecord.read(tmp_path / "cpu_memory.txt").time_s == []
 
 
 def test_real_log(sample_logs):
     log = psrecord.read(sample_logs / "psrecord-ros.txt")
-    assert log.mib.size == 399
+    assert len(log.mib) == 399
     assert log.peak_mib == 52.84
