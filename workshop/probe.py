@@ -57,7 +57,7 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
     from workshop.hub import NOT_ON_HUB
 
     name = os.environ.get("MODEL_NAME", "")
-    if not names and (name in NOT_ON_HUB or is_tiny(name)):
+    if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
         return []
     found = []
     for repository in prefetch.wanted(names):

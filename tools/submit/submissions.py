@@ -188,7 +188,7 @@ def _meant(name: str, known: set[str]) -> str:
     meant = MEANT.get(name, name)
     if meant in _OPTION_NAMES:
         return f"the option {_OPTION_NAMES[meant]}, after the settings"
-    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.5)
+    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.6)
     return f"a setting; did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
 
 
