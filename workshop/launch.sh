@@ -5,13 +5,11 @@
 #   check_first COMMAND...   a step before the training, which starts only if it succeeds
 #   launch COMMAND...        the training, once per node, or as `srun` says; '$SLURM_NODEID' in single quotes is the node's own
 #
-# `launch` becomes workshop/job/supervisor.py: run folder, loggers, training, signals, restarts, outcome.
-#
-# Without SLURM, GPUS_PER_NODE (default 1) is the number of training processes, and EMULATED_NODES=2 lets this host play
-# two nodes: each has GPUS_PER_NODE GPUs and a launcher of its own, and NCCL takes the network from one to the other.
+# `launch` becomes workshop/job/supervisor.py: run folder, loggers, training, signals, restarts, outcome. Without SLURM
+# GPUS_PER_NODE (default 1) is the number of processes, and EMULATED_NODES=2 lets this host play two nodes: each has its own
+# GPUS_PER_NODE GPUs and launcher, and NCCL takes the network from one to the other.
 
-export EXERCISE_DIR=$PWD LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
-export REPO=$(dirname "$PWD")
+export EXERCISE_DIR=$PWD REPO=$(dirname "$PWD") LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
 trap 'export NOTICED=USR1' USR1  # SLURM's notice of the time limit (#SBATCH --signal), handed over to the supervisor
 
 die() { echo "error: $*" >&2; exit 1; }
@@ -67,8 +65,7 @@ rendezvous() {
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
-# The launcher works in the exercise's folder; a relative path, also as a glob or with a slice behind its colon, means
-# where the participant stood.
+# A relative path, also a glob or one with a slice behind its colon, means where the participant stood.
 relative_to_submission() {
     local name path from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
@@ -104,8 +101,7 @@ start_run() {
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
     # No warning for each old name of PyTorch that DeepSpeed calls; NCCL's last calls are kept for a rank that hangs.
     export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning} TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
-    # A progress bar in a log file: one line every ten seconds is enough.
-    [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}
+    [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}  # seconds between two lines of a progress bar in a file
 }
 
 # For exercises without parallelism: more than one process would be several trainings in one run folder.
