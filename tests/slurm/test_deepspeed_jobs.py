@@ -64,7 +64,8 @@ def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(
     arguments = ["--model-name", "tiny", "--steps", "8"]
     run = run_job(slurm, environment, "deepspeed-zero3-offload/run.slurm", *arguments, options=["--nodes=1"])
     record = json.loads((run / "run.json").read_text())
-    assert (record["state"], record["world_size"], record["command"][:2]) == ("completed", 2, ["python", "train.py"])
+    assert (record["state"], record["world_size"]) == ("completed", 2)
+    assert record["command"][:2] == ["srun", "--ntasks-per-node=2"] and "train.py" in record["command"]
     output = (run / "train.out").read_text()
     for line in (
         "ZeRO stage          3",

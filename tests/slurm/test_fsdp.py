@@ -13,7 +13,6 @@ def test_two_nodes_train_as_one_world_with_a_copy_on_each(slurm: ThrowawaySlurm,
     if not slurm.isolated_nodes:
         pytest.skip("needs nodes with hostnames of their own (root with CAP_SYS_ADMIN)")
     environment = SETTINGS | {"LOG_DIR": str(tmp_path), "PATH": PATH, "MAX_STEPS": "3", "GENERATE_SIZE": "3"}
-    del environment["CUDA_VISIBLE_DEVICES"]  # SLURM says which GPUs, though they exist in name only
     options = ["--nodes=2", "--gpus-per-node=2", f"--output={tmp_path}/job.out", "--mem=4G", "--cpus-per-task=1"]
     job = slurm.submit(
         "fsdp/multi_node.slurm", "fsdp_configs/hybrid_shard.json", cwd=REPO, options=options, env=environment
