@@ -125,17 +125,13 @@ def test_an_edited_configuration_is_not_picked_up_from_where_the_participant_sta
     assert "read {}" in (run / "train.out").read_text()
 
 
-def test_plain_sbatch_warns_of_code_that_changed_while_queued(
-    slurm: ThrowawaySlurm, copy: Path, participant: Path
-) -> None:
+def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySlurm, copy: Path) -> None:
     shell = environment(slurm, copy)
     script = copy / "baseline/baseline.slurm"
-    edited = slurm.submit(script, cwd=participant, options=["--hold", "--mem=1G"], env=shell)
+    edited = slurm.submit(script, cwd=copy, options=["--hold", "--mem=1G"], env=shell)
     time.sleep(2.1)  # SLURM's times have no fractions
     (copy / "baseline/train.py").write_text(TRAIN.format(version="edited"))
-    untouched = slurm.submit(
-        script, cwd=participant, options=["--mem=1G", "--dependency=afterany:" + str(edited)], env=shell
-    )
+    untouched = slurm.submit(script, cwd=copy, options=["--mem=1G", "--dependency=afterany:" + str(edited)], env=shell)
     slurm.run("scontrol", "release", str(edited))
     assert slurm.wait(edited) == "COMPLETED", slurm.job_output(edited)
     assert "warning: changed since submission: train.py (this run uses" in slurm.job_output(edited)
