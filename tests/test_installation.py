@@ -22,10 +22,10 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
-FILL = ["tools", "fill", "baseline", "--logs", "logs/reference/h200x1"]
+PLOT = ["tools", "plot", "baseline", "--logs", "logs/reference/h200x1"]
 
 
-@pytest.mark.parametrize("command", [FILL, ["workshop.prefetch"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [PLOT, ["workshop.prefetch"]], ids=lambda words: words[0])
 def test_command_without_the_environment_says_in_one_line_how_to_get_it(bare_python: Path, command: list[str]) -> None:
     job = subprocess.run([bare_python, "-m", *command], cwd=REPO, capture_output=True, text=True)
     (line,) = job.stderr.splitlines()

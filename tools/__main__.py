@@ -86,12 +86,12 @@ def main(argv: list[str] | None = None) -> int:
     if words[:1] == ["plan"]:  # nor an option from a line such as '--nodes=2 fsdp/multi_node.slurm'
         words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
     named = [name for name in _COMMANDS if words[:1] == [name]]
-    arguments = parser(named or _COMMANDS).parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
     try:
+        arguments = parser(named or _COMMANDS).parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
         _check_clone()
         with contextlib.redirect_stdout(_Harmless(sys.stdout)):
             return _module(arguments.command).run(arguments)
-    except ModuleNotFoundError as missing:  # packages are imported where they are needed
+    except ModuleNotFoundError as missing:  # not in this Python
         if (_ROOT / missing.name.split(".")[0]).is_dir():
             raise
         print(

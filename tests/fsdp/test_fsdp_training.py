@@ -155,7 +155,7 @@ def test_weights_and_biases_lies_in_the_run_folder_with_the_figures(launched: Pa
 def looked_at(ranks: Ranks, folder: Path, config: str, **settings: str) -> list[dict]:
     """What each of two ranks holds in a step of training."""
     script = (Path(__file__).with_name("train_and_look.py"), folder)
-    own = SIZES | {"WEIGHT_DECAY": "0", "MAX_STEPS": "1", "GRAD_ACC": "3"} | settings
+    own = SIZES | {"WEIGHT_DECAY": "0", "MAX_STEPS": "1", "GRAD_ACC": "3", "GENERATE_SIZE": "9"} | settings
     ranks.train([training(folder, "fsdp", f"fsdp_configs/{config}.json", script, **own)])
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
