@@ -87,7 +87,8 @@ def main(argv: list[str] | None = None) -> int:
         words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
     named = [name for name in _COMMANDS if words[:1] == [name]]
     try:
-        arguments = parser(named or _COMMANDS).parse_args(words[:cut], argparse.Namespace(after_dashes=words[cut + 1 :]))
+        after = argparse.Namespace(after_dashes=words[cut + 1 :])
+        arguments = parser(named or _COMMANDS).parse_args(words[:cut], after)
         _check_clone()
         with contextlib.redirect_stdout(_Harmless(sys.stdout)):
             return _module(arguments.command).run(arguments)
