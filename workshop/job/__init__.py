@@ -10,7 +10,7 @@ first step until its last:
 | USR1 | SLURM before the time limit (`--signal`) | saves | it saves and ends; the job queues itself again | timeout |
 | USR1 | | has not begun | it is ended; the job queues itself again | timeout |
 | USR1 | | saves nothing | nothing: it trains until the limit | |
-| TERM, INT | `scancel`, preemption; Ctrl-C | saves | it saves and ends; preempted, it comes back | cancelled, preempted |
+| TERM, INT | `scancel`, preemption; Ctrl-C | saves | it saves and ends | cancelled, preempted |
 | TERM, INT | | otherwise | it is ended | cancelled, preempted |
 | TERM, INT | a second time | | it is ended at once | cancelled |
 | KILL | SLURM after KillWait, `kill -9` | | loggers and training end with it | lost, until you resume the run |
