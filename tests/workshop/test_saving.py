@@ -1,5 +1,6 @@
 """The default interval: saving takes one per cent of the training's time, however long a save lasts."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ STEP_S = 0.3
 def writer(now_s: list[float], monkeypatch: pytest.MonkeyPatch, **settings: object) -> CheckpointWriter:
     """The writer of a training that began at 0 on a clock that the test sets."""
     monkeypatch.setattr(saving.time, "monotonic", lambda: now_s[0])
-    found = CheckpointWriter(SimpleNamespace(**{"save": "steps", "save_steps": 0} | settings), None)
+    found = CheckpointWriter(SimpleNamespace(**{"run_dir": Path("nowhere"), "save": "steps", "save_steps": 0} | settings), None)
     found._first_s = FIRST_SAVE_S + 559e6 * FIRST_SAVE_S_PER_PARAMETER
     return found
 
