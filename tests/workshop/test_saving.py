@@ -14,7 +14,8 @@ STEP_S = 0.3
 def writer(now_s: list[float], monkeypatch: pytest.MonkeyPatch, **settings: object) -> CheckpointWriter:
     """The writer of a training that began at 0 on a clock that the test sets."""
     monkeypatch.setattr(saving.time, "monotonic", lambda: now_s[0])
-    found = CheckpointWriter(SimpleNamespace(**{"run_dir": Path("nowhere"), "save": "steps", "save_steps": 0} | settings), None)
+    every = {"run_dir": Path("nowhere"), "save": "steps", "save_steps": 0}
+    found = CheckpointWriter(SimpleNamespace(**every | settings), None)
     found._first_s = FIRST_SAVE_S + 559e6 * FIRST_SAVE_S_PER_PARAMETER
     return found
 
