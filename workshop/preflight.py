@@ -75,7 +75,7 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
     if not job or (repo / "snapshot.json").exists():
         return
     answer = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
-    if not (submitted := re.search(r"SubmitTime=(\S+)", answer)):
+    if not (submitted := re.search(r"SubmitTime=(\d\S+)", answer)):
         return
     since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
     config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []
