@@ -46,7 +46,7 @@ class Supervisor:
 
     def run(self) -> int:
         """The exit code of the job."""
-        self.run_dir = self.make_run_folder()
+        self.make_run_folder()
         self.control = Control(self.run_dir)
         self.begin()
         if self.noticed:
@@ -54,7 +54,7 @@ class Supervisor:
         check = shlex.split(os.environ.get("CHECK_FIRST", ""))
         return self.end((self.run_step(check) if check else 0) or self.train())
 
-    def make_run_folder(self) -> Path:
+    def make_run_folder(self) -> None:
         """Once nothing stands in the way of the first step: a refused start leaves none."""
         log_dir, name = Path(os.environ["LOG_DIR"]), os.environ["EXPERIMENT_NAME"]
         earlier, world_size = self.earlier_folder(log_dir / name), self.nodes * self.per_node
@@ -79,7 +79,6 @@ class Supervisor:
             launcher.write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
         self.write_hostfile()
         print(f"run folder: {run_dir}", flush=True)
-        return run_dir
 
     def earlier_folder(self, runs: Path) -> Path | None:
         """The folder of the run that goes on: RESUME_RUN, or what this job had before SLURM queued it again."""
@@ -93,9 +92,9 @@ class Supervisor:
 
     def write_hostfile(self) -> None:
         """For `deepspeed`: the nodes of the job, or this one where it has no GPUs that `deepspeed` could count."""
-        hosts = []
         if self.command[0] != "deepspeed":
             return
+        hosts = []
         if self.job and self.nodes > 1:
             command = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
             hosts = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

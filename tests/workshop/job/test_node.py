@@ -4,11 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, wait_until
 from tests.leftovers import processes_of
 
 LOGGERS = {
@@ -32,13 +30,6 @@ def program(folder: Path, name: str, text: str) -> str:
     return f"{folder}:{PATH}"
 
 
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.05)
-
-
 def test_K11_loggers_end_with_the_command_and_its_exit_code_is_returned(tmp_path: Path) -> None:
     job = node(tmp_path, "bash", "-c", "until [ -s $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done; exit 7")
     shown, _ = job.communicate(timeout=60)
@@ -48,10 +39,10 @@ def test_K11_loggers_end_with_the_command_and_its_exit_code_is_returned(tmp_path
 
 def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> None:
     job = node(tmp_path, "sleep", "1000")
-    until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
+    wait_until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
     job.send_signal(signal.SIGKILL)
     job.wait()
-    until(lambda: processes_of(tmp_path) == [])
+    wait_until(lambda: processes_of(tmp_path) == [])
 
 
 def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:
@@ -59,7 +50,7 @@ def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> 
     stubborn = 'trap "" TERM; touch $RUN_DIR/begun; while true; do sleep 0.1; done'
     variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
     job = subprocess.Popen([sys.executable, "-c", script, "bash", "-c", stubborn], env=variables)
-    until((tmp_path / "begun").exists)
+    wait_until((tmp_path / "begun").exists)
     job.terminate()
     assert job.wait(timeout=60) == 137
 

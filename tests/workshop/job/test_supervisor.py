@@ -5,13 +5,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, tiny_profile
+from tests.launching import PATH, REPO, tiny_profile, wait_until
 from tests.leftovers import leftovers, processes_of
 from workshop import job
 from workshop.job.control import Control
@@ -62,13 +60,6 @@ def finished(folder: Path, training: str, subclass: str = "", **changes: str) ->
 def only_run(folder: Path) -> Path:
     (run,) = (folder / "baseline").iterdir()
     return run
-
-
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.05)
 
 
 def ended(record: dict) -> tuple[str, str]:
@@ -208,17 +199,17 @@ def test_second_signal_ends_a_training_that_still_saves(tmp_path: Path) -> None:
 def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
     loggers = {"PSS_LOGGER": "python -m workshop.memory_logger"}
     launched = started(tmp_path, "echo begun; exec sleep 60", **loggers)
-    until(lambda: [*tmp_path.glob("baseline/*/cpu_pss.txt")])
+    wait_until(lambda: [*tmp_path.glob("baseline/*/cpu_pss.txt")])
     run = only_run(tmp_path)
     launched.send_signal(signal.SIGKILL)
     launched.wait()
-    until(lambda: processes_of(run) == [])
+    wait_until(lambda: processes_of(run) == [])
     assert json.loads((run / "run.json").read_text())["state"] == "running", "which `runs` shows as lost"
 
 
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
     launched = started(tmp_path, "until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; touch done")
-    until(lambda: [*tmp_path.glob("baseline/*/.control")])
+    wait_until(lambda: [*tmp_path.glob("baseline/*/.control")])
     launched.stdout.close()
     (only_run(tmp_path) / "closed").touch()
     launched.wait(timeout=120)
