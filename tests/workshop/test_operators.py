@@ -11,15 +11,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, tiny_profile
+from tests.launching import PATH, REPO, tiny_profile, wait_until
 from workshop import operators
 from workshop.errors import WorkshopError
 
@@ -134,13 +133,6 @@ def small(tmp_path: Path) -> Iterator[Small]:
     small = Small(tmp_path)
     yield small
     small.go_on()  # no compiler is left waiting
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 def ended(process: BaseProcess) -> int | None:
