@@ -28,7 +28,7 @@ test-all: lint operators ## the same with the slow ones: the quickstart, a brows
 	python -m pytest -n 2
 
 operators: $(VENV)/.installed ## compile DeepSpeed's optimizers for this machine: some minutes, once
-	python -m workshop.operators
+	python -m workshop.kernels.operators
 
 lint: $(VENV)/.installed-dev ## style and format
 	ruff check .

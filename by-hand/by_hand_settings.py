@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from evidence.counted import counted
-from evidence.settings import setting
-from workshop.deepspeed import check_conflicts, check_sections, read_json, world_size
+from run_folder.plural import counted
+from run_folder.settings import setting
 from workshop.errors import WorkshopError
+from workshop.training.deepspeed import check_conflicts, check_sections, read_json, world_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
-from workshop.deepspeed import check_zero
-from workshop.ending import end_process
-from workshop.models import load_model
+from workshop.job.exit_process import end_process
+from workshop.training.deepspeed import check_zero
+from workshop.training.models import load_model
 
 
 def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

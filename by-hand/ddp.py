@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.run_record import record_settings
-from workshop.step_evidence import StepEvidence
+from workshop.job.run_record import record_settings
+from workshop.measure.by_hand_recorder import StepEvidence
 
 
 def main() -> None:

@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.models import blocks_of
-from workshop.run_record import record_settings
-from workshop.step_evidence import StepEvidence
+from workshop.job.run_record import record_settings
+from workshop.measure.by_hand_recorder import StepEvidence
+from workshop.training.models import blocks_of
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.operators import prepare_operators
-from workshop.run_record import record_settings
-from workshop.step_evidence import StepEvidence
+from workshop.job.run_record import record_settings
+from workshop.kernels.operators import prepare_operators
+from workshop.measure.by_hand_recorder import StepEvidence
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ import torch
 import torch.distributed as dist
 
 from custom_model.settings import CustomSettings
-from evidence import nccl_log
-from evidence.counted import counted
-from evidence.errors import LogError
+from run_folder import nccl_log
+from run_folder.errors import LogError
+from run_folder.plural import counted
 from workshop.job.processes import one_per_node, started
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46

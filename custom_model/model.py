@@ -25,7 +25,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from custom_model.flops import Shapes
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.models import fit_to_tokenizer
+from workshop.training.models import fit_to_tokenizer
 
 
 class SimpleGPTConfig(PreTrainedConfig):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from custom_model.flops import Shapes
-from evidence.settings import boolean, positive, real, setting
+from run_folder.settings import boolean, positive, real, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 

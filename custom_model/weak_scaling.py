@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from custom_model.flops import Shapes
-from evidence.counted import counted
+from run_folder.plural import counted
 from workshop.errors import WorkshopError
 
 

@@ -11,12 +11,12 @@ from transformers import Trainer, TrainingArguments
 
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.deepspeed import deepspeed_config
-from workshop.models import load_model
-from workshop.operators import prepare_operators
-from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.kernels.operators import prepare_operators
+from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.without_gpu import find_gpu, join_gloo_ranks
+from workshop.training.cpu_fallback import find_gpu, join_gloo_ranks
+from workshop.training.deepspeed import deepspeed_config
+from workshop.training.models import load_model
 
 
 def main() -> None:

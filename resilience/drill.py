@@ -10,10 +10,10 @@ import psutil
 from transformers import TrainerCallback
 
 from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
-from workshop.checkpoints import MANIFEST, newest
 from workshop.errors import WorkshopError
+from workshop.job.checkpoints import MANIFEST, newest
 from workshop.job.control import Control
-from workshop.run_record import last_attempt
+from workshop.job.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
 

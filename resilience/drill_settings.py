@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evidence.settings import choice, positive, setting
+from run_folder.settings import choice, positive, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 

@@ -3,7 +3,7 @@
 On a cluster:         FAULT=rank_killed sbatch resilience/drill.slurm ds_configs/zero2.json
 Without SLURM:        FAULT=rank_killed GPUS_PER_NODE=2 bash resilience/drill.slurm fsdp_configs/full_shard.json
 
-The baseline saves and goes on in the same way: that is in workshop/saving.py, for every exercise.
+The baseline saves and goes on in the same way: that is in workshop/training/saving.py, for every exercise.
 """
 
 from transformers import Trainer, TrainingArguments
@@ -12,12 +12,12 @@ from drill import Drill
 from drill_settings import DrillSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.fsdp import prepare_wrapping, save_whole_model
-from workshop.models import load_model
-from workshop.operators import prepare_operators
-from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.strategies import sharding_arguments
-from workshop.without_gpu import find_gpu, join_gloo_ranks, shard_on_cpu
+from workshop.kernels.operators import prepare_operators
+from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.training.cpu_fallback import find_gpu, join_gloo_ranks, shard_on_cpu
+from workshop.training.fsdp import prepare_wrapping, save_whole_model
+from workshop.training.models import load_model
+from workshop.training.sharding_arguments import sharding_arguments
 
 
 def main() -> None:

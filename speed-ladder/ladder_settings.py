@@ -6,10 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evidence.settings import boolean, choice, count, positive, setting
-from workshop import strategies
+from run_folder.settings import boolean, choice, count, positive, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
+from workshop.training.sharding_arguments import sharding_arguments as workshop_arguments
 
 FLOAT8_CAPABILITY = (8, 9)  # of the GPUs whose tensor cores multiply 8-bit floating point: L4, H100 and newer
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
@@ -99,7 +99,7 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
 
     Raises WorkshopError where the rung cannot work with it.
     """
-    arguments, path = strategies.sharding_arguments(settings, gpu), Path(settings.config)
+    arguments, path = workshop_arguments(settings, gpu), Path(settings.config)
     if "deepspeed" in arguments:
         if settings.float8 != "none":
             raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
@@ -121,9 +121,9 @@ def check_rung(settings: LadderSettings) -> bool:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    from workshop.fast_models import FAMILIES  # torch with them; the launcher reads the settings without it
-    from workshop.models import model_config
-    from workshop.without_gpu import find_gpu
+    from workshop.kernels.fast_models import FAMILIES  # torch with them; the launcher reads the settings without it
+    from workshop.training.cpu_fallback import find_gpu
+    from workshop.training.models import model_config
 
     gpu, config = find_gpu(settings), model_config(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]

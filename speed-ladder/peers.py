@@ -19,11 +19,11 @@ from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.errors import WorkshopError
-from workshop.models import load_model
-from workshop.recording import end_run, measurements, reporting, write_summary
-from workshop.run_record import record_settings
-from workshop.weights_and_biases import keep_wandb_local
-from workshop.without_gpu import find_gpu
+from workshop.job.run_record import record_settings
+from workshop.measure.evidence_calls import end_run, measurements, reporting, write_summary
+from workshop.training.cpu_fallback import find_gpu
+from workshop.training.models import load_model
+from workshop.training.weights_and_biases import keep_wandb_local
 
 
 def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: Any) -> Trainer:

@@ -6,14 +6,14 @@ Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash speed-ladder/ladder_torchr
 from transformers import Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings, check_rung, sharding_arguments
-from workshop import fast_models
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.fsdp import prepare_wrapping, save_whole_model
-from workshop.models import blocks_of, load_model
-from workshop.operators import prepare_operators
-from workshop.recording import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.without_gpu import join_gloo_ranks, shard_on_cpu
+from workshop.kernels import fast_models
+from workshop.kernels.operators import prepare_operators
+from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.training.cpu_fallback import join_gloo_ranks, shard_on_cpu
+from workshop.training.fsdp import prepare_wrapping, save_whole_model
+from workshop.training.models import blocks_of, load_model
 
 
 def main() -> None:

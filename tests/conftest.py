@@ -75,7 +75,7 @@ def no_key_in_any_run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def optimizers_compiled() -> None:
     """DeepSpeed's optimizers, compiled before the tests: minutes of it do not belong into a test's time and memory."""
-    command = [sys.executable, "-m", "workshop.operators", "--check"]
+    command = [sys.executable, "-m", "workshop.kernels.operators", "--check"]
     check = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     if check.returncode:
         pytest.fail(check.stderr.strip().splitlines()[-1])

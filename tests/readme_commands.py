@@ -39,11 +39,11 @@ LAUNCHED_BY = {
 # What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
-    r"python -m workshop\.prefetch": "tests/workshop",  # needs the hub
-    r"python -m workshop\.operators|sbatch .*make operators": "tests/workshop/test_operators.py",  # minutes
+    r"python -m workshop\.data\.prefetch": "tests/workshop",  # needs the hub
+    r"python -m workshop\.kernels\.operators|sbatch .*make operators": "tests/workshop/kernels/test_operators.py",  # minutes
     r"python tests/bench/": "tests/bench/test_thousand_runs.py",
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
-    r"python -m workshop\.offload_floor": "tests/workshop/test_offload_floor.py",  # on a small part of the memory
+    r"python -m workshop\.simulate\.offload_lower_bound": "tests/workshop/simulate",
     r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",
     r"make (quickstart|test|rehearse|install)": "Makefile",  # this very suite, and the quickstart on a bare machine
     r"python -m tools submit .*--resume": "tests/resilience/test_drill_launcher.py",

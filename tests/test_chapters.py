@@ -14,7 +14,7 @@ from tests.filled_tables import filled_table
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
-from workshop import offload_floor
+from workshop.simulate import offload_lower_bound
 
 REPO = Path(__file__).parents[1]
 # The speed ladder's rungs, from the textbook to the top.
@@ -183,7 +183,7 @@ def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run(capsys:
         "h200x1-host-h-unseen/speed-ladder/20261123-080152-p2730",
     ):
         folder = REPO / "logs/reference" / run
-        offload_floor.main([str(folder), "--rates", str(folder / "offload_floor.txt")])
+        offload_lower_bound.main([str(folder), "--rates", str(folder / "offload_floor.txt")])
         printed = capsys.readouterr().out
         assert printed[printed.index("| part of a step") :] in section
 

@@ -18,8 +18,8 @@ from custom_model.weak_scaling import read_rule
 from tests.launching import REPO
 from tools.submit.submissions import Submission, read
 from tools.submit.submitted import effective_settings
-from workshop.deepspeed import read_json
-from workshop.models import ModelSize, model_size, shape_config
+from workshop.training.deepspeed import read_json
+from workshop.training.models import ModelSize, model_size, shape_config
 
 SAVE_NOTHING = ("by-hand",)  # whatever SAVE says
 PER_CHECKPOINT = {  # bytes per parameter, bytes per parameter of the head

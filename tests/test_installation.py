@@ -25,7 +25,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PLOT = ["tools", "plot", "baseline", "--logs", "logs/reference/h200x1"]
 
 
-@pytest.mark.parametrize("command", [PLOT, ["workshop.prefetch"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [PLOT, ["workshop.data.prefetch"]], ids=lambda words: words[0])
 def test_command_without_the_environment_says_in_one_line_how_to_get_it(bare_python: Path, command: list[str]) -> None:
     job = subprocess.run([bare_python, "-m", *command], cwd=REPO, capture_output=True, text=True)
     (line,) = job.stderr.splitlines()
@@ -73,7 +73,7 @@ def test_what_the_tools_import_is_pinned_and_so_is_pandas() -> None:
     pinned = {line.split("==")[0] for line in (REPO / "requirements.txt").read_text().splitlines() if "==" in line}
     assert "pandas" in pinned
     imported = set()
-    for path in (path for folder in ("tools", "evidence") for path in (REPO / folder).rglob("*.py")):
+    for path in (path for folder in ("tools", "run_folder") for path in (REPO / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
 from tests.launching import REPO, tiny_profile
 from tools.submit.submissions import Submission, read
 

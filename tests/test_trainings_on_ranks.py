@@ -10,7 +10,7 @@ import pytest
 
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, training
-from tests.workshop.fast_models.small_models import FAMILIES, TOKENIZER, small
+from tests.workshop.kernels.fast_models.small_models import FAMILIES, TOKENIZER, small
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 

@@ -26,7 +26,7 @@ from typing import Any, Self, TypedDict
 
 import psutil
 
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
 from tests.leftovers import own_namespaces_allowed, take_own_shm
 
 REPO = Path(__file__).parents[1]
@@ -209,15 +209,13 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print is no answer
 
-    from workshop import ending
+    from workshop.job import exit_process
 
-    ending.end_process = sys.exit  # what `atexit` has registered is the parent's; before it is imported from there
+    exit_process.end_process = (
+        sys.exit
+    )  # what `atexit` has registered is the parent's; before it is imported from there
     import deepspeed  # noqa: F401  (all of these: here, not in every fork)
     from transformers import Trainer  # noqa: F401
-
-    import workshop.deepspeed
-    import workshop.fsdp
-    import workshop.recording  # noqa: F401
 
     own_namespaces_allowed()  # likewise
     gc.collect()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-from evidence.printable import one_line, printable
+from run_folder.printable import one_line, printable
 from tools.errors import InputError, NoRunsError
 
 _ROOT = Path(__file__).resolve().parents[1]

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evidence.counted import counted
-from evidence.printable import printable
+from run_folder.plural import counted
+from run_folder.printable import printable
 from tools.errors import InputError
 from tools.logs.run import Run
 

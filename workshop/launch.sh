@@ -89,9 +89,9 @@ start_run() {
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
     rendezvous && source ./env_vars.sh && activate_python || exit 1
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
-    python -m workshop.preflight || exit 1
+    python -m workshop.job.preflight || exit 1
     # Without network the hub's library would try for minutes; offline it answers from its cache at once.
-    [ -n "${HF_HUB_OFFLINE:-}" ] || export HF_HUB_OFFLINE=$(python -m workshop.hub)
+    [ -n "${HF_HUB_OFFLINE:-}" ] || export HF_HUB_OFFLINE=$(python -m workshop.data.hub)
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
     [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
     # Each process's share of the processors, for an optimizer in CPU memory: torchrun gives one thread, DeepSpeed all of them.
@@ -125,6 +125,6 @@ check_first() { export CHECK_FIRST="${*@Q}"; }
 # DeepSpeed's operators are compiled before the run's clock and its loggers start. Then this process becomes the supervisor,
 # which SLURM's notice then reaches; one that comes in between is ignored.
 launch() {
-    [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.operators "$CONFIG" || exit 1
+    [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.kernels.operators "$CONFIG" || exit 1
     trap '' USR1 && exec python -m workshop.job.supervisor "$@"
 }

@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from evidence.env_file import assignments
-from evidence.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
-from workshop import deepspeed, fsdp
-from workshop.checkpoints import is_of
+from run_folder.env_file import assignments
+from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
+from workshop.job.checkpoints import is_of
+from workshop.training import deepspeed, fsdp
 
 # Sections of DeepSpeed's JSON, one of which every file of it has; FSDP's has none.
 DEEPSPEED_SECTIONS = {"zero_optimization", "fp16", "bf16", "optimizer", "train_micro_batch_size_per_gpu"}

@@ -11,7 +11,7 @@ from tests.launching import PATH, REPO
 from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.logs.mfu import flops_per_token
 from tools.tables.markdown import grids
-from workshop.models import shape_config
+from workshop.training.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()
 RESULTS = (REPO / "benchmark/RESULTS.md").read_text()

@@ -15,7 +15,7 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from tools.logs import collectives
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.hangs import collective_timeout_s
+from workshop.job.hangs import collective_timeout_s
 
 CHAPTER = REPO / "by-hand"
 STEPS = 20

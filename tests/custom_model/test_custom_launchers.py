@@ -10,12 +10,12 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from custom_model.model import SimpleGPTModel
-from evidence import nccl_log
+from run_folder import nccl_log
 from tests.custom_model.launching import REPO, launch
 from tests.launching import losses, record, tiny_profile
 from tools.__main__ import main
 from tools.logs import steps
-from workshop.callbacks import WARMUP_STEPS
+from workshop.training.callbacks import WARMUP_STEPS
 
 
 def filled(logs: Path, table: str) -> str:

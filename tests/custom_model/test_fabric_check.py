@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import collectives, judge, row
-from evidence import nccl_log
+from run_folder import nccl_log
 from tests.launching import PATH, REPO, tiny_profile
-from workshop.outcome import NOT_BEGUN
+from workshop.job.outcome import NOT_BEGUN
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 FAST = RANKS + row(4 * 2**20, "sum", 0.0005, 1.0, True) + "\n"

@@ -15,8 +15,8 @@ from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from workshop.data.encoding import load_tokenizer
 from workshop.data.sources import load_squad
-from workshop.generation import answer_questions
-from workshop.models import model_size
+from workshop.training.generation import answer_questions
+from workshop.training.models import model_size
 
 REPO = Path(__file__).parents[2]
 CPU = torch.device("cpu")

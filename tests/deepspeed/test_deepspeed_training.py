@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM
 from tests.launching import REPO, die_after, launch, losses, record, tiny_profile
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tools.logs import deepspeed_timers
-from workshop.checkpoints import newest
 from workshop.data.encoding import load_tokenizer
-from workshop.models import load_model
-from workshop.run_record import update_run_record
+from workshop.job.checkpoints import newest
+from workshop.job.run_record import update_run_record
 from workshop.settings import Settings
+from workshop.training.models import load_model
 
 CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
 # Each stage once, with and without offload in turn; all seven were tried by hand on 2026-11-22.

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from workshop.ending import end_process
+from workshop.job.exit_process import end_process
 
 
 def main(offload: bool) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.test_generation import tiny_bloom
+from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
-from workshop.fsdp import check, check_replicas, fsdp_config, hybrid_mesh, prepare_wrapping
 from workshop.settings import Settings
-from workshop.sharding import ShardingRecorder
+from workshop.training.fsdp import check, check_replicas, fsdp_config, hybrid_mesh, prepare_wrapping
+from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = sorted((Path(__file__).parents[2] / "fsdp/fsdp_configs").glob("*.json"))
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from tests.launching import die_after, launch, losses, record
 from tests.test_disk_need import PER_CHECKPOINT
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
-from workshop.checkpoints import newest
+from workshop.job.checkpoints import newest
 
 STEPS = 20
 # 8 examples per step with two processes and with four; an epoch has 10 steps.

@@ -7,7 +7,7 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from workshop.fsdp import start_scaler
+from workshop.training.fsdp import start_scaler
 
 
 def trained_state() -> tuple[torch.nn.Module, dict]:

@@ -14,16 +14,16 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
-from tests.workshop.test_generation import EARLY_STOP, tiny_bloom
+from tests.workshop.training.test_generation import EARLY_STOP, tiny_bloom
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.ending import end_process
-from workshop.fsdp import fsdp_config
-from workshop.generation import answer_questions
-from workshop.recording import measurements
+from workshop.job.exit_process import end_process
+from workshop.measure.evidence_calls import measurements
 from workshop.settings import Settings
-from workshop.sharding import shard_units
-from workshop.without_gpu import shard_on_cpu
+from workshop.training.cpu_fallback import shard_on_cpu
+from workshop.training.fsdp import fsdp_config
+from workshop.training.generation import answer_questions
+from workshop.training.sharding import shard_units
 
 
 class Look(TrainerCallback):

@@ -23,6 +23,6 @@ def cache(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `prefetch` leaves: the default model and data, and exercise 4's sharded model."""
     folder = tmp_path_factory.mktemp("hf_home")
     names = ("baseline", "deepspeed-zero3-offload")
-    job = python(folder, hub.url, "-m", "workshop.prefetch", *names)
+    job = python(folder, hub.url, "-m", "workshop.data.prefetch", *names)
     assert job.returncode == 0, job.stdout + job.stderr
     return folder

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.hub.hub_server import LARGE
 from workshop.data.sources import load_squad
 from workshop.data.squad import SAMPLE_DIR
-from workshop.models import TINY
+from workshop.training.models import TINY
 
 # The real config.json of bigscience/bloom-560m with the tiny model's sizes: older names, and no dtype.
 CONFIG = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO, losses, record
@@ -113,10 +113,10 @@ def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> Non
     errors = [line for line in job.stdout.splitlines() if line.startswith("error")]
     assert len(errors) == 1
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in errors[0]
-    assert "run `python -m workshop.prefetch bigscience/bloom-560m` where there is a network" in errors[0]
+    assert "run `python -m workshop.data.prefetch bigscience/bloom-560m` where there is a network" in errors[0]
     assert "Traceback" not in job.stdout
     assert "Retrying" not in job.stdout
-    assert "workshop.prefetch" in record(next(tmp_path.glob("run/*")))["reason"]
+    assert "workshop.data.prefetch" in record(next(tmp_path.glob("run/*")))["reason"]
 
 
 # In one process, because the libraries take seconds to import.

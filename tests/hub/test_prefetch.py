@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import LARGE, HubServer, Interruption
 from tests.launching import REPO
-from workshop.hub import Repository, needs, unreachable
-from workshop.prefetch import main, needs_of, wanted
+from workshop.data.hub import Repository, needs, unreachable
+from workshop.data.prefetch import main, needs_of, wanted
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 
@@ -88,7 +88,7 @@ def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest
 
 
 def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
-    job = python(tmp_path, hub.url, "-m", "workshop.prefetch", "--sizes", "bigscience/bloom-3b")
+    job = python(tmp_path, hub.url, "-m", "workshop.data.prefetch", "--sizes", "bigscience/bloom-3b")
     assert job.returncode == 0, job.stderr
     assert "model bigscience/bloom-3b: 0.029 GiB, 0.029 of them to be fetched" in job.stdout
     assert f"into {tmp_path}/hub" in job.stdout
@@ -99,12 +99,12 @@ def test_help_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--help"])
     assert end.value.code == 0
-    assert "python -m workshop.prefetch baseline fsdp" in capsys.readouterr().out
+    assert "python -m workshop.data.prefetch baseline fsdp" in capsys.readouterr().out
 
 
 def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tmp_path: Path) -> None:
     """The first is killed in a large file's second piece, the next one's connection breaks there once."""
-    command = [sys.executable, "-m", "workshop.prefetch", "bigscience/bloom-3b"]
+    command = [sys.executable, "-m", "workshop.data.prefetch", "bigscience/bloom-3b"]
     hub.ranges.clear()
     hub.requests.clear()
     hub.interruptions[:] = [Interruption(LARGE + 1000, stall=True), Interruption(LARGE + 1000)]
@@ -130,28 +130,28 @@ def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tm
 
 
 def test_a_gated_model_names_its_page_and_the_login(hub: HubServer, tmp_path: Path) -> None:
-    error = error_of(python(tmp_path, hub.url, "-m", "workshop.prefetch", "gated/bloom"))
+    error = error_of(python(tmp_path, hub.url, "-m", "workshop.data.prefetch", "gated/bloom"))
     assert "MODEL_NAME=gated/bloom: " in error
     assert f"{hub.url}/gated/bloom is gated" in error
     assert "hf auth login" in error
 
 
 def test_a_missing_model_is_called_missing(hub: HubServer, tmp_path: Path) -> None:
-    error = error_of(python(tmp_path, hub.url, "-m", "workshop.prefetch", "bigscience/bloom-560"))
+    error = error_of(python(tmp_path, hub.url, "-m", "workshop.data.prefetch", "bigscience/bloom-560"))
     assert "MODEL_NAME=bigscience/bloom-560: the hub has no" in error
     assert "expected a name such as bigscience/bloom-560m" in error
 
 
 def test_a_cache_that_cannot_be_written_is_named(hub: HubServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    error = error_of(python(tmp_path / "file/home", hub.url, "-m", "workshop.prefetch"))
+    error = error_of(python(tmp_path / "file/home", hub.url, "-m", "workshop.data.prefetch"))
     assert f"cannot write to the cache {tmp_path}/file/home/hub (HF_HOME)" in error
     assert "expected HF_HOME to name a folder that you may write to" in error
 
 
 def test_without_network_it_ends_at_once(tmp_path: Path) -> None:
-    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.prefetch"))
+    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.data.prefetch"))
     assert f"HF_ENDPOINT: {REFUSED} cannot be reached" in error
     assert "login node" in error
-    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.prefetch", HF_HUB_OFFLINE="1"))
+    error = error_of(python(tmp_path, REFUSED, "-m", "workshop.data.prefetch", HF_HUB_OFFLINE="1"))
     assert "HF_HUB_OFFLINE=1" in error

@@ -17,9 +17,9 @@ import pytest
 from tests.launching import losses, record
 from tests.leftovers import leftovers
 from tests.trainings_on_ranks import Ranks, training
-from workshop.checkpoints import newest
-from workshop.outcome import record_end
-from workshop.run_record import RESERVE_BYTES, begin, reopen
+from workshop.job.checkpoints import newest
+from workshop.job.outcome import record_end
+from workshop.job.run_record import RESERVE_BYTES, begin, reopen
 
 KILLS = 20
 SEED = 20261122

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
-from evidence import nccl_log
+from run_folder import nccl_log
 from tests.custom_model.launching import REPO, SHORT, tiny_profile
 
 

@@ -25,7 +25,7 @@ def test_node_of_the_cluster_answers_through_the_logs_folder(slurm: ThrowawaySlu
     assert found["job"]["status"] == found["slurm"]["status"] == found["torch"]["status"] == "ok", found
     assert slurm.nodes[0] in found["job"]["text"] and "1 GPU" in found["slurm"]["text"]
     assert found["gpus"]["status"] == "error" and "none in this job" in found["gpus"]["text"]
-    assert found["cache"]["fix"].startswith("python -m workshop.prefetch fsdp")
+    assert found["cache"]["fix"].startswith("python -m workshop.data.prefetch fsdp")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from throwaway_slurm import ThrowawaySlurm
 from tests.launching import REPO, tiny_profile
 from tests.leftovers import is_rank, leftovers
 from workshop.job.control import Control
-from workshop.outcome import NOT_BEGUN
+from workshop.job.outcome import NOT_BEGUN
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},

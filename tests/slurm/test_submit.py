@@ -84,7 +84,7 @@ def test_editing_train_py_while_queued_does_not_change_what_runs(
 
     train.write_text(TRAIN.format(version="edited"))
     (copy / "baseline/env_vars.sh").write_text("exit 1\n")
-    (copy / "workshop/run_record.py").write_text("raise SystemExit('edited')\n")
+    (copy / "workshop/job/run_record.py").write_text("raise SystemExit('edited')\n")
     assert "nothing to do" in submit(slurm, copy, participant, "--again"), "a queued run was queued again"
     slurm.run("scontrol", "release", str(job))
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import peers
-from evidence.env_file import sourced
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
+from run_folder.env_file import sourced
 from tests.launching import PATH, REPO, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.fast_models.small_models import TOKENIZER, bloom, small
+from tests.workshop.kernels.fast_models.small_models import TOKENIZER, bloom, small
 from workshop.errors import WorkshopError
 from workshop.settings import LADDER_NAMES, Settings
 
@@ -271,7 +271,7 @@ def test_combination_that_cannot_work_is_named(wrong: dict[str, str], message: s
 
 
 def test_kernels_know_nothing_of_the_workshop() -> None:
-    for path in (REPO / "workshop/fast_models").glob("*.py"):
+    for path in (REPO / "workshop/kernels/fast_models").glob("*.py"):
         imported = re.findall(r"^\s*from (workshop\S*) import|^\s*import (workshop\S*)", path.read_text(), re.MULTILINE)
         names = [name for pair in imported for name in pair if name]
-        assert [name for name in names if not name.startswith("workshop.fast_models")] == [], path.name
+        assert [name for name in names if not name.startswith("workshop.kernels.fast_models")] == [], path.name

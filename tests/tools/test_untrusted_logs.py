@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evidence import causes, nccl_log
-from evidence.plain_files import LARGEST_BYTES
+from run_folder import causes, nccl_log
+from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
 from tools.logs import collectives, deepspeed_timers, nvidia_smi, psrecord, steps, trainer_log

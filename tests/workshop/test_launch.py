@@ -15,7 +15,7 @@ import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
 from workshop.errors import WorkshopError
-from workshop.preflight import check_output
+from workshop.job.preflight import check_output
 from workshop.sample import harbour
 
 TINY = f"source {REPO}/tiny.env && exec bash {REPO}/baseline/baseline.slurm"

@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from environment import ENVIRONMENT
 
 from custom_model.settings import CustomSettings
-from evidence.settings import LIBRARY_PREFIXES
+from run_folder.settings import LIBRARY_PREFIXES
+from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.without_gpu import find_gpu
+from workshop.training.cpu_fallback import find_gpu
 
 REPO = Path(__file__).parents[2]
 

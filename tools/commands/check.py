@@ -7,7 +7,7 @@ speed that is further off may be another run's: it is so within what two equal r
 import argparse
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.commands.number_options import at_least_0
 from tools.errors import InputError, NoRunsError

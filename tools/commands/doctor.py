@@ -8,8 +8,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from evidence.counted import counted
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
+from run_folder.plural import counted
 from tools.commands.number_options import at_least_0
 from tools.doctor import on_node
 from tools.doctor.checks import CHECKS, Place, probe
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="EXERCISE_OR_MODEL",
-        help="whose models and data the cache must have, as for workshop.prefetch (default: MODEL_NAME and DATASET)",
+        help="whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)",
     )
     parser.add_argument("--job", action="store_true", help="look on a compute node, through sbatch")
     parser.add_argument("--wait", type=at_least_0, default=300, metavar="S", help="with --job: how long (default: 300)")

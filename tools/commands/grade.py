@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 from tools.commands.check import check_file
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.commands.number_options import at_least_0

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.logs.runs import default_logs, find_runs
 

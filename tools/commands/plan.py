@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run

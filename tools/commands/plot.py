@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools import plots
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError

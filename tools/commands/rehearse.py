@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from evidence.counted import counted
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
+from run_folder.plural import counted
 from tools.commands.number_options import above_0
 from tools.commands.runs import text_table
 from tools.commands.submit import INTERRUPTED

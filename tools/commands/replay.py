@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from evidence.counted import counted
-from evidence.plain_files import read_plain
+from run_folder.plural import counted
+from run_folder.safe_open import read_plain
 from tools.commands.number_options import above_0
 from tools.errors import InputError
 from tools.logs.run import Run, duration

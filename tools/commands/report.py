@@ -12,7 +12,7 @@ import re
 import shlex
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.errors import InputError, NoRunsError
 from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START

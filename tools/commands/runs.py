@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from evidence.counted import counted
-from evidence.printable import one_line
+from run_folder.plural import counted
+from run_folder.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.progress import progress

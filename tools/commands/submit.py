@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 from tools.commands.logs_option import as_options, single_run
 from tools.commands.runs import next_command, tiny_option
 from tools.errors import InputError, UnavailableError

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.doctor.finding import Answer, Finding, ask
 from tools.logs.folder import LOST_AFTER_S
 from tools.tables.repository import ROOT
@@ -42,7 +42,7 @@ class Place:
         names: what prefetch would be asked for.
         logs: the folder of the runs.
         space_gib: the room that it should have.
-        facts: what a process with PyTorch says (workshop/probe.py), by part.
+        facts: what a process with PyTorch says (workshop/measure/doctor_probe.py), by part.
     """
 
     environment: Mapping[str, str]
@@ -81,7 +81,7 @@ class Place:
 
 def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
     """The facts of a Place."""
-    command = [sys.executable, "-m", "workshop.probe", *names]
+    command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
     answer = ask(command, environment, cwd=ROOT, timeout_s=PROBE_TIMEOUT_S)
     try:
         return json.loads(answer.output.splitlines()[-1])
@@ -179,13 +179,13 @@ def operators(place: Place) -> Finding:
         return Finding("operators", "error", facts["problem"], "make install")
     if facts["missing"]:
         text = f"not compiled for {facts['for']}: {', '.join(facts['missing'])}; a first job would take minutes longer"
-        return Finding("operators", "warning", text, "python -m workshop.operators")
+        return Finding("operators", "warning", text, "python -m workshop.kernels.operators")
     return Finding("operators", "ok", f"compiled for {facts['for']}")
 
 
 def cache(place: Place) -> Finding:
     """Model and data in the hub's cache."""
-    facts, fetch = place.facts["cache"], " ".join(["python -m workshop.prefetch", *place.names])
+    facts, fetch = place.facts["cache"], " ".join(["python -m workshop.data.prefetch", *place.names])
     if "problem" in facts:
         return Finding("cache", "error", facts["problem"], f"{fetch} --sizes")
     missing = [f"{one['kind']} {one['name']}" for one in facts if not one["complete"]]

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 
 ANSWER_TIMEOUT_S = 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.plain_files import read_plain
+from run_folder.safe_open import read_plain
 from tools.errors import LogError
 
 COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evidence.plain_files import read_plain
+from run_folder.safe_open import read_plain
 
 # To the end of the line: a part that another rank's output runs into is not that part.
 _LINE = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")

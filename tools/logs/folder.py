@@ -17,10 +17,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from evidence.plain_files import read_plain
-from evidence.printable import one_line
-from evidence.schema import REQUIRED, STATES, MistypedError, RunRecord, check
-from evidence.settings import is_tiny
+from run_folder.printable import one_line
+from run_folder.safe_open import read_plain
+from run_folder.schema import REQUIRED, STATES, MistypedError, RunRecord, check
+from run_folder.settings import is_tiny
 from tools.errors import LogError
 from tools.logs import steps
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence import csv_log, steps_csv
+from run_folder import csv_log, steps_csv
 from tools.errors import LogError
 from tools.logs import nvidia_smi, tails
 from tools.logs.run import Run

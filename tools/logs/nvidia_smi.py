@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from evidence import csv_log
+from run_folder import csv_log
 from tools.errors import LogError
 from tools.logs.memory_log import MemoryLog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from evidence.plain_files import read_plain
+from run_folder.safe_open import read_plain
 from tools.errors import LogError
 from tools.logs.memory_log import MemoryLog
 

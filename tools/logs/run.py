@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evidence.schema import STATES
+from run_folder.schema import STATES
 from tools.logs.folder import RunFolder, read_record
 from tools.logs.sources import RunFigures
 

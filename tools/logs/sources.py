@@ -13,9 +13,9 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from evidence import nccl_log
-from evidence.causes import cause
-from evidence.schema import MistypedError, SummaryRecord, check
+from run_folder import nccl_log
+from run_folder.causes import cause
+from run_folder.schema import MistypedError, SummaryRecord, check
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, psrecord, trainer_log
 from tools.logs.figures import FIGURES, Outcome

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence import steps_csv
+from run_folder import steps_csv
 
 if TYPE_CHECKING:
     import numpy as np

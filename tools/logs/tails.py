@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from evidence.plain_files import open_plain
-from evidence.printable import printable
+from run_folder.printable import printable
+from run_folder.safe_open import open_plain
 
 _LOG_BYTES, _LONGEST_LINE = 64 << 10, 300
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evidence.plain_files import read_plain
+from run_folder.safe_open import read_plain
 from tools.errors import LogError
 
 _DICT = re.compile(r"\{'(?:loss|eval_\w+|train_\w+)': [^{}\n]*\}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 from tools.logs.figures import FIGURES
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import jinja2
 
-from evidence.counted import counted
-from evidence.printable import printable
+from run_folder.plural import counted
+from run_folder.printable import printable
 
 STATIC = Path(__file__).parent / "static"
 

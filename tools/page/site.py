@@ -18,7 +18,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from evidence.plain_files import read_plain
+from run_folder.safe_open import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.progress import progress

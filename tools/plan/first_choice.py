@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.logs.run import Run
 from tools.plan.evaluate import Case, measured_of
 from tools.plan.fitting import first_choice

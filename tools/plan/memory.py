@@ -1,4 +1,4 @@
-"""From a simulated step (workshop/step_on_meta.py) to the peak of allocated memory under a strategy, in bytes.
+"""From a simulated step (workshop/simulate/step_on_meta.py) to the peak of allocated memory under a strategy, in bytes.
 
 Each strategy has a few moments at which the peak can be; at each, terms are added up. What a term is and where the
 library's source says so stands beside it. P: parameters; w: ranks that share a shard; bytes per parameter: fp32 4,

@@ -197,7 +197,7 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         _memory(step, workload, fitted),
         time,
         _within(cpu_mib, ratios["cpu_mib"], "all", family),
-        # Each rank reads all of them in fp32: workshop/models.py, load_model.
+        # Each rank reads all of them in fp32: workshop/training/models.py, load_model.
         4 * parameters / MIB * workload.strategy.world_size / workload.setup.nodes * workload.length.pretrained,
     )
 

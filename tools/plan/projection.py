@@ -151,7 +151,7 @@ class Published:
 
 
 def shape(model: str, length: int, rows: int, precision: str = "bf16", checkpointing: bool = False) -> dict[str, Any]:
-    """A micro-batch of the textbook's training, as workshop.step_on_meta takes it."""
+    """A micro-batch of the textbook's training, as workshop.simulate.step_on_meta takes it."""
     return {
         **{"model_name": model, "batch_size": rows, "max_length": length, "engine": "half", "precision": precision},
         "gradient_checkpointing": checkpointing,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.gpu_peaks import PEAK_TFLOPS
@@ -232,7 +232,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "GRAD_ACC": str(question.batch // micro_batch),
         "FP16": str(question.precision == "fp16").lower(),
         "BF16": str(question.precision == "bf16").lower(),
-        # Under FSDP the configuration says it: workshop/fsdp.py.
+        # Under FSDP the configuration says it: workshop/training/fsdp.py.
         "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }

@@ -20,7 +20,7 @@ from tools.errors import InputError
 from tools.tables.repository import ROOT
 
 FILE = Path(__file__).with_name("steps.json")
-# Of workshop.tensor_bytes.Part, what memory.py reads.
+# Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 
 Shape = dict[str, Any]
@@ -32,7 +32,7 @@ def key(shape: Shape) -> str:
 
 
 def steps(shapes: list[Shape]) -> list[Step]:
-    """What workshop.step_on_meta says of each step, in the order given; equal ones are simulated once.
+    """What workshop.simulate.step_on_meta says of each step, in the order given; equal ones are simulated once.
 
     Raises:
         InputError: it cannot simulate one of them, as a model of an unknown shape; or PyTorch is not installed.
@@ -74,9 +74,9 @@ def simulate(shapes: list[Shape]) -> list[Step]:
 
 @contextmanager
 def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step]]:
-    """A process of workshop.step_on_meta, and a function that returns its next step; it ends with the block."""
+    """Start workshop.simulate.step_on_meta; give a function that returns its next step. It ends with the block."""
     # Looking for cycles among what PyTorch's import makes takes a fifth of the start.
-    code = "import gc; gc.disable(); from workshop.step_on_meta import main; main()"
+    code = "import gc; gc.disable(); from workshop.simulate.step_on_meta import main; main()"
     with TemporaryFile("w+") as given, TemporaryFile("w+") as errors:  # pipes would have to be served while it works
         given.writelines(f"{json.dumps(shape)}\n" for shape in shapes)
         given.seek(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from evidence.settings import DeclaredSettings
+from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.plan import constants

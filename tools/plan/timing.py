@@ -201,8 +201,8 @@ def _sent_bytes(workload: Workload, parameters: int) -> float:
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned.
 
-    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as workshop/offload_floor.py has it; FSDP brings
-    fp32 weights for each pass.
+    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/simulate/offload_lower_bound.py;
+    FSDP brings fp32 weights for each pass.
     """
     width, passes, on_cpu = 2 if strategy.half else 4, strategy.accumulation, strategy.share_on_cpu
     if not on_cpu:

@@ -84,7 +84,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Workload:
-    """Attributes: shape: the fields of workshop.step_on_meta.StepShape; strategy: where the states lie."""
+    """Attributes: shape: the fields of workshop.simulate.step_on_meta.StepShape; strategy: where the states lie."""
 
     shape: dict[str, Any]
     strategy: Strategy

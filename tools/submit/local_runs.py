@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.runs import read_run
 from tools.submit.submissions import Submission

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evidence.env_file import sourced
+from run_folder.env_file import sourced
 from tools.errors import InputError
 from tools.submit.submissions import Submission
 

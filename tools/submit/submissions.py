@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
 
-from evidence.env_file import exported
-from evidence.near_misses import MEANT, complaint, doubt
-from evidence.settings import LIBRARY_PREFIXES, defaults, is_tiny
+from run_folder.env_file import exported
+from run_folder.settings import LIBRARY_PREFIXES, defaults, is_tiny
+from run_folder.typos import MEANT, complaint, doubt
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence.env_file import sourced
-from evidence.settings import defaults
+from run_folder.env_file import sourced
+from run_folder.settings import defaults
 from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 

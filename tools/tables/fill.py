@@ -9,7 +9,7 @@ from os.path import commonpath
 from pathlib import Path
 from statistics import stdev
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Not, Run
 from tools.tables import markdown

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 from tools.logs.figures import FIGURES
 from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run

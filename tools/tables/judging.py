@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.logs.runs import find_runs

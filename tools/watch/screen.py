@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from evidence.printable import one_line
+from run_folder.printable import one_line
 from tools.logs.live_run import LiveRun
 from tools.logs.run import duration
 from tools.watch.queue import Waiting

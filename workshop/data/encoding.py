@@ -20,9 +20,9 @@ import torch
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
 from workshop.data.conversations import Conversation
+from workshop.data.hub import hub_error
 from workshop.data.squad import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
-from workshop.hub import hub_error
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
 

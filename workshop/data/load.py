@@ -10,7 +10,7 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
-from evidence.counted import counted
+from run_folder.plural import counted
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_conversations
 from workshop.data.sources import (
     cache_folder,

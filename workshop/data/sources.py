@@ -22,7 +22,7 @@ from datasets import Dataset, Features, List, ReadInstruction, Value, concatenat
 from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
 from datasets.fingerprint import Hasher
 
-from workshop import hub
+from workshop.data import hub
 from workshop.data.conversations import REQUESTS, Conversation, conversation
 from workshop.data.names import SUFFIXES, is_path, name_and_slice, text_of
 from workshop.data.squad import SAMPLE_FILES, Example, article_examples, document_examples, row_example

@@ -1,4 +1,4 @@
-"""Which rank hung, read from what the ranks leave in the run folder (workshop/hangs.py). Standard library only.
+"""Which rank hung, read from what the ranks leave in the run folder (workshop/job/hangs.py). Standard library only.
 
 stacks/rank-N.txt is empty while rank N trains. After a line `Timeout (0:30:00)!` it has the stacks of a rank that
 reached its limit; without that line, of one that SIGTERM ended. The folder goes when the training ends
@@ -10,7 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from evidence import steps_csv
+from run_folder import steps_csv
 
 STACKS = "stacks"
 _TIMEOUT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
@@ -33,7 +33,7 @@ def hang_of(run_dir: Path) -> str:
 
 
 def write_hang(run_dir: Path) -> None:
-    """Add the line of `hang_of`, once, to train.out, where evidence/causes.py looks."""
+    """Add the line of `hang_of`, once, to train.out, where run_folder/causes.py looks."""
     if line := hang_of(run_dir):
         text = (run_dir / "train.out").read_text(errors="replace")
         with contextlib.suppress(OSError), (run_dir / "train.out").open("a") as log:  # a full disk is then the cause

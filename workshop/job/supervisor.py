@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop import checkpoints
 from workshop.errors import WorkshopError
+from workshop.job import checkpoints
 from workshop.job.control import Control
+from workshop.job.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
 from workshop.job.processes import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
-from workshop.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
-from workshop.run_record import begin, reopen
-from workshop.terminal import follow
+from workshop.job.run_record import begin, reopen
+from workshop.training.terminal import follow
 
 TOLD_TO_END = 143
 

@@ -22,7 +22,7 @@ COMMANDS = {  # as in the launchers
     "GPU_LOGGER": "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total,utilization.gpu,power.draw "
     "--format=csv -lms 1000",
     "CPU_LOGGER": "psrecord --include-children --interval 1",
-    "PSS_LOGGER": "python -m workshop.memory_logger",
+    "PSS_LOGGER": "python -m workshop.measure.memory_logger",
 }
 LOGGERS = (
     "import sys, time; from workshop.job.node import start_loggers; start_loggers(int(sys.argv[1])); time.sleep(1e9)"

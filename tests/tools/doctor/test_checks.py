@@ -93,7 +93,7 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
     errors = {name for name, one in found.items() if one["status"] == "error"}
     assert errors >= {"compiler", "cache", "space", "network"}
     assert (found["operators"]["status"], found["slurm"]["status"]) == ("warning", "warning")
-    assert found["operators"]["fix"] == "python -m workshop.operators"
+    assert found["operators"]["fix"] == "python -m workshop.kernels.operators"
     assert "model bigscience/bloom-560m, dataset rajpurkar/squad" in found["cache"]["text"]
     assert found["torch"]["status"] == "ok" and all(one["fix"] for one in found.values() if one["status"] != "ok")
 

@@ -6,7 +6,7 @@ from tools.plan.memory import Strategy, peak_allocated
 
 MIB = 2**20
 BLOOM_1B7 = 1_722_408_960
-# Of bloom-1b7, 4 x 512 tokens in half precision, by workshop.step_on_meta: the peak is the loss's, before any gradient.
+# bloom-1b7, 4 x 512 tokens, half precision, by workshop.simulate: the peak is the loss's, before any gradient.
 STEP = {
     "parts": [{"peak_bytes": 11_281 * MIB, "peak_with_gradients_bytes": 11_281 * MIB, "gradient_bytes": 0}],
     "parameters": BLOOM_1B7,

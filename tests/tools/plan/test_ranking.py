@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from evidence.settings import is_tiny
+from run_folder.settings import is_tiny
 from tools.__main__ import main
 from tools.errors import InputError
 from tools.plan import ranking

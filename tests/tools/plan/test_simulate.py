@@ -8,7 +8,7 @@ import pytest
 from tools.plan import simulate
 from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import every_list, read
-from workshop import step_on_meta
+from workshop.simulate import step_on_meta
 
 KEPT = json.loads(simulate.FILE.read_text())
 

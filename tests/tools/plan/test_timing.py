@@ -12,7 +12,7 @@ from tools.plan.gpus import GPUS
 from tools.plan.memory import Strategy
 from tools.plan.timing import TERMS, StepTime, step_time, work_of
 from tools.plan.workload import Length, Setup, Workload
-from workshop import offload_floor
+from workshop.simulate import offload_lower_bound
 
 STEP: dict[str, Any] = {
     "operations": {
@@ -132,7 +132,7 @@ def test_offload_moves_the_bytes_that_the_floor_counts(zero: dict[str, Any], acc
     ours = work(f"zero{zero['stage']}", 2, accumulation, config=config)
     settings = {"fp16": False, "bf16": True, "grad_acc": accumulation, "batch_size": 4, "max_length": 512}
     sizes = {"parameters": STEP["parameters"], "layers": 24, "hidden_size": 1024, "embedding_parameters": 0}
-    floor = offload_floor.work_of({"config": "", "settings": settings, "model": sizes, "world_size": 2}, config)
+    floor = offload_lower_bound.work_of({"config": "", "settings": settings, "model": sizes, "world_size": 2}, config)
     bytes_per_s = H200.host_gb_per_s * 1e9
     everything = floor.to_cpu_bytes + floor.to_gpu_bytes + floor.to_gpu_pageable_bytes
     assert ours["pcie"] * bytes_per_s == pytest.approx(everything)

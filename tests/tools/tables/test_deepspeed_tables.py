@@ -115,7 +115,7 @@ def sharding(method: str, *parts: bool, offload: bool = False) -> dict[str, obje
 
 LIBRARY = {"own_modules": []}
 CHANGED = {"own_modules": ["workshop.fast_bloom.model.BloomForCausalLM"]}
-TRAINER = {"trainer_classes": ["workshop.callbacks.MeasuredTrainer", "transformers.trainer.Trainer"]}
+TRAINER = {"trainer_classes": ["workshop.training.callbacks.MeasuredTrainer", "transformers.trainer.Trainer"]}
 
 
 def test_classes_that_were_not_looked_at_or_were_our_own_are_no_yes(run, filled) -> None:

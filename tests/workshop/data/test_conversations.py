@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.fast_models.small_models import FAMILIES, faster, gradients, small
+from tests.workshop.kernels.fast_models.small_models import FAMILIES, faster, gradients, small
 from workshop.data.conversations import Conversation
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_conversations, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.data.sources import load_splits, load_squad
 from workshop.data.squad import SAMPLE_FILES
 from workshop.errors import WorkshopError
-from workshop.fast_models import LabelledOnly, pack
+from workshop.kernels.fast_models import LabelledOnly, pack
 from workshop.settings import Settings
 
 TOKENIZER = load_tokenizer("sample")

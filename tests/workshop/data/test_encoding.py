@@ -177,7 +177,7 @@ def test_without_network_the_sample_loads_and_a_hub_name_says_how_to_go_on(tmp_p
     assert (
         "tokenizer 'bigscience/bloom-560m'" in job.stderr
         and "HF_HUB_OFFLINE=1" in job.stderr
-        and "workshop.prefetch" in job.stderr
+        and "workshop.data.prefetch" in job.stderr
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workshop.data.forms import CHATML, kept, write_forms
 from tests.workshop.environment import ENVIRONMENT
-from workshop import hub
+from workshop.data import hub
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data, load_text
 from workshop.settings import Settings

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop import hub
+from workshop.data import hub
 from workshop.data.load import split_rows
 from workshop.data.sources import examples_of, load_splits, load_squad
 from workshop.data.squad import Example
@@ -161,6 +161,6 @@ def test_a_size_that_cannot_be_had_is_not_silently_cut(train_size, eval_size, me
 
 
 def test_metric_needs_no_torch():
-    code = "import sys; from workshop import squad_metric; print(*sys.modules)"
+    code = "import sys; from workshop.training import squad_metric; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "transformers", "datasets"} & set(modules)

@@ -12,7 +12,7 @@ from tests.leftovers import processes_of
 LOGGERS = {
     "GPU_LOGGER": "nvidia-smi --query-gpu=timestamp,memory.used --format=csv -lms 100",
     "CPU_LOGGER": "psrecord --include-children --interval 1",
-    "PSS_LOGGER": "python -m workshop.memory_logger",
+    "PSS_LOGGER": "python -m workshop.measure.memory_logger",
 }
 
 

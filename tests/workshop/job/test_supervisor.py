@@ -13,7 +13,7 @@ from tests.launching import PATH, REPO, tiny_profile, wait_until
 from tests.leftovers import leftovers, processes_of
 from workshop import job
 from workshop.job.control import Control
-from workshop.outcome import NOT_BEGUN
+from workshop.job.outcome import NOT_BEGUN
 
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
 SAVES = "echo saves >> .control;"
@@ -197,7 +197,7 @@ def test_second_signal_ends_a_training_that_still_saves(tmp_path: Path) -> None:
 
 
 def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
-    loggers = {"PSS_LOGGER": "python -m workshop.memory_logger"}
+    loggers = {"PSS_LOGGER": "python -m workshop.measure.memory_logger"}
     launched = started(tmp_path, "echo begun; exec sleep 60", **loggers)
     wait_until(lambda: [*tmp_path.glob("baseline/*/cpu_pss.txt")])
     run = only_run(tmp_path)

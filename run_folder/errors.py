@@ -1,0 +1,27 @@
+"""A file that cannot be used as it is: one line that names it, the line in it, what was found and what is expected."""
+
+from pathlib import Path
+
+from run_folder.printable import one_line
+
+
+class InputError(Exception):
+    """A file, folder or argument that cannot be used as given; the command line prints it and exits 2."""
+
+
+class LogError(InputError):
+    """A log that does not have the form its kind should have.
+
+    Args:
+        path: the log; what a line stands in that is in no file.
+        line: line number, counted from 1; None when the whole file is meant.
+        found: what the file holds there (shortened to 120 characters).
+        expected: what would be right.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, found: str, expected: str):
+        found = found if len(found) <= 120 else found[:117] + "..."
+        super().__init__(
+            f"{one_line(str(path))}{'' if line is None else f':{line}'}: found {found!r}, expected {expected}"
+        )
+        self.path, self.line, self.found, self.expected = path, line, found, expected

@@ -1,0 +1,92 @@
+"""A checkpoint is whole or not there: damage is found before anything is loaded, and named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from workshop.job import checkpoints
+from workshop.job.checkpoints import MANIFEST, UNFINISHED, complaint, fault, finish, keep_newest, newest
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Three whole checkpoints with a file of three blocks in a folder, after 5, 10 and 100 steps."""
+    for step in (5, 100, 10):
+        folder = tmp_path / UNFINISHED / f"checkpoint-{step}"
+        (folder / "shards").mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"w" * 100)
+        (folder / "shards/rank0").write_bytes(os.urandom(2500))
+        size = finish(folder, tmp_path / folder.name, step=step, world_size=2, fixed_world_size=step == 10)
+        assert size == 2600
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "BLOCK_BYTES", 1000)
+
+
+def test_whole_checkpoint_has_no_fault_and_the_newest_is_by_number(output: Path) -> None:
+    assert [fault(output / f"checkpoint-{step}") for step in (5, 10, 100)] == ["", "", ""]
+    assert newest(output) == output / "checkpoint-100"
+    assert list((output / UNFINISHED).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda shard: os.truncate(shard, 1200), "shards/rank0 has 1,200 bytes, its manifest says 2,500"),
+        (Path.unlink, "shards/rank0 is missing"),
+        (lambda shard: shard.write_bytes(bytes(2500)), "shards/rank0 has not the content that its manifest says"),
+        (lambda shard: (shard.parents[1] / MANIFEST).unlink(), "it has no manifest.json, so nothing says"),
+        (lambda shard: (shard.parents[1] / MANIFEST).write_text('{"files": '), "its manifest.json cannot be read"),
+        (lambda shard: (shard.parents[1] / MANIFEST).write_text("[]"), "its manifest.json cannot be read"),
+    ],
+    ids=["truncated", "missing", "altered", "no_manifest", "cut_manifest", "odd_manifest"],
+)
+def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
+    output: Path, damage, words: str, capsys: pytest.CaptureFixture
+) -> None:
+    damage(output / "checkpoint-100/shards/rank0")
+    assert newest(output) == output / "checkpoint-10"
+    assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().out
+
+
+def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "nowhere") is None
+
+
+def test_the_newest_stay_and_none_go_without_a_limit(output: Path) -> None:
+    keep_newest(output, 0)
+    assert len(list(output.glob("checkpoint-*"))) == 3
+    keep_newest(output, 2)
+    assert {path.name for path in output.glob("checkpoint-*")} == {"checkpoint-10", "checkpoint-100"}
+
+
+def test_another_number_of_processes_is_refused_where_the_library_cannot(output: Path) -> None:
+    assert complaint(output / "checkpoint-100", 1) == ""
+    assert complaint(output / "checkpoint-10", 2) == ""
+    assert "found 1, expected 2" in complaint(output / "checkpoint-10", 1)
+
+
+def test_manifest_of_a_failed_save_never_takes_the_checkpoints_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / UNFINISHED / "checkpoint-5"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"w" * 100)
+
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dumps", full)
+    with pytest.raises(OSError, match="No space left"):
+        finish(folder, tmp_path / "checkpoint-5", step=5)
+    assert newest(tmp_path) is None
+    checkpoints.remove_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == []

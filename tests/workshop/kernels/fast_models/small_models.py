@@ -1,0 +1,66 @@
+"""Small models whose attention is not nearly uniform, and batches of real examples for them."""
+
+import copy
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
+from workshop.data.sources import load_squad
+from workshop.kernels import fast_models
+from workshop.settings import Settings
+from workshop.training.models import SHAPES, TINY, blocks_of
+
+LENGTH = 512
+TOKENIZER = load_tokenizer("sample")
+EXAMPLES = encode_all(load_squad("sample", "train")[:8], TOKENIZER, LENGTH)
+# Six heads: no power of two, so ALiBi's slopes have two series.
+SIZES = {"tiny": {}, "wider": {"hidden_size": 192, "n_head": 6}}
+# Of each the shape in workshop/shapes: two query heads for each key's, where the family can have that; Qwen3's and
+# Mistral's heads are wider than the model.
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+
+
+def bloom(shape: str = "tiny") -> PreTrainedModel:
+    """With weights five times the usual: at the usual ones every attention is an average, whatever its mask."""
+    config = AutoConfig.from_pretrained(TINY, initializer_range=0.1, **SIZES[shape])
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+
+
+def small(family: str, **sizes: int) -> PreTrainedModel:
+    """A small model of any family, with weights as `bloom`'s."""
+    if family == "bloom":
+        return bloom()
+    config = AutoConfig.from_pretrained(SHAPES[f"tiny-{family}"], initializer_range=0.1, **sizes)
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+
+
+def settings(**switches: str) -> Settings:
+    """Settings as an exercise would have them, in fp32."""
+    return Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"} | switches)
+
+
+def faster(
+    model: PreTrainedModel, attention: str = "eager", loss: str = "full", chunk: int = 4096, stream: str = "fp32"
+) -> PreTrainedModel:
+    """A copy of the model with these steps of the ladder."""
+    model = copy.deepcopy(model)
+    fast_models.use_fast_forward(model)
+    fast_models.use_attention(model, attention)
+    fast_models.use_loss(model, loss, chunk)
+    fast_models.use_residual_dtype(blocks_of(model), stream)
+    return model
+
+
+def batch(rows: list[dict[str, list[int]]], length: int = LENGTH, labelled: bool = False) -> dict[str, torch.Tensor]:
+    """The batch that the Trainer's loader makes of the rows."""
+    collator = PaddingCollator(TOKENIZER.pad_token_id, length)
+    return fast_models.LabelledOnly(collator)(rows) if labelled else collator(rows)
+
+
+def gradients(model: PreTrainedModel) -> torch.Tensor:
+    """All of them, one after the other."""
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])

@@ -1,0 +1,45 @@
+"""FP8 rounds the products of the blocks' linear layers, and nothing else; it stays near the exact training."""
+
+import pytest
+import torch
+
+from tests.workshop.kernels.fast_models.small_models import EXAMPLES, LENGTH, batch, faster, gradients, small
+from workshop.kernels.fast_models import pack, use_float8
+from workshop.kernels.fast_models.float8 import RECIPES
+from workshop.training.models import blocks_of
+
+pytest.importorskip("torchao", reason="requirements-gpu.txt")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("family", ["bloom", "llama"])
+def test_loss_and_gradients_are_near_the_exact_ones_but_not_equal(family: str, recipe: str) -> None:
+    found = []
+    for float8 in (False, True):
+        model = faster(small(family), attention="sdpa", loss="chunked")
+        if float8:
+            use_float8(blocks_of(model), recipe, emulate=True)
+        loss = model(**batch(pack(EXAMPLES, LENGTH), labelled=True)).loss
+        loss.backward()
+        found.append((loss.detach(), gradients(model)))
+    (exact_loss, exact), (loss, gradient) = found
+    assert loss == pytest.approx(exact_loss.item(), rel=0.02)
+    assert 1e-3 < (gradient - exact).norm() / exact.norm() < 0.3
+
+
+def test_only_the_blocks_layers_are_replaced_and_all_of_theirs() -> None:
+    model = faster(small("llama"))
+    names = dict(model.named_parameters()).keys()
+    use_float8(blocks_of(model), "tensorwise", emulate=True)
+    replaced = {name for name, module in model.named_modules() if type(module).__name__ == "Float8Linear"}
+    blocks = {f"model.layers.{block}" for block in range(2)}
+    layers = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+    assert replaced == {f"{block}.{layer}" for block in blocks for layer in layers}
+    assert dict(model.named_parameters()).keys() == names  # a checkpoint fits both ways
+    assert isinstance(model.lm_head, torch.nn.Linear)
+
+
+def test_layer_of_a_size_that_the_tensor_cores_cannot_take_stays() -> None:
+    layers = torch.nn.ModuleList([torch.nn.Linear(24, 32), torch.nn.Linear(32, 48)])
+    use_float8(layers, "tensorwise", emulate=True)
+    assert [type(layer).__name__ for layer in layers] == ["Linear", "Float8Linear"]

@@ -1,0 +1,133 @@
+"""The chunked loss is the cross-entropy, and it never holds all logits."""
+
+import functools
+import weakref
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workshop.kernels.fast_models import loss as loss_module
+from workshop.kernels.fast_models.loss import loss_sum
+
+POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
+
+
+def problem(device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    hidden = torch.randn(POSITIONS, HIDDEN).to(device).requires_grad_()
+    weight = torch.randn(VOCABULARY, HIDDEN).to(device).requires_grad_()
+    targets = torch.randint(0, VOCABULARY, (POSITIONS,)).to(device)
+    targets[10:23] = -100
+    return hidden, weight, targets
+
+
+def solved(method: str, chunk: int, device: str = "cpu") -> tuple[torch.Tensor, ...]:
+    hidden, weight, targets = problem(device)
+    loss = loss_sum(hidden, weight, targets, method, chunk)
+    (loss * 3).backward()  # the Trainer multiplies by the number of ranks
+    return loss.detach(), hidden.grad, weight.grad
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10, 50, 1000])
+def test_chunks_of_any_size_give_the_full_loss_and_its_gradients(chunk: int) -> None:
+    for found, expected in zip(solved("chunked", chunk), solved("full", chunk), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [torch.full((POSITIONS,), -100), torch.empty(0, dtype=torch.int64)])
+def test_micro_batch_without_any_target_gives_zero_and_not_nan(targets: torch.Tensor) -> None:
+    hidden, weight, _ = problem()
+    loss = loss_sum(hidden[: len(targets)], weight, targets, "chunked", 16)
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(weight.grad, torch.zeros_like(weight))
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize(("method", "positions_at_a_time"), [("full", POSITIONS), ("chunked", 30)])
+def test_logits_of_all_positions_never_exist_together(method: str, positions_at_a_time: int) -> None:
+    with Largest() as largest:
+        solved(method, chunk=30)
+    assert largest.elements == positions_at_a_time * VOCABULARY
+
+
+class Alive(TorchDispatchMode):
+    """How many tensors of this many elements there were at once, at most."""
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self.elements, self.storages, self.most = elements, weakref.WeakValueDictionary(), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() == self.elements:
+            storage = result.untyped_storage()
+            self.storages[storage.data_ptr()] = storage
+            self.most = max(self.most, len(self.storages))
+        return result
+
+
+def test_chunk_is_gone_before_the_next_one_has_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return logits.new_zeros(()), torch.ones_like(logits)  # as the compiled kernel: logits in, gradient out
+
+    monkeypatch.setattr(loss_module, "_loss_and_gradient", at_once)
+    with Alive(10 * VOCABULARY) as alive:
+        solved("chunked", chunk=10)
+    assert alive.most == 2
+
+
+def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:
+    exact = solved("full", 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        full, chunked = solved("full", 7), solved("chunked", 7)
+    for chunk, whole, reference in zip(chunked, full, exact, strict=True):
+        assert chunk.dtype == torch.float32
+        own_error, error = (whole - reference).norm(), (chunk - reference).norm()
+        assert 0 < error <= 1.1 * own_error
+
+
+def test_one_kernel_for_any_number_of_rows_that_knows_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
+    loss_module._compiled.cache_clear()
+    for rows in (20, 50, 7):
+        logits, targets = torch.randn(rows, VOCABULARY), torch.randint(0, VOCABULARY, (rows,))
+        fused = loss_module._fused_on_gpu(logits, targets)
+        torch.testing.assert_close(fused, loss_module._loss_and_gradient(logits, targets))
+    loss_module._compiled.cache_clear()
+    assert traced.frame_count == 1
+    shapes = [node.meta["example_value"].shape for node in traced.graphs[0].graph.find_nodes(op="placeholder")[-2:]]
+    assert [type(size) for shape in shapes for size in shape] == [torch.SymInt, int, torch.SymInt]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="these kernels need a GPU")
+@pytest.mark.parametrize("method", ["chunked", "liger"])
+@pytest.mark.parametrize("chunk", [7, 32, 1000])
+def test_kernels_give_the_full_loss_and_its_gradients(method: str, chunk: int) -> None:
+    if method == "liger":
+        pytest.importorskip("liger_kernel")
+    for found, expected in zip(solved(method, chunk, "cuda"), solved("full", chunk, "cuda"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="Liger Kernel needs a GPU")
+def test_ligers_chunks_have_the_size_that_was_asked_for() -> None:
+    pytest.importorskip("liger_kernel")
+    with Largest() as largest:
+        solved("liger", 32, "cuda")
+    assert largest.elements == 32 * VOCABULARY

@@ -1,0 +1,327 @@
+"""DeepSpeed's compiled operators: those that are used, where they belong, and a job waits only for a living one."""
+
+import errno
+import fcntl
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from tests.launching import PATH, REPO, tiny_profile, wait_until
+from workshop.errors import WorkshopError
+from workshop.kernels import operators
+
+CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
+CHANGED = ("PATH", "TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSIONS_DIR")
+SOURCE = """#include <Python.h>
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_small() { return PyModule_Create(&module); }
+"""
+
+
+def config(name: str) -> dict[str, object]:
+    return json.loads((CONFIGS / f"{name}.json").read_text())
+
+
+def ask(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+    """`python -m workshop.kernels.operators ARGUMENTS`."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *map(str, arguments)]
+    environ = os.environ | {"PATH": PATH} | {name: str(value) for name, value in variables.items()}
+    return subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
+
+
+class Small:
+    """An operator of DeepSpeed's and PyTorch's kind that compiles in a second, with a compiler that can be held up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.extensions = folder / "extensions"
+        self.folder = self.extensions / operators.build_name()
+        self.library = self.folder / "small.so"
+        self.source = folder / "small.cpp"
+        self.source.write_text(SOURCE)
+        self.compilations = folder / "compilations"
+        self.gate = folder / "gate"
+        self.output = folder / "output"
+        self.compiler = folder / "c++"
+        self.write_compiler(
+            f"echo $TORCH_CUDA_ARCH_LIST >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done"
+        )
+
+    def write_compiler(self, first: str) -> None:
+        """One that does this before it compiles."""
+        self.compiler.write_text(f'#!/bin/bash\ncase " $* " in *" -c "*) {first};; esac\nexec c++ "$@"\n')
+        self.compiler.chmod(0o755)
+
+    def hold(self) -> None:
+        self.gate.touch()
+
+    def go_on(self) -> None:
+        self.gate.unlink(missing_ok=True)
+
+    def register(self) -> None:
+        """In this process DeepSpeed knows the operator."""
+        from deepspeed.git_version_info import installed_ops
+        from deepspeed.ops.op_builder.all_ops import ALL_OPS
+        from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
+
+        small = self
+
+        class SmallBuilder(CPUOpBuilder):
+            def absolute_name(self) -> str:
+                return self.name
+
+            def sources(self) -> list[str]:
+                return [str(small.source)]
+
+            def include_paths(self) -> list[str]:
+                return []
+
+            def cxx_args(self) -> list[str]:
+                return ["-O0", "-g"]
+
+        ALL_OPS["small"], installed_ops["small"] = SmallBuilder("small"), False
+
+    def load(self) -> int:
+        """Loads the operator as a train.py does; its answer."""
+        from deepspeed.ops.op_builder.builder import OpBuilder
+
+        operators.load(["small"])
+        return OpBuilder._loaded_ops["small"].answer()
+
+    def start(self, **variables: str) -> BaseProcess:
+        """Load it in a process of its own, whose output goes to the output file."""
+
+        def run() -> None:
+            with self.output.open("a") as output, redirect_stdout(output), redirect_stderr(output):
+                os.environ.update({"CXX": str(self.compiler), "TORCH_EXTENSIONS_DIR": str(self.extensions)} | variables)
+                before = [os.environ.get(name) for name in CHANGED]
+                self.register()
+                try:
+                    assert self.load() == 42
+                    assert [os.environ.get(name) for name in CHANGED] == before, "the training's own"
+                except WorkshopError as error:
+                    print(f"error: {error}")
+                    sys.exit(1)
+
+        process = multiprocessing.get_context("fork").Process(target=run)
+        process.start()
+        return process
+
+    def compiled(self) -> int:
+        """How often the compiler was started."""
+        return len(self.compilations.read_text().splitlines()) if self.compilations.exists() else 0
+
+    def said(self) -> str:
+        return self.output.read_text() if self.output.exists() else ""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Small]:
+    small = Small(tmp_path)
+    yield small
+    small.go_on()  # no compiler is left waiting
+
+
+def ended(process: BaseProcess) -> int | None:
+    process.join(60)
+    return process.exitcode
+
+
+def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it(small: Small) -> None:
+    small.hold()
+    first = small.start()
+    wait_until(small.compiled)
+    second = small.start()
+    wait_until(lambda: "waiting for another process, which compiles" in small.said())
+    small.go_on()
+    assert (ended(first), ended(second)) == (0, 0)
+    assert small.compiled() == 1
+    assert f"compiling DeepSpeed's small (1 of 1): minutes, into {small.folder}\n" in small.said()
+    assert re.search(r"^compiled small in \d+ s", small.said(), re.MULTILINE)
+    assert b".debug_info" not in small.library.read_bytes(), "a third of the compiler's time"
+
+
+def test_finished_operator_is_loaded_without_a_compiler_and_without_writing(small: Small) -> None:
+    """In a shared environment or a container, which cannot be written: not even a lock."""
+    assert ended(small.start()) == 0
+    (small.folder / ".lock").unlink()
+    assert ended(small.start(PATH="/nowhere", CXX="/nowhere/c++")) == 0
+    assert [path.name for path in small.folder.iterdir()] == ["small.so"]
+    assert small.compiled() == 1
+
+
+def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: Small) -> None:
+    """PyTorch would wait for ever for the lock file that the killed process leaves."""
+    small.hold()
+    first = small.start()
+    wait_until(small.compiled)
+    assert [*small.folder.glob("building-*/small/lock")]
+    second = small.start()
+    wait_until(lambda: "waiting for" in small.said())
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: small.compiled() == 2)
+    small.go_on()
+    assert (ended(first), ended(second)) == (-signal.SIGKILL, 0)
+    assert not list(small.folder.glob("building-*")), "what the killed process left behind"
+
+
+def test_file_system_without_locks_is_said_and_another_process_is_not_disturbed(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    small.hold()
+    first = small.start()
+    wait_until(small.compiled)
+    second = small.start()
+    wait_until(lambda: small.compiled() == 2)
+    small.go_on()
+    assert (ended(first), ended(second)) == (0, 0)
+    assert "No locks available; others may compile the same operators" in small.said()
+
+
+def test_failed_compilation_names_the_line_and_leaves_nothing_that_blocks_the_next(small: Small) -> None:
+    small.source.write_text(SOURCE.replace("answer, METH_NOARGS", "anwser, METH_NOARGS"))
+    assert ended(small.start()) == 1
+    message = r"error: cannot compile DeepSpeed's small: .*small\.cpp:3:.* error: .*anwser.*; all of it: .*small\.log"
+    assert re.search(message, small.said())
+    assert "anwser" in (small.folder / "small.log").read_text()
+    small.source.write_text(SOURCE)
+    assert ended(small.start()) == 0
+
+
+def test_compiler_that_is_killed_for_want_of_memory_is_called_so(small: Small) -> None:
+    small.write_compiler('echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1')
+    assert ended(small.start()) == 1
+    assert "(the compiler was killed, usually because memory ran out)" in small.said()
+
+
+def test_job_without_a_compiler_says_what_to_install_or_set_before_its_clock_starts(tmp_path: Path) -> None:
+    """What is compiled first is in no log of the run: there is no run yet."""
+    launcher = ["bash", str(REPO / "deepspeed-single-gpu/deepspeed.slurm"), "ds_configs/zero2_offload.json"]
+    changes = {"LOG_DIR": str(tmp_path / "logs"), "TORCH_EXTENSIONS_DIR": str(tmp_path), "CXX": "/nowhere/c++"}
+    job = subprocess.run(launcher, env=os.environ | tiny_profile() | changes, capture_output=True, text=True)
+    assert job.returncode == 1
+    assert re.search(r'cpu_adam.*no C\+\+ compiler.*install one.*"torch_adam": true', job.stderr)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_preset_gpu_architecture_that_deepspeed_cannot_read_is_replaced_aloud(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is played: the operator is one for the CPU."""
+    monkeypatch.setattr(operators, "gpu_architecture", lambda: "9.0")
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/usr/local/cuda")
+    assert ended(small.start(TORCH_CUDA_ARCH_LIST="9.0a")) == 0
+    assert "TORCH_CUDA_ARCH_LIST=9.0a does not count: compiling for this node's GPU, 9.0" in small.said()
+    assert small.compilations.read_text() == "9.0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"), [("zero0", ["fused_adam"]), ("zero3", ["fused_adam"]), ("zero2_offload", ["cpu_adam"])]
+)
+def test_only_the_optimizer_that_a_configuration_uses_is_compiled(name: str, needed: list[str]) -> None:
+    assert operators.needed(config(name)) == needed
+
+
+def test_pytorchs_own_optimizer_and_fsdp_need_no_compilation() -> None:
+    torch_adam = {"type": "AdamW", "params": {"torch_adam": True}}
+    assert operators.needed(config("zero2_offload") | {"optimizer": torch_adam}) == []
+    assert operators.needed({"zero_optimization": {"stage": 1}}) == []
+    assert operators.missing(["fused_sgd"]) == [], "DeepSpeed has none"
+    code = "import sys; from workshop.kernels.operators import main; main(); assert 'torch' not in sys.modules, 'slow'"
+    command = [sys.executable, "-c", code, str(REPO / "fsdp/fsdp_configs/full_shard.json")]
+    assert subprocess.run(command, cwd=REPO).returncode == 0
+
+
+@pytest.mark.usefixtures("optimizers_compiled")
+def test_deepspeed_takes_the_prepared_operators_and_compiles_nothing_itself(tmp_path: Path) -> None:
+    """Without a compiler, without ninja, and with an empty folder where it would compile."""
+    answer = ask(CONFIGS / "zero2_offload.json", CXX="/nowhere/c++")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    code = f"""import json, os, sys, torch
+from pathlib import Path
+from workshop.kernels.operators import prepare_operators
+prepare_operators(json.loads(Path(sys.argv[1]).read_text()))
+prepare_operators({{"optimizer": {{"type": "AdamW"}}}})
+os.environ |= {{"PATH": "/nowhere", "CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": {str(tmp_path)!r}}}
+from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+for optimizer in (DeepSpeedCPUAdam, FusedAdam):
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(4)
+    optimizer([weight], lr=0.5).step()
+    assert torch.allclose(weight, torch.full((4,), 0.5), atol=1e-3), weight
+import deepspeed
+deepspeed.init_distributed(dist_backend="gloo")
+"""
+    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    training = subprocess.run(
+        [sys.executable, "-c", code, str(CONFIGS / "zero2_offload.json")],
+        cwd=REPO,
+        env=os.environ | one_rank,
+        capture_output=True,
+        text=True,
+    )
+    assert training.returncode == 0, training.stdout + training.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_version_and_kind_of_processor_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {operators.build_name()}
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "9.9.9")
+    names.add(operators.build_name())
+    monkeypatch.setattr(operators, "gpu_architecture", lambda: "9.0")
+    names.add(operators.build_name())
+    monkeypatch.setattr(operators, "gpu_architecture", lambda: "8.0")
+    names.add(operators.build_name())
+    monkeypatch.setattr(platform, "machine", lambda: "another kind")
+    names.add(operators.build_name())
+    assert len(names) == 5
+    assert any("torch9.9.9" in name and "sm90" in name for name in names)
+
+
+def test_an_environment_keeps_its_operators_else_the_users_cache_does(
+    small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A shared WORKSHOP_VENV, a container. A file in the way stands for the missing permission: root always has it."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    environment = tmp_path / "venv/torch_extensions" / operators.build_name() / "small.so"
+    cache = tmp_path / "home/.cache/torch_extensions" / operators.build_name() / "small.so"
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/torch_extensions").touch()
+    assert ended(small.start(TORCH_EXTENSIONS_DIR="")) == 0
+    assert cache.exists()
+    cache.unlink()
+    (tmp_path / "venv/torch_extensions").unlink()
+    assert ended(small.start(TORCH_EXTENSIONS_DIR="")) == 0
+    assert (environment.exists(), cache.exists()) == (True, False)
+
+
+def test_systems_python_is_no_place_for_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setenv("HOME", "/somebody")
+    assert operators.folders() == [Path("/somebody/.cache/torch_extensions") / operators.build_name()]
+
+
+def test_missing_operators_are_named_with_the_command_that_compiles_them(tmp_path: Path) -> None:
+    answer = ask("--check", TORCH_EXTENSIONS_DIR=tmp_path)
+    assert answer.returncode == 1
+    assert "fused_adam, cpu_adam: not compiled yet; run `python -m workshop.kernels.operators`" in answer.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,77 @@
+"""Random shapes are the published models in every size that matters for speed and memory."""
+
+import dataclasses
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data.encoding import load_tokenizer
+from workshop.errors import WorkshopError
+from workshop.kernels.fast_models import FAMILIES
+from workshop.settings import Settings
+from workshop.training.models import SHAPES, load_model, model_size, shape_config
+
+PARAMETERS_M = {"bloom-560m": 559.2, "bloom-1b1": 1065.3, "bloom-1b7": 1722.4, "bloom-3b": 3002.6, "bloom-7b1": 7069.0}
+
+
+def on_meta(name: str) -> torch.nn.Module:
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(shape_config(name))
+
+
+@pytest.mark.parametrize(("name", "expected_m"), PARAMETERS_M.items())
+def test_shape_has_the_published_number_of_parameters(name: str, expected_m: float) -> None:
+    assert model_size(on_meta(name)).parameters / 1e6 == pytest.approx(expected_m, abs=0.1)
+
+
+def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
+    size = model_size(on_meta("bloom-560m"))
+    assert size.blocks / size.parameters == pytest.approx(0.54, abs=0.005)
+    assert size.embedding / size.parameters == pytest.approx(0.459, abs=0.001)
+
+
+def test_other_known_shapes_build() -> None:
+    assert model_size(on_meta("gpt2")).parameters == 124_439_808
+    assert model_size(on_meta("llama-2-7b")).parameters == 6_738_415_616
+    assert model_size(on_meta("mistral-7b")).parameters == 7_248_023_552
+    assert model_size(on_meta("meta-llama/Llama-3.1-8B")).parameters == 8_030_261_248
+    assert model_size(on_meta("llama-3.2-1b")).parameters == 1_235_814_400
+    assert model_size(on_meta("qwen-3-0.6b")).parameters == 596_049_920
+    assert model_size(on_meta("qwen-3-8b")).parameters == 8_190_735_360
+    assert model_size(on_meta("tiny")).parameters < 1e6
+
+
+def test_unknown_shape_lists_the_known_ones() -> None:
+    with pytest.raises(WorkshopError, match=r"MODEL_NAME='bloom-9b'.*bloom-560m.*gpt2.*tiny"):
+        shape_config("bloom-9b")
+
+
+def test_tokenizer_larger_than_the_vocabulary_is_an_error() -> None:
+    tokenizer = load_tokenizer("sample")
+    tokenizer.add_tokens([f"<extra{i}>" for i in range(2000)])
+    settings = Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"})
+    with pytest.raises(WorkshopError, match="vocabulary only 1024"):
+        load_model(settings, tokenizer)
+
+
+def test_same_seed_gives_the_same_weights_and_the_tokenizers_ids() -> None:
+    settings = Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"})
+    tokenizer = load_tokenizer("sample")
+    first, second = load_model(settings, tokenizer), load_model(settings, tokenizer)
+    assert torch.equal(first.get_input_embeddings().weight, second.get_input_embeddings().weight)
+    other = load_model(dataclasses.replace(settings, seed=1), tokenizer)
+    assert not torch.equal(first.get_input_embeddings().weight, other.get_input_embeddings().weight)
+    assert (first.config.pad_token_id, first.config.eos_token_id) == (3, 2)
+    assert first.dtype == torch.float32
+
+
+def test_every_shape_is_a_causal_model() -> None:
+    assert all(shape_config(name).model_type in FAMILIES for name in SHAPES)
+
+
+def test_every_family_has_a_shape_that_a_laptop_trains() -> None:
+    for family in set(FAMILIES) - {"bloom"}:
+        assert shape_config(f"tiny-{family}").model_type == family
+        assert model_size(on_meta(f"tiny-{family}")).parameters < 1e6

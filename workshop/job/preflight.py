@@ -1,0 +1,95 @@
+"""`python -m workshop.job.preflight`: what a launcher looks at before it makes a run folder, without importing torch.
+
+That this Python has the training's packages, that no variable of the shell is nearly a setting's name, and that the
+exercise's settings and its configuration file are such that the training takes them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from run_folder.env_file import exported
+from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES
+from run_folder.typos import complaint, doubt
+from workshop.errors import WorkshopError, no_package
+from workshop.job.checkpoints import checkpoints, is_of
+from workshop.settings import Settings
+
+REPO = Path(__file__).resolve().parents[2]
+PACKAGES = ("torch", "transformers", "accelerate")
+
+
+def setting_names(repo: Path = REPO) -> set[str]:
+    """Every variable that an exercise reads: the settings' names, and what its own env_vars.sh or tiny.env exports."""
+    files = [*repo.glob("*/env_vars.sh"), repo / "tiny.env", repo / "cluster.env.example"]
+    in_files = {name for file in files for name in exported(file)}
+    return {item.name.upper() for item in fields(Settings)} | LAUNCHER_NAMES | set(LADDER_NAMES) | in_files
+
+
+def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
+    """Raises WorkshopError for the first thing that stands in the way."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise WorkshopError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+    if text := complaint(shell, setting_names()):
+        raise WorkshopError(text)
+    if text := doubt(shell):
+        print(text, file=sys.stderr)
+
+
+def settings_class(exercise: Path) -> type[Settings]:
+    """What the exercise reads its settings with: the last class of its *settings.py, else the workshop's."""
+    for path in exercise.glob("*settings.py"):
+        classes = [kind for kind in vars(import_module(path.stem)).values() if isinstance(kind, type)]
+        return [kind for kind in classes if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
+    return Settings
+
+
+def check_settings(shell: Mapping[str, str]) -> None:
+    """Raises WorkshopError for what the training would refuse at its start, as far as that shows without torch."""
+    run_dir = {"RUN_DIR": "made when all is well"}
+    settings_class(Path.cwd()).from_environment({**shell, **run_dir}).check_config()
+
+
+def check_output(shell: Mapping[str, str]) -> None:
+    """Raises WorkshopError where a new run would find another's checkpoints: after a failure it would take them."""
+    output = Path(shell["OUTPUT_DIR"])
+    again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
+    goes_on = again or is_of(shell.get("RESUME_FROM", ""), output)
+    if output.is_absolute() and not goes_on and (found := next(checkpoints(output), None)):
+        raise WorkshopError(
+            f"OUTPUT_DIR='{output}': {found.name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={found} to go on from it"
+        )
+
+
+def warn_if_changed(shell: Mapping[str, str]) -> None:
+    """SLURM keeps the launcher as it was at submission, but it reads the Python files only now."""
+    job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
+    if not job or (repo / "snapshot.json").exists():
+        return
+    answer = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
+    if not (submitted := re.search(r"SubmitTime=(\d\S+)", answer)):
+        return
+    since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
+    config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []
+    files = [*Path().glob("*.py"), Path("env_vars.sh"), *config, *(repo / "workshop").rglob("*.py")]
+    if changed := [file.name for file in files if file.stat().st_mtime >= since_s]:
+        print(
+            f"warning: changed since submission: {' '.join(changed)} (this run uses them as they are now; "
+            "`python -m tools submit` keeps the code of the submission)",
+            file=sys.stderr,
+        )
+
+
+if __name__ == "__main__":
+    check(os.environ)
+    check_settings(os.environ)
+    check_output(os.environ)
+    warn_if_changed(os.environ)

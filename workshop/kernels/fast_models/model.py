@@ -1,0 +1,164 @@
+"""The forward pass for training, as the ladder's rungs change it step by step: of BLOOM, and of other decoders.
+
+The classes of the living modules change, not the library's: other models in this process stay as they are, FSDP,
+DeepSpeed and save_pretrained find the modules they know, and the parameters keep their names, so checkpoints fit both
+ways.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
+from transformers.models.bloom import modeling_bloom
+
+from workshop.kernels.fast_models.attention import (
+    FusedBloomAttention,
+    additive_mask,
+    flex,
+    packed_blocks,
+    packed_mask,
+    places,
+    sdpa,
+    use_flex,
+)
+from workshop.kernels.fast_models.loss import loss_sum, product_type
+from workshop.kernels.fast_models.targets import IGNORE, next_targets
+
+# Whose loss is the cross-entropy of a head without bias, and whose layers all see the whole row; each has its tests.
+FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")
+
+
+def use_fast_forward(model: PreTrainedModel) -> None:
+    """A model of FAMILIES whose forward pass keeps packed examples apart and computes logits where they are asked for.
+
+    Attention, loss and residual stay the library's until one of the functions below changes them.
+    """
+    model.__class__ = BloomForCausalLM if model.config.model_type == "bloom" else _packed_decoder(type(model))
+    model.get_output_embeddings().__class__ = LossHead
+    use_loss(model, "full", chunk=0)
+
+
+def use_attention(model: PreTrainedModel, kernel: str, options: dict[str, Any] | None = None) -> None:
+    """`eager`, the library's own; `sdpa`; or `flex`, which without a GPU cannot train: there sdpa computes the same.
+
+    Args:
+        options: `kernel_options` of flex.
+    """
+    if kernel == "flex" and not torch.cuda.is_available():
+        kernel = "sdpa"
+    model.use_kernel(kernel, options)
+
+
+def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
+    """`full`, `chunked` or `liger`; see loss_sum."""
+    head = model.get_output_embeddings()
+    head.method, head.chunk = method, chunk
+
+
+def use_residual_dtype(blocks: torch.nn.ModuleList, dtype: str) -> None:
+    """`fp32`; or `bf16`: blocks pass on their results in the type they compute in, half the memory traffic there."""
+    if dtype == "bf16":
+        blocks[0].register_forward_pre_hook(_narrow)
+
+
+def _narrow(block: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """What enters the first block in the type that matrix products have; every sum of it with a block's result too."""
+    return (inputs[0].to(product_type(inputs[0])), *inputs[1:])
+
+
+class LossHead(torch.nn.Linear):
+    """The head; with targets it gives the loss instead of the logits. A module, so that ZeRO-3 gathers its weight."""
+
+    def forward(self, hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        if targets is None:
+            return super().forward(hidden)
+        return loss_sum(hidden, self.weight, targets, self.method, self.chunk)
+
+
+class Packed:
+    """For training: token ids and labels in, the loss out. Without labels, as in generation, the library's own."""
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
+        target_positions: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **options: Any,
+    ) -> Any:
+        """The mean cross-entropy over the targets of the whole batch.
+
+        Args:
+            input_ids, labels: [rows, length]; a label is the token of its own position, IGNORE where it is no target.
+            attention_mask: [rows, length], padding on the right.
+            document_ids: [rows, length], which packed example a token belongs to; None: one per row.
+            target_positions: flat positions of the tokens followed by a target; None: logits of all positions.
+            num_items_in_batch: targets in all micro-batches of all ranks, as the Trainer counts them; None: in these.
+        """
+        if labels is None:
+            return super().forward(input_ids, attention_mask=attention_mask, **options)
+        hidden = self._hidden(input_ids, document_ids).flatten(0, 1)
+        targets = next_targets(labels)
+        if target_positions is not None:
+            # Not hidden[target_positions], whose backward pass sorts the positions first.
+            hidden, targets = (of_all.index_select(0, target_positions) for of_all in (hidden, targets))
+        items = (targets != IGNORE).sum() if num_items_in_batch is None else num_items_in_batch
+        return CausalLMOutputWithCrossAttentions(loss=self.get_output_embeddings()(hidden, targets) / items)
+
+
+class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
+    """BLOOM has no kernels in the library. The class has the library's name: config.json of a saved model holds it."""
+
+    attention = None
+
+    def use_kernel(self, kernel: str, options: dict[str, Any] | None) -> None:
+        self.attention = {"eager": None, "sdpa": sdpa, "flex": partial(flex, options=options)}[kernel]
+        if self.attention:
+            for block in self.transformer.h:
+                block.self_attention.__class__ = FusedBloomAttention
+
+    def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
+        """Last hidden states, [rows, length, hidden size]."""
+        bloom, length = self.transformer, input_ids.shape[1]
+        hidden = bloom.word_embeddings_layernorm(bloom.word_embeddings(input_ids))
+        if self.attention:
+            alibi, mask = None, self.attention(bloom.num_heads, length, documents, hidden.device, product_type(hidden))
+        else:
+            alibi = bloom.build_alibi_tensor(torch.ones_like(input_ids), bloom.num_heads, hidden.dtype)
+            mask = additive_mask(length, documents, hidden)
+        for block in bloom.h:
+            hidden, _ = block(hidden, alibi=alibi, attention_mask=mask)
+        return bloom.ln_f(hidden)
+
+
+class PackedDecoder(Packed):
+    """Any other: its own forward pass, which finds the packed documents in `position_ids` that begin again."""
+
+    mask = None
+
+    def use_kernel(self, kernel: str, options: dict[str, Any] | None) -> None:
+        # Without one the library makes it of `position_ids`, for which the CPU waits for the GPU in every batch.
+        self.mask = {"flex": packed_blocks, "sdpa": packed_mask}.get(kernel)
+        if kernel == "flex":
+            use_flex(self, options)
+        elif kernel == "sdpa":
+            self.set_attn_implementation("sdpa")
+
+    def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
+        """Last hidden states, [rows, length, hidden size]."""
+        mask = self.mask(documents, input_ids.shape[1], input_ids.device) if self.mask else None
+        found = self.base_model(
+            inputs_embeds=self.get_input_embeddings()(input_ids),
+            attention_mask=mask,
+            position_ids=None if documents is None else places(documents),
+            use_cache=False,
+        )
+        return found.last_hidden_state
+
+
+def _packed_decoder(kind: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    return type(kind.__name__, (PackedDecoder, kind), {"__module__": __name__, "__doc__": kind.__doc__})

@@ -1,0 +1,47 @@
+"""Several short examples in one row of full length, instead of one example and two thirds padding.
+
+Each row says which of its tokens belong to which example (`document_ids`, from 1); the attention keeps them apart
+(attention.py) and the first token of an example is nobody's target, so every example has the loss it
+would have alone. The rows are made once, so the same examples share a row in every epoch; rows are shuffled as usual.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from workshop.kernels.fast_models.targets import IGNORE
+
+Row = dict[str, list[int]]  # an example or a row of several: `input_ids`, `attention_mask`, `labels`
+
+
+def pack(examples: Sequence[Row], length: int) -> list[Row]:
+    """Rows of at most `length` tokens that hold every example once, whole: best fit, the longest examples first.
+
+    The result has `input_ids`, `attention_mask`, `labels` and `document_ids`, each a list per row. No example may be
+    longer than `length`; encode_all sees to that.
+    """
+    rows: list[list[Row]] = []
+    space: list[tuple[int, int]] = []  # (free tokens, row), sorted; full rows are left out
+    for example in sorted(examples, key=lambda example: len(example["input_ids"]), reverse=True):
+        size = len(example["input_ids"])
+        place = bisect_left(space, (size, 0))
+        if place < len(space):
+            free, row = space.pop(place)
+        else:
+            free, row = length, len(rows)
+            rows.append([])
+        rows[row].append(example)
+        if free > size:
+            insort(space, (free - size, row))
+    return [_row(row) for row in rows]
+
+
+def _row(examples: list[Row]) -> Row:
+    row: Row = {"input_ids": [], "attention_mask": [], "labels": [], "document_ids": []}
+    for number, example in enumerate(examples, start=1):
+        size = len(example["input_ids"])
+        row["input_ids"] += example["input_ids"]
+        row["attention_mask"] += [1] * size
+        # The token before it is another example's last one, which must not be trained to predict it.
+        row["labels"] += [IGNORE, *example["labels"][1:]]
+        row["document_ids"] += [number] * size
+    return row

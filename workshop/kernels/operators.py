@@ -1,0 +1,202 @@
+"""DeepSpeed's operators, its optimizers in C++ and CUDA: compiled once per Python environment, not in every job anew.
+
+    python -m workshop.kernels.operators [CONFIG]   those of a DeepSpeed JSON, or all; launchers do it first
+
+They lie in the environment's own folder (`.venv/torch_extensions`), or in the user's cache where the environment is
+read-only; TORCH_EXTENSIONS_DIR names another place. Below it each version of Python, PyTorch and DeepSpeed and each
+kind of processor and GPU has a folder. The kernel's lock saves compiling twice and is free when its holder dies, which
+PyTorch's own is not. A finished operator is renamed: who finds one can load it.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from workshop.errors import WorkshopError
+from workshop.training.deepspeed import read_json
+
+EXERCISES = ("fused_adam", "cpu_adam")
+BUILDING = f"building-{socket.gethostname()}-"
+
+
+def prepare_operators(config: dict[str, Any] | None) -> None:
+    """Hand DeepSpeed the operators that its configuration uses, compiled if they are not yet. Every rank calls it."""
+    if config:
+        import deepspeed
+
+        # Without a GPU it would compile collectives of its own, only to connect ranks of one node: gloo does it too.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        load(needed(config))
+
+
+def needed(config: dict[str, Any]) -> list[str]:
+    """The operator of the optimizer that this configuration uses, if it is not PyTorch's."""
+    optimizer = config.get("optimizer", {})
+    if not optimizer or optimizer.get("params", {}).get("torch_adam"):
+        return []
+    offloaded = (config.get("zero_optimization", {}).get("offload_optimizer") or {}).get("device", "none") != "none"
+    return [f"{'cpu' if offloaded else 'fused'}_{optimizer['type'].lower().removesuffix('w')}"]  # AdamW: as Adam
+
+
+def load(names: Sequence[str]) -> None:
+    """Let DeepSpeed take all of these as loaded, so that it does not compile itself."""
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    compile_missing(names)
+    for name in names:
+        if name not in OpBuilder._loaded_ops and (path := find(name)):  # DeepSpeed's own list
+            spec = importlib.util.spec_from_file_location(name, path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            OpBuilder._loaded_ops[name] = module
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """The operators that were compiled neither here nor when DeepSpeed was installed (DS_BUILD_OPS)."""
+    absent = [name for name in names if find(name) is None]
+    if not absent:
+        return []  # without DeepSpeed's import
+    from deepspeed.git_version_info import installed_ops
+
+    return [name for name in absent if not installed_ops.get(name, True)]  # True: DeepSpeed has none for this device
+
+
+def find(name: str) -> Path | None:
+    return next((path for folder in folders() if (path := folder / f"{name}.so").exists()), None)
+
+
+def folders() -> list[Path]:
+    """Where this environment's operators for this device may lie: the first place that can be written gets them."""
+    if chosen := os.environ.get("TORCH_EXTENSIONS_DIR"):
+        return [Path(chosen).absolute() / build_name()]
+    own = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").exists()  # the system's Python gets none
+    roots = [*([Path(sys.prefix).resolve()] if own else []), Path("~/.cache").expanduser()]
+    return [root / "torch_extensions" / build_name() for root in roots]
+
+
+def build_name() -> str:
+    """What a compiled operator depends on: versions, the device, the processor's features and the C library."""
+    versions = "-".join(f"{package}{importlib.metadata.version(package)}" for package in ("torch", "deepspeed"))
+    architecture = gpu_architecture()
+    device = f"sm{architecture.replace('.', '')}" if architecture else "cpu"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    features = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    digest = hashlib.sha256(f"{platform.machine()} {features} {platform.libc_ver()}".encode()).hexdigest()[:8]
+    return f"py{sys.version_info.major}.{sys.version_info.minor}-{versions}-{device}-{digest}"
+
+
+def gpu_architecture() -> str | None:
+    """The compute capability of this rank's GPU, such as 9.0; None without a GPU."""
+    import torch  # takes seconds, which a configuration without operators does not wait for
+
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return "{}.{}".format(*torch.cuda.get_device_capability(local_rank)) if torch.cuda.is_available() else None
+
+
+def compile_missing(names: Sequence[str]) -> None:
+    """Compile those that are missing, or wait until another process has. Raises WorkshopError with the cause."""
+    if not missing(names):
+        return
+    for folder in folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / ".lock").open("a")
+            break
+        except OSError:
+            continue
+    else:
+        raise WorkshopError(f"cannot write {folder}; expected TORCH_EXTENSIONS_DIR=a folder for DeepSpeed's operators")
+    with lock:
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting for another process, which compiles DeepSpeed's operators in {folder}", flush=True)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            for remains in folder.glob(f"{BUILDING}*"):  # of killed processes, with PyTorch's lock file
+                shutil.rmtree(remains, ignore_errors=True)
+        except OSError as error:
+            print(f"warning: {folder}: {error.strerror}; others may compile the same operators", flush=True)
+        if absent := missing(names):  # still: another process may have compiled them meanwhile
+            check_compiler(absent)
+            compile_into(folder, absent)
+
+
+def check_compiler(names: Sequence[str]) -> None:
+    """Raises WorkshopError where the C++ compiler is missing, or nvcc beside a GPU."""
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    if shutil.which(os.environ.get("CXX", "c++")) is None:
+        lack = "C++ compiler (c++) on PATH; install one (Debian: g++; on a cluster often `module load gcc`)"
+    elif gpu_architecture() and CUDA_HOME is None:
+        lack = "CUDA toolkit (nvcc); load it (often `module load cuda`) or set CUDA_HOME"
+    else:
+        return
+    raise WorkshopError(
+        f"DeepSpeed's {', '.join(names)} must be compiled and there is no {lack}, "
+        'or set "torch_adam": true in optimizer.params of the JSON, which uses PyTorch\'s own AdamW'
+    )
+
+
+def compile_into(folder: Path, names: Sequence[str]) -> None:
+    """Compile in a folder of this process's own, and move each result to its place."""
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+    before = dict(os.environ)
+    with TemporaryDirectory(prefix=BUILDING, dir=folder, ignore_cleanup_errors=True) as building:
+        os.environ["TORCH_EXTENSIONS_DIR"] = building
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # ninja lies beside python
+        if architecture := gpu_architecture():
+            # For the GPU of this node, whatever is preset: DeepSpeed's builder cannot read values such as 9.0a.
+            if (preset := os.environ.get("TORCH_CUDA_ARCH_LIST", architecture)) != architecture:
+                print(f"TORCH_CUDA_ARCH_LIST={preset} does not count: compiling for this node's GPU, {architecture}")
+            os.environ["TORCH_CUDA_ARCH_LIST"] = architecture
+        try:
+            for number, name in enumerate(names, start=1):
+                print(f"compiling DeepSpeed's {name} ({number} of {len(names)}): minutes, into {folder}", flush=True)
+                start_s, builder = time.monotonic(), ALL_OPS[name]
+                # -g is a third of the compiler's time: 46 s of a processor for cpu_adam.cpp with it, 29 s without.
+                builder.cxx_args = lambda flags=builder.cxx_args: [flag for flag in flags() if flag != "-g"]
+                builder.jit_load(verbose=False)
+                Path(building, name, f"{name}.so").replace(folder / f"{name}.so")
+                print(f"compiled {name} in {time.monotonic() - start_s:.0f} s, once per environment", flush=True)
+        except Exception as error:
+            (log := folder / f"{name}.log").write_text(f"{error}\n")
+            lines = str(error).strip().splitlines() or [repr(error)]
+            cause = next((line for line in lines if "error: " in line), lines[-1])
+            why = " (the compiler was killed, usually because memory ran out)" if "Killed" in cause else ""
+            raise WorkshopError(f"cannot compile DeepSpeed's {name}: {cause}{why}; all of it: {log}") from None
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="a JSON file: only what it uses")
+    parser.add_argument("--check", action="store_true", help="compile nothing; exit code 1 if something is missing")
+    options = parser.parse_args()
+    names = needed(read_json(options.config)) if options.config else EXERCISES
+    if options.check and (absent := missing(names)):
+        raise WorkshopError(
+            f"DeepSpeed's {', '.join(absent)}: not compiled yet; run `python -m workshop.kernels.operators`"
+        )
+    compile_missing(names)
+    if not options.config:
+        print(f"DeepSpeed's operators for this device are compiled: {build_name()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a run records of itself: model facts, collectives, memory, profiles, by the Trainer or by hand."""

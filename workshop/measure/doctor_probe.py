@@ -1,0 +1,99 @@
+"""`python -m workshop.measure.doctor_probe [EXERCISE_OR_MODEL ...]`: what `tools doctor` cannot see without PyTorch.
+
+One line of JSON, the last of standard output: a key per part, each with "problem" instead where that part fails.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from run_folder.settings import is_tiny
+from workshop.errors import WorkshopError
+
+Facts = dict[str, Any]
+MAIN_FILES = {"model": "*.safetensors", "tokenizer": "*.json", "dataset": "**/*.parquet"}
+
+
+def torch_facts() -> Facts:
+    """Versions, and names of the GPUs that this process may use; warning: what CUDA said of an old driver."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        usable = torch.cuda.is_available()
+    nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "gpus": gpus if usable else [],
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
+        "warning": str(said[0].message).splitlines()[0] if said else "",
+    }
+
+
+def operator_facts() -> Facts:
+    """Which of DeepSpeed's operators for this device are not compiled, and why they could not be."""
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    from workshop.kernels import operators
+
+    missing = operators.missing(operators.EXERCISES)
+    hindrance = ""
+    try:
+        operators.check_compiler(operators.EXERCISES)
+    except WorkshopError as error:
+        hindrance = str(error)
+    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "hindrance": hindrance}
+
+
+def cache_facts(names: Sequence[str]) -> list[Facts]:
+    """What `python -m workshop.data.prefetch NAMES` would see to, and whether the cache has it."""
+    from workshop.data import prefetch
+    from workshop.data.hub import NOT_ON_HUB
+
+    name = os.environ.get("MODEL_NAME", "")
+    if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
+        return []
+    found = []
+    for repository in prefetch.wanted(names):
+        try:
+            folder = repository.snapshot(local_files_only=True)
+            unfinished = any(Path(folder).parents[1].glob("blobs/*.incomplete"))
+            complete = not unfinished and any(Path(folder).glob(MAIN_FILES[repository.kind]))
+        except WorkshopError:
+            complete = False
+        found.append({"kind": repository.kind, "name": repository.name, "complete": complete})
+    return found
+
+
+def wandb_facts() -> Facts:
+    from workshop.training.weights_and_biases import hindrance
+
+    return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
+
+
+def part(look: Callable[..., Any], *arguments: Any) -> Any:
+    """One part that fails, a package that cannot be imported, must not cost the others."""
+    try:
+        return look(*arguments)
+    except Exception as error:
+        return {"problem": f"{type(error).__name__}: {error}".splitlines()[0]}
+
+
+def main(names: Sequence[str]) -> None:
+    facts = {
+        "torch": part(torch_facts),
+        "operators": part(operator_facts),
+        "cache": part(cache_facts, names),
+        "wandb": part(wandb_facts),
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

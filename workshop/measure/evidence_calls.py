@@ -1,0 +1,162 @@
+"""The evidence a run leaves, in the order in which a train.py calls for it.
+
+reporting        the Trainer's arguments about its log
+open_records     the settings into run.json; W&B, where it is on, into the run's folder
+measurements     the callbacks: steps.csv, speed, memory, what was sharded
+write_summary    summary.json: the figures of the training
+score_answers    exact match and F1, added to summary.json
+end_run          the ranks part; the scores in the log, the summary for Weights & Biases; the process ends
+"""
+
+import json
+import statistics
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from workshop.data.load import Data
+from workshop.job.exit_process import end_process
+from workshop.job.hangs import HangWatch, collective_timeout_s
+from workshop.job.run_record import record_settings, update_run_record
+from workshop.measure.model_facts import RunRecorder
+from workshop.measure.profiling import Profiler
+from workshop.settings import Settings
+from workshop.training.callbacks import (
+    ProgressLine,
+    Step,
+    StepRecorder,
+    TrainSpeedCallback,
+    UtilisationCallback,
+    find_callback,
+)
+from workshop.training.saving import CheckpointWriter, LossOfTime
+from workshop.training.scoring import ScoreBefore, scores, sentences
+from workshop.training.sharding import ShardingRecorder, check_named_blocks, trainer_classes
+from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
+
+
+def reporting(settings: Settings) -> dict[str, Any]:
+    """How the Trainer tells what it does: every step's loss, as lines of a log file, and where REPORT_TO says."""
+    return {
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "logging_nan_inf_filter": settings.nan_filter,
+        "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
+        "report_to": reporters(settings),
+        "run_name": settings.run_dir.name,
+        "ddp_timeout": collective_timeout_s(settings),
+    }
+
+
+def open_records(settings: Settings, arguments: TrainingArguments) -> None:
+    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder."""
+    keep_wandb_local(settings, arguments)
+    record_settings(settings, listens=settings.saves_often)
+
+
+def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
+    """The callbacks that measure; give them the model before the Trainer wraps it."""
+    check_named_blocks(settings, model)
+    recorder = StepRecorder(settings.run_dir / "steps.csv")
+    return [
+        RunRecorder(settings, data),
+        ShardingRecorder(settings, model),
+        recorder,
+        ProgressLine(),
+        HangWatch(settings),
+        TrainSpeedCallback(recorder),
+        UtilisationCallback(recorder),
+        *([Profiler(settings)] if settings.profile else []),
+        *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
+        LossOfTime(settings),
+        *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
+    ]
+
+
+def write_summary(settings: Settings, trainer: Trainer) -> None:
+    """The training's figures as summary.json. Collective: call it on every rank.
+
+    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures. A training that was
+    told to end, ends here: it has saved what it needs to go on.
+    """
+    writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
+    if writer and writer.ending:
+        disconnect(trainer)
+        end_process()
+    history = trainer.state.log_history
+    final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    if settings.goes_on:
+        final = _whole_training(
+            final, writer.trained_before_s if writer else 0.0, find_callback(trainer, StepRecorder).steps
+        )
+    speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
+    summary = {
+        "train_runtime_s": final["train_runtime"],
+        "train_loss": final["train_loss"],
+        "train_samples_per_second": final["train_samples_per_second"],
+        "train_steps_per_second": final["train_steps_per_second"],
+        "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
+        "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
+        **find_callback(trainer, TrainSpeedCallback).summary(),
+        **find_callback(trainer, UtilisationCallback).summary(),
+        **(writer.summary() if writer else {}),
+    }
+    _add_to_summary(settings, trainer, summary)
+    if trainer.is_world_process_zero():
+        update_run_record(settings.run_dir, trainer_classes=trainer_classes(trainer))
+
+
+def _whole_training(final: dict[str, float], before_s: float, steps: list[Step]) -> dict[str, float]:
+    """The Trainer's last figures, which are those of the last attempt, for all attempts together.
+
+    Args:
+        before_s: runtime of the training up to the checkpoint.
+        steps: all of them, as rank 0 has them.
+    """
+    runtime_s = before_s + final["train_runtime"]
+    return {
+        "train_runtime": runtime_s,
+        "train_loss": statistics.fmean(step.loss for step in steps) if steps else None,
+        "train_samples_per_second": sum(step.samples for step in steps) / runtime_s,
+        "train_steps_per_second": len(steps) / runtime_s,
+    }
+
+
+def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
+    """Exact match and F1 of the model's answers to GENERATE_SIZE held-out questions, added to the summary.
+
+    With GENERATE_TRAIN_SIZE also to questions it was trained on. Collective: call it on every rank.
+    """
+    asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
+    before = find_callback(trainer, ScoreBefore).summary if settings.generate_before else {}
+    held_out = scores(*asked, data.examples[: settings.generate_size])
+    known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
+    _add_to_summary(settings, trainer, before | held_out | known)
+
+
+def end_run(settings: Settings, trainer: Trainer) -> None:
+    """The ranks part; the scores in the log, the summary for Weights & Biases; then the process ends. Collective."""
+    disconnect(trainer)
+    if trainer.is_world_process_zero():
+        summary = json.loads((settings.run_dir / "summary.json").read_text())
+        print("\n".join(sentences(summary)))
+        report_summary(summary)
+    end_process()
+
+
+def disconnect(trainer: Trainer) -> None:
+    """Close the connections between the ranks: none waits for another any more. Collective: call it on every rank."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, HangWatch):
+            callback.stop()
+
+
+def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
+    if trainer.is_world_process_zero():
+        path = settings.run_dir / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(summary | figures, indent=2) + "\n")

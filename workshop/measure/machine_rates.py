@@ -1,0 +1,114 @@
+"""Measure this machine's rates that bound a step with CPU offload (workshop/simulate/offload_lower_bound.py)."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from workshop.errors import WorkshopError
+
+NOT_MEASURED = "not measured"
+UNITS = {"GB/s": 1e9, "billion parameters/s": 1e9, "TFLOP/s": 1e12}
+_UNIT_OF = {"adam": "billion parameters/s", "matrix": "TFLOP/s"}
+_GPU_RATES = ("to_gpu", "to_cpu", "to_gpu_pageable", "to_cpu_pageable", "matrix")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the machine does per second; None: not measured, as without a GPU.
+
+    Attributes:
+        to_gpu, to_cpu, to_gpu_pageable, to_cpu_pageable: bytes, from pinned and from pageable memory.
+        cpu_memory: bytes read and written by a = b + s c on all processors (STREAM's triad), without the line of memory
+            that a write may read first.
+        adam: parameters updated by DeepSpeed's cpu_adam.
+        matrix: operations of a bf16 matrix product.
+    """
+
+    to_gpu: float | None
+    to_cpu: float | None
+    to_gpu_pageable: float | None
+    to_cpu_pageable: float | None
+    cpu_memory: float
+    adam: float
+    matrix: float | None
+
+    def rows(self) -> list[str]:
+        """A Markdown table."""
+        lines = ["| rate | measured |", "|---|---|"]
+        for name, rate in vars(self).items():
+            unit = _UNIT_OF.get(name, "GB/s")
+            lines.append(
+                f"| {name.replace('_', ' ')} | {f'{rate / UNITS[unit]:.2f} {unit}' if rate else NOT_MEASURED} |"
+            )
+        return lines
+
+
+def read(file: Path) -> Rates:
+    """From the table that an earlier measurement printed. Raises WorkshopError for a file without it."""
+    try:
+        text = file.read_text(errors="replace")
+    except OSError as error:
+        raise WorkshopError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
+    found = {}
+    for name in Rates.__dataclass_fields__:
+        title = name.replace("_", " ")
+        row = re.search(rf"^\| {title} \| (?:(\d+\.\d+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
+        if not row or (row[2] and row[2] not in UNITS):
+            raise WorkshopError(f"{file}: found no rate '{title}', expected the table of rates")
+        found[name] = float(row[1]) * UNITS[row[2]] if row[1] else None
+    return Rates(**found)
+
+
+def measure(mib: int, repeats: int) -> Rates:
+    """All rates of this machine, with buffers of so many MiB; those of a GPU only where there is one."""
+    size = mib << 20
+    gpu_rates = measure_gpu(size, repeats) if torch.cuda.is_available() else dict.fromkeys(_GPU_RATES)
+    first, second, result = (torch.ones(size // 4) for _ in range(3))
+    triad = best_per_second(3 * size, lambda: torch.add(first, second, alpha=2.0, out=result), repeats)
+    return Rates(**gpu_rates, cpu_memory=triad, adam=measure_adam(size // 4, repeats))
+
+
+def measure_gpu(size: int, repeats: int) -> dict[str, float]:
+    """Both directions between CPU and GPU memory, and a bf16 matrix product."""
+    found = {}
+    on_gpu = torch.empty(size, dtype=torch.uint8, device="cuda")
+    for name, pinned in (("", True), ("_pageable", False)):
+        on_cpu = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        on_cpu.zero_()  # pages that nobody has touched are not there yet
+        for direction, source, target in (("to_gpu", on_cpu, on_gpu), ("to_cpu", on_gpu, on_cpu)):
+            copy = partial(target.copy_, source, non_blocking=True)
+            found[direction + name] = best_per_second(size, copy, repeats, gpu=True)
+    side = 8192
+    factor = torch.randn(side, side, dtype=torch.bfloat16, device="cuda")
+    found["matrix"] = best_per_second(2 * side**3, lambda: factor @ factor, repeats, gpu=True)
+    return found
+
+
+def measure_adam(parameters: int, repeats: int) -> float:
+    """Parameters per second of DeepSpeed's CPU optimizer, on as many threads as PyTorch has here."""
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    from workshop.kernels.operators import load
+
+    load(["cpu_adam"])
+    weight = torch.nn.Parameter(torch.ones(parameters))
+    weight.grad = torch.full_like(weight, 1e-3)
+    return best_per_second(parameters, DeepSpeedCPUAdam([weight], lr=1e-5).step, repeats)
+
+
+def best_per_second(amount: float, work: Callable[[], object], repeats: int, gpu: bool = False) -> float:
+    """Amount per second of the fastest of the repetitions, after one that does not count."""
+    fastest_s = float("inf")
+    for repeat in range(repeats + 1):
+        start_s = time.perf_counter()
+        work()
+        if gpu:
+            torch.cuda.synchronize()
+        if repeat:
+            fastest_s = min(fastest_s, time.perf_counter() - start_s)
+    return amount / fastest_s

@@ -1,0 +1,116 @@
+"""What is about to run, for run.json: known only once the Trainer has the model and all ranks have met."""
+
+import math
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+from run_folder.plural import counted
+from workshop.data.load import Data
+from workshop.job.run_record import update_run_record
+from workshop.settings import Settings
+from workshop.training.callbacks import gather_objects
+from workshop.training.models import model_size, short_name
+
+
+class RunRecorder(TrainerCallback):
+    """Tells run.json what is about to run, as soon as the Trainer knows it."""
+
+    def __init__(self, settings: Settings, data: Data) -> None:
+        self.settings = settings
+        self.data = data
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
+    ) -> None:
+        asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
+        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for, args.device)
+
+
+def record_facts(
+    settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, device: torch.device
+) -> None:
+    """Write run.json's facts and print them, on rank 0. Collective: every rank calls it.
+
+    Args:
+        rows: to train on, packed or not.
+        asked_for: the precision.
+    """
+    gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    hosts = set(gather_objects(host_id()))
+    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        return
+    size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
+    facts = {
+        "world_size": world_size,
+        "model": {
+            "name": short_name(settings.model_name),
+            "parameters": size.parameters,
+            "block_parameters": size.blocks,
+            "embedding_parameters": size.embedding,
+            "layers": getattr(model.config, "num_hidden_layers", None),
+            "hidden_size": getattr(model.config, "hidden_size", None),
+            "attention_size": attention_size(model.config),
+            "untied_embedding": size.untied,
+        },
+        "device": device.type,
+        "gpu_names": [name for name in gpu_names if name],
+        "cpu_threads": torch.get_num_threads(),
+        "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
+        "train_examples": len(data.train),  # packed, they are fewer rows
+        "eval_examples": len(data.evaluation),
+        "steps_per_epoch": math.ceil(rows / (settings.batch_size * world_size * settings.grad_acc)),
+        "versions": versions(),
+    }
+    if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+        tokens = settings.batch_size * settings.grad_acc * settings.max_length
+        facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
+        facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
+    update_run_record(settings.run_dir, **facts)
+    print(
+        f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
+        f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} asked for, on "
+        f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
+        f"batch {settings.batch_size} x {settings.grad_acc} x {world_size}, "
+        f"{counted(facts['steps_per_epoch'], 'step')} per epoch"
+    )
+    if "flops_per_gpu_per_step" in facts:
+        print(
+            f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+            f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
+        )
+
+
+def attention_size(config: Any) -> int | None:
+    """Heads x the size of a head, which may differ from the hidden size."""
+    heads, head_size = (getattr(config, name, None) for name in ("num_attention_heads", "head_dim"))
+    return heads * head_size if heads and head_size else getattr(config, "hidden_size", None)
+
+
+def host_id() -> str:
+    """The kernel that runs this process: the "nodes" of an emulated cluster have their own hostnames but share it."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text() if boot.exists() else platform.node()
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of what decides speed and results; None for a package that is not installed."""
+
+    def installed(package: str) -> str | None:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    packages = ("torch", "transformers", "accelerate", "deepspeed")
+    return {
+        "python": platform.python_version(),
+        **{package: installed(package) for package in packages},
+        "cuda": torch.version.cuda,
+    }

@@ -1,0 +1,93 @@
+"""PROFILE=5:8: what the GPU did in steps 5 to 8, and how long it waited.
+
+Rank 0 writes `profile.txt` (the shares of busy, communicating and idle time, then the costliest kernels) and
+`profile_trace.json.gz` (a timeline, for https://ui.perfetto.dev). The profiler itself makes these steps slower: take
+shares from here and times from steps.csv, and leave out the first steps, which look for memory and build kernels.
+"""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from transformers import TrainerCallback
+
+from workshop.settings import Settings
+from workshop.training.callbacks import synchronise
+
+Interval = tuple[float, float]
+ROWS = 30  # kernels in the table
+
+
+def covered_us(intervals: Iterable[Interval]) -> float:
+    """Length of the union of the intervals (microseconds): kernels that run side by side count once."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def shares(kernels: Iterable[tuple[str, Interval]], wall_us: float) -> str:
+    """Lines on how the wall time of a GPU divides up, given the name and the interval of all it ran."""
+    kernels = list(kernels)
+    busy = covered_us(interval for _, interval in kernels)
+    computing = covered_us(interval for name, interval in kernels if "nccl" not in name.lower())
+    communicating = covered_us(interval for name, interval in kernels if "nccl" in name.lower())
+    lines = {
+        "computing (or copying)": computing,
+        "communicating (NCCL)": communicating,
+        "  with nothing computed beside it": busy - computing,
+        "idle": wall_us - busy,
+    }
+    return "\n".join(f"{name:<36}{time_us / wall_us:7.1%}" for name, time_us in lines.items())
+
+
+class Profiler(TrainerCallback):
+    """Profiles the steps that PROFILE names, from the end of the step before to the end of the last one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.folder: Path = settings.run_dir
+        self.first, self.last = map(int, settings.profile.split(":"))
+        self._profile: torch.profiler.profile | None = None
+        self._start_s = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._start_before(state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._profile and state.global_step == self.last:
+            self._stop()
+        self._start_before(state)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        if self._profile:  # the training had fewer steps
+            self._stop()
+
+    def _start_before(self, state: Any) -> None:
+        if state.is_world_process_zero and state.global_step == self.first - 1:
+            gpu = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+            self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, *gpu])
+            synchronise()
+            self._start_s = time.perf_counter()
+            self._profile.start()
+
+    def _stop(self) -> None:
+        synchronise()
+        wall_us = (time.perf_counter() - self._start_s) * 1e6
+        profile, self._profile = self._profile, None
+        profile.stop()
+        kernels = [
+            (event.name, (event.time_range.start, event.time_range.end))
+            for event in profile.events()
+            if event.device_type == DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
+        ]
+        where = shares(kernels, wall_us) if kernels else "no GPU: the CPU's operators only"
+        order = "self_device_time_total" if kernels else "self_cpu_time_total"
+        table = profile.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=100)
+        heading = f"steps {self.first} to {self.last}, rank 0, {wall_us / 1e3:.1f} ms with the profiler running"
+        (self.folder / "profile.txt").write_text(f"{heading}\n{where}\n\n{table}\n")
+        profile.export_chrome_trace(str(self.folder / "profile_trace.json.gz"))
+        print(f"{heading}\n{where}\nmore in profile.txt and profile_trace.json.gz")

@@ -1,0 +1,323 @@
+"""What a block under torch.compile keeps between its passes, and how much more it needs within them: without a GPU.
+
+The block is traced as torch.compile traces it, and Inductor's own partitioner splits the graph: what the forward half
+hands to the backward half is what lies in memory between them. Within each half only the buffers that Inductor would
+make are counted: results of matrix products, attention and reductions, and what these read. All that lies between them
+is fused into kernels and never in memory.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from operator import getitem
+from typing import Any
+
+import torch
+from torch._dynamo.backends.distributed import DDPOptimizer
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.compilers import nop
+from torch._inductor.compile_fx import partition_fn
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
+from torch.amp import autocast as autocast_of  # answers_of_cuda replaces torch.autocast
+from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import register_pytree_node, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+
+from workshop.kernels.fast_models import attention
+from workshop.simulate.tensor_bytes import Tracker, allocated_bytes
+
+# Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
+_FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
+_FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
+# So that the bias is seen among a block's arguments.
+register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
+_VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
+
+
+Computing = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """Sizes in bytes; tensors by their place among those that the graph is given, or among its results.
+
+    Attributes:
+        kept: of each buffer that the forward pass makes and hands to the backward pass, no result among them.
+        kept_inputs, kept_results: which of these stay for the backward pass.
+        forward_peak, backward_peak: what a pass needs at most beside what was there when it began.
+        results: their shapes and types.
+    """
+
+    kept: tuple[int, ...]
+    kept_inputs: frozenset[int]
+    kept_results: frozenset[int]
+    forward_peak: int
+    backward_peak: int
+    results: tuple[tuple[torch.Size, torch.dtype], ...]
+
+
+@dataclass(frozen=True)
+class CompiledBlock:
+    """By graphs that only take memory.
+
+    Attributes:
+        run: from the tensors of a call, parameters first, to the block's result.
+        graphs: several where DDP cuts the block.
+        alone: whether the block returns its result without a tuple around it.
+    """
+
+    run: Callable[..., torch.Tensor]
+    graphs: tuple["StandIn", ...]
+    alone: bool
+
+
+def compile_block(
+    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], computing: Computing
+) -> CompiledBlock:
+    """Args: args, kwargs: of a call in training, on any device; computing: the context of a forward pass."""
+    leaves, structure = tree_flatten((dict(block.named_parameters()), args, kwargs))
+    alone = True
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        nonlocal alone
+        given = iter(tensors)
+        values = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        own, own_args, own_kwargs = tree_unflatten(values, structure)
+        result = torch.func.functional_call(block, own, own_args, own_kwargs)
+        alone = isinstance(result, torch.Tensor)
+        return result if alone else result[0]
+
+    graph = StandIn(compile_graph(run, tensors_of(leaves), computing))
+    return CompiledBlock(lambda *tensors: graph(*tensors)[0], (graph,), alone)
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """In the order in which a block's tensors are counted here."""
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
+def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], computing: Computing) -> CompiledGraph:
+    """Args: function: from tensors like these to a tensor or several, in torch's operations."""
+    static = [place for place, one in enumerate(given) if isinstance(one, torch.nn.Parameter)]
+    halves: list[Graph] = []
+    count = 0
+
+    def run(*tensors: torch.Tensor) -> Any:
+        nonlocal count
+        with computing():
+            results = function(*tensors)
+        count = len(tree_leaves(results))
+        return results
+
+    def split(joint: Any, inputs: Any, **options: Any) -> Any:
+        options["static_lifetime_input_indices"] = static  # as Dynamo says of parameters
+        forward, backward = partition_fn(joint, inputs, **options)
+        halves.extend((forward.graph, backward.graph))
+        return forward, backward
+
+    # On the CPU, because Inductor folds graphs of meta tensors away.
+    with FakeTensorMode() as mode, V.set_fake_mode(mode):
+        fakes = [
+            torch.empty_strided(one.shape, one.stride(), dtype=one.dtype).requires_grad_(one.requires_grad)
+            for one in given
+        ]
+        aot_function(run, nop, nop, partition_fn=split, decompositions=select_decomp_table())(*fakes)
+    freed = [place for place, one in enumerate(given) if one.requires_grad and place not in static]
+    return _measured(*halves, count, freed)
+
+
+def _measured(forward: Graph, backward: Graph, count: int, freed_inputs: list[int]) -> CompiledGraph:
+    outputs = forward.output_node().args[0]
+    results, saved = outputs[:count], outputs[count:]
+    # A saved tensor may be a view of another one, of an input, or of a result.
+    root_of = {one.name: _root(one) for one in saved if isinstance(one, Node)}
+    inputs = forward.find_nodes(op="placeholder")
+    roots = set(root_of.values())
+    own = roots - {*inputs, *map(_root, results)}
+    # The backward pass frees its own, the activations and the gradients that it is given.
+    given = {node: root_of.get(node.name, node) for node in backward.find_nodes(op="placeholder")}
+    gradients = {node for node in given if node.name not in root_of}
+    freed = {root: _bytes(root) for root in (*own, *gradients, *(inputs[place] for place in freed_inputs))}
+    return CompiledGraph(
+        tuple(_bytes(root) for root in own),
+        frozenset(place for place, node in enumerate(inputs) if node in roots),
+        frozenset(place for place, node in enumerate(results) if _root(node) in roots - {*inputs}),
+        _peak(forward, {node: node for node in inputs}, {}),
+        _peak(backward, given, freed),
+        tuple((node.meta["val"].shape, node.meta["val"].dtype) for node in results),
+    )
+
+
+def _peak(graph: Graph, given: Mapping[Node, Hashable], freed: Mapping[Hashable, int]) -> int:
+    """The most that a graph's buffers take together, less what it has freed by then.
+
+    Args:
+        given: the buffer behind each input.
+        freed: sizes of those among them that go when nothing needs them any more.
+    """
+    reads: dict[Node, set[Hashable]] = {node: {buffer} for node, buffer in given.items()}
+    made: dict[Hashable, int] = {}
+    last: dict[Hashable, Node] = {}
+    results = {_root(one) for one in graph.output_node().args[0] if isinstance(one, Node)}
+    for node in graph.nodes:
+        if node.op == "call_function":
+            sources = set().union(*(reads.get(one, set()) for one in node.all_input_nodes))
+            if _is_view(node) or (_is_fused(node) and node not in results and not _is_read_as_buffer(node)):
+                reads[node] = sources
+                continue
+            reads[node], made[node] = {node}, _bytes(node)
+            last |= dict.fromkeys((*sources, node), node)
+    now = most = 0
+    for node in made:
+        gone = [buffer for buffer, user in last.items() if user is node and buffer not in results]
+        leaves = sum(freed.get(buffer, made.get(buffer, 0)) for buffer in gone)
+        # A fused kernel writes over what it reads for the last time, where that has the size.
+        in_place = _is_fused(node) and leaves >= made[node]
+        most = max(most, now + (0 if in_place else made[node]))
+        now += made[node] - leaves
+    return most
+
+
+def _root(node: Node) -> Node:
+    while node.op == "call_function" and _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    if node.target in _VIEWS:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema) and any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
+
+
+def _is_fused(node: Node) -> bool:
+    return node.target in _FUSED or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _is_read_as_buffer(node: Node) -> bool:
+    """By a kernel that fuses nothing, as a matrix product."""
+    users = [(user, _is_view(user)) for user in node.users]
+    return any(_is_read_as_buffer(user) if view else _fuses_nothing(user) for user, view in users)
+
+
+def _fuses_nothing(node: Node) -> bool:
+    return node.op == "output" or not (_is_fused(node) or torch.Tag.reduction in getattr(node.target, "tags", ()))
+
+
+def _bytes(node: Node) -> int:
+    return sum(allocated_bytes(one) for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor))
+
+
+# ---- under DDP ----
+
+
+def compile_block_under_ddp(
+    block: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    computing: Computing,
+    autocast: torch.dtype | None,
+    bucket_bytes: int,
+) -> CompiledBlock:
+    """What it keeps under DDP: Dynamo cuts its graph where DDP's buckets end.
+
+    So the gradients of a bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by
+    default). What one part computes and another one reads is in memory, and stays where the backward pass needs it.
+    Here Dynamo itself traces the block, and its own DDPOptimizer cuts the graph.
+
+    Args:
+        args, kwargs, computing: as for compile_block; autocast: None: off; bucket_bytes: of DDP's buckets.
+    """
+    graph, order, alone = _traced(block, args, kwargs, autocast)
+    graphs: list[StandIn] = []
+
+    def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> StandIn:
+        graphs.append(StandIn(compile_graph(part, given, computing)))
+        return graphs[-1]
+
+    given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
+    with computing():
+        cut = DDPOptimizer(bucket_bytes, compile_part).compile_fn(graph, given)
+    return CompiledBlock(lambda *tensors: cut(*(tensors[place] for place in order))[0], tuple(graphs), alone)
+
+
+def _traced(
+    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: torch.dtype | None
+) -> tuple[GraphModule, list[int], bool]:
+    """Dynamo's graph; which of the call's tensors it takes, by their place; whether the result is a tensor alone."""
+    found: list[tuple[GraphModule, list[int]]] = []
+
+    def take(graph: GraphModule, _: Any) -> Callable[..., Any]:
+        def call(*given: torch.Tensor) -> Any:
+            places = {id(one): place for place, one in enumerate(tensors)}
+            found.append((graph, [places[id(one)] for one in given]))
+            return graph(*given)
+
+        return call
+
+    torch.compiler.reset()  # a block of another shape before this one would make sizes variables
+    copy = deepcopy(block)
+    # Of the CPU, which autocast knows: CUDA's fake tensors need CUDA. The graph is the same.
+    with FakeTensorMode(), autocast_of("cpu", autocast, enabled=autocast is not None):
+        copy._apply(_fake)
+        args, kwargs = tree_map_only(torch.Tensor, _fake, (args, kwargs))
+        tensors = tensors_of((dict(copy.named_parameters()), args, kwargs))
+        result = torch.compile(copy.forward, backend=take, fullgraph=True, dynamic=False)(*args, **kwargs)
+    return *found[0], isinstance(result, torch.Tensor)
+
+
+def _fake(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+# ---- in the place of the blocks ----
+
+
+def stand_in(blocks: Iterable[torch.nn.Module], compiled: CompiledBlock, tracker: Tracker) -> None:
+    """Have the blocks take and free memory as compiled ones do; they compute nothing."""
+    for graph in compiled.graphs:
+        graph.tracker = tracker
+    for block in blocks:
+        block.forward = partial(_run, list(block.parameters()), compiled)
+
+
+def _run(parameters: list[torch.nn.Parameter], compiled: CompiledBlock, *args: Any, **kwargs: Any) -> Any:
+    result = compiled.run(*parameters, *tensors_of((args, kwargs)))
+    return result if compiled.alone else (result, None)
+
+
+class StandIn(torch.nn.Module):
+    """In the place of a compiled graph: tensors in, its results out."""
+
+    def __init__(self, graph: CompiledGraph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.tracker: Tracker | None = None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return _Passes.apply(self, *tensors)
+
+
+class _Passes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, stand_in: StandIn, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        graph = stand_in.graph
+        stand_in.tracker.note(graph.forward_peak)
+        ctx.stand_in = stand_in
+        results = tuple(torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in graph.results)
+        ctx.kept = [tensors[place] for place in graph.kept_inputs]
+        ctx.kept += [results[place].detach() for place in graph.kept_results]
+        ctx.kept += [torch.empty(size, dtype=torch.uint8, device="meta") for size in graph.kept]
+        ctx.given = [(one.shape, one.dtype) if one.requires_grad else None for one in tensors]
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[Any, ...]:
+        ctx.stand_in.tracker.note(ctx.stand_in.graph.backward_peak)
+        ctx.kept = None
+        return None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)

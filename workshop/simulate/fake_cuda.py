@@ -1,0 +1,162 @@
+"""What CUDA does differently from the meta device: autocast, fused attention, dropout.
+
+torch.autocast leaves meta tensors alone, the meta device takes the slow forms of attention and dropout, and
+flex_attention has no backward pass there.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
+
+from workshop.kernels.fast_models import attention
+from workshop.kernels.fast_models import loss as chunked_loss
+
+HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# Of CUDA's lists what our models call. Source: torch.amp's documentation, "CUDA Ops that can autocast to ...".
+_NARROW = {
+    *(torch.matmul, torch.bmm, torch.baddbmm, torch.addmm, functional.linear, functional.scaled_dot_product_attention),
+    *(torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.Tensor.baddbmm, torch.Tensor.addmm),
+}
+_WIDE = {
+    *(torch.softmax, torch.pow, torch.layer_norm, functional.softmax, functional.layer_norm),
+    *(functional.cross_entropy, functional.nll_loss, functional.log_softmax),
+    *(torch.Tensor.softmax, torch.Tensor.pow, torch.Tensor.sum, torch.Tensor.log_softmax),
+}
+
+
+class Autocast(TorchFunctionMode):
+    """torch.autocast("cuda", dtype): a weight is cast once per forward pass; the copy lives as long as its users."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.casted: dict[int, torch.Tensor] = {}
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.casted.clear()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _NARROW or func in _WIDE:
+            cast = self._narrow if func in _NARROW else _wide
+            args, kwargs = tree_map_only(torch.Tensor, cast, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _narrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype != torch.float32:
+            return tensor
+        if not (tensor.is_leaf and tensor.requires_grad):
+            return tensor.to(self.dtype)
+        if id(tensor) not in self.casted:
+            self.casted[id(tensor)] = tensor.to(self.dtype)
+        return self.casted[id(tensor)]
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in HALF.values() else tensor
+
+
+@contextmanager
+def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
+    """Code that asks torch about autocast hears what CUDA would say; flex_attention and the chunked loss are a GPU's.
+
+    Args: autocast: None: it is off.
+    """
+    on, dtype, context = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast
+    unfused, flex = chunked_loss._loss_and_gradient, attention._flex_kernel
+    # PyTorch refuses these questions about a device without autocast.
+    torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
+    torch.get_autocast_dtype = lambda *of: autocast if of in (("meta",), ("cuda",)) else dtype(*of)
+    torch.autocast = lambda *_, **__: nullcontext()
+    chunked_loss._loss_and_gradient = _liger if loss == "liger" else _fused_loss_and_gradient
+    attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
+    try:
+        yield
+    finally:
+        torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
+        chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
+
+
+@torch.library.custom_op("shardlab::flex_attention", mutates_args=())
+def _flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sizes of flex_attention's results: [rows, heads, length, head size], and a logarithm per query."""
+    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("shardlab::flex_attention_backward", mutates_args=())
+def _flex_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kept: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+_flex.register_fake(_flex._init_fn)
+_flex_backward.register_fake(_flex_backward._init_fn)
+_flex.register_autograd(
+    lambda ctx, gradient, _: _flex_backward(gradient, *ctx.saved_tensors[:3], list(ctx.saved_tensors[3:])),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output),
+)
+
+
+# No position left out, and as many heads of keys as of queries, as for the other kernels.
+@register_flop_formula(torch.ops.shardlab.flex_attention)
+def _flex_flops(query: torch.Size, key: torch.Size, value: torch.Size, out_shape: Any = None, **_: Any) -> int:
+    return sdpa_flop_count(query, query, query)
+
+
+@register_flop_formula(torch.ops.shardlab.flex_attention_backward)
+def _flex_backward_flops(gradient: torch.Size, query: torch.Size, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return sdpa_backward_flop_count(gradient, query, query, query)
+
+
+class CudaKernels(TorchFunctionMode):
+    """The kernels that CUDA chooses where the meta device would compute step by step."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        if func is functional.dropout:
+            return _dropout(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        **_: Any,
+    ) -> torch.Tensor:
+        """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = attn_mask.to(query.dtype)
+        if attn_mask is not None:
+            attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        return torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+        )[0]
+
+
+def _dropout(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    return torch.native_dropout(tensor, p, True)[0] if training and p else tensor
+
+
+def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One kernel on a GPU: nothing but its two results is ever in memory."""
+    return torch.zeros((), device=logits.device), torch.empty_like(logits)
+
+
+def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Liger Kernel's, which needs a GPU, writes the gradient over the logits."""
+    return torch.zeros((), device=logits.device), logits

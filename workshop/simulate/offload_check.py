@@ -1,0 +1,58 @@
+"""What ZeRO-3 with CPU offload claims, checked on the run itself."""
+
+import psutil
+import torch
+from transformers import Trainer, TrainingArguments
+
+from workshop.training.callbacks import StepRecorder, UtilisationCallback, find_callback, gather_objects
+from workshop.training.models import model_size
+
+GIB = 2**30
+STATE_BYTES = 16  # per parameter: fp16 weight and gradient, fp32 master weight and two Adam moments
+
+
+class OffloadCheck:
+    """Made before the model exists, so that the growth of CPU memory can be told; prints what runs where."""
+
+    def __init__(self, arguments: TrainingArguments) -> None:
+        banner(arguments)
+        self.start_bytes = psutil.Process().memory_info().rss
+
+    def report(self, trainer: Trainer) -> None:
+        """Print one line per claim, `ok` or `NOT SO`, on rank 0. Collective: call it on every rank."""
+        grown = sum(gather_objects(psutil.Process().memory_info().rss - self.start_bytes))
+        peak = max(gather_objects(find_callback(trainer, UtilisationCallback).peaks[0])) * 2**20
+        states = STATE_BYTES * model_size(trainer.model).parameters
+        losses = [step.loss for step in find_callback(trainer, StepRecorder).steps]
+        tenth = max(1, len(losses) // 10)
+        first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
+        claims = [
+            (f"CPU memory grew by {grown / GIB:.2f} GiB, the model's states are {states / GIB:.2f} GiB", grown > 0),
+            (f"the loss fell from {first:.3f} to {last:.3f}", last < first),
+        ]
+        if torch.cuda.is_available():
+            claims.insert(0, (f"peak GPU memory is {peak / GIB:.2f} GiB, below {states / GIB:.2f} GiB", peak < states))
+        if trainer.is_world_process_zero():
+            for text, holds in claims:
+                print(f"check: {text}: {'ok' if holds else 'NOT SO'}", flush=True)
+
+
+def banner(arguments: TrainingArguments) -> None:
+    """Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after
+    the first step (workshop/training/sharding.py).
+    """
+    zero = arguments.deepspeed.get("zero_optimization", {})
+    facts = {
+        "ZeRO stage": zero.get("stage", 0),
+        "parameter offload": (zero.get("offload_param") or {}).get("device", "none"),
+        "optimizer offload": (zero.get("offload_optimizer") or {}).get("device", "none"),
+        "rank": f"{arguments.process_index} of {arguments.world_size}",
+        "device": arguments.device,
+    }
+    # One print, so that the lines of several ranks do not mix.
+    print(
+        "\n".join(
+            [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
+        ),
+        flush=True,
+    )

@@ -1,0 +1,189 @@
+"""How long a step with CPU offload takes at least on this machine, and what a measured run adds to that.
+
+    python -m workshop.simulate.offload_lower_bound RUN          # on the machine where the run was made
+    python -m workshop.simulate.offload_lower_bound RUN --mib 256 --repeats 3
+    python -m workshop.simulate.offload_lower_bound RUN --rates RUN/offload_floor.txt   # rates measured there before
+
+The GPU computes, weights travel to it, gradients travel back, the processor updates. Each has a rate, measured here,
+and an amount, which follows from the model and the configuration. If all overlapped fully, the slowest of them would be
+the step: that is the floor. One after the other they take their sum.
+
+What DeepSpeed 0.19.8 does in a step (runtime/zero/stage_1_and_2.py, stage3.py), for P parameters on N GPUs of one host,
+A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the share of the optimizer on the CPU:
+
+    gradients to the CPU   stages 1, 2: 4P/N in fp32; with A > 1 also A x 2P/N, as they are added up
+                           stage 3: A x 2P/N, then r x 4P/N in fp32
+    back to the GPU        stages 1, 2: A x 2P/N with A > 1, to add to; stage 3: A x 2P/N, for their norm or to add to
+    weights to the GPU     parameters offloaded: 2A x 2P/N, once for forward and once for backward
+                           else those that were updated: stages 1, 2: 2P/N; stage 3: r x 2P/N from pageable memory,
+                           because PyTorch makes half precision of them in a buffer of its own
+    scale the gradients    8 r P bytes of CPU memory, read and written: clipping and the loss scale
+    update                 r P parameters by cpu_adam, on the processors that all GPUs share
+    make half precision    (4 + 2) r P bytes of CPU memory
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workshop.errors import WorkshopError
+from workshop.measure import machine_rates
+from workshop.measure.machine_rates import NOT_MEASURED, UNITS, Rates
+from workshop.training.deepspeed import read_json
+
+REPO = Path(__file__).resolve().parents[2]
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a GPU's share of a step is made of.
+
+    Attributes:
+        to_gpu_bytes, to_gpu_pageable_bytes, to_cpu_bytes: over PCIe.
+        scale_bytes, convert_bytes: of CPU memory, read and written, of all GPUs.
+        adam_parameters: of all GPUs.
+        operations: forward and backward, matrix products only.
+    """
+
+    to_gpu_bytes: float
+    to_gpu_pageable_bytes: float
+    to_cpu_bytes: float
+    scale_bytes: float
+    adam_parameters: float
+    convert_bytes: float
+    operations: float
+
+
+def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> Work:
+    """The work of a run with its DeepSpeed configuration.
+
+    Args:
+        logit_share: of the positions whose logits are computed (LOGITS=labelled: not all).
+
+    Raises:
+        WorkshopError: nothing of it is offloaded.
+    """
+    zero = config.get("zero_optimization", {})
+    stage, optimizer, weights = (zero.get(key) or {} for key in ("stage", "offload_optimizer", "offload_param"))
+    if optimizer.get("device") != "cpu":
+        raise WorkshopError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
+    settings, model = record["settings"], record["model"]
+    parameters, accumulation = model["parameters"], settings["grad_acc"]
+    on_cpu = optimizer.get("ratio", 1.0) if stage == 3 else 1.0
+    width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
+    share = parameters / record["world_size"]
+    added = width * share * (accumulation if stage == 3 or accumulation > 1 else 0)
+    to_gpu = to_gpu_pageable = 0.0
+    if weights.get("device") == "cpu":
+        to_gpu = 2 * accumulation * width * share
+    elif stage == 3:
+        to_gpu_pageable = on_cpu * width * share
+    else:
+        to_gpu = width * share
+    tokens = settings["batch_size"] * accumulation * settings["max_length"]
+    per_token = 6 * parameters + 12 * model["layers"] * model["hidden_size"] * settings["max_length"]
+    skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
+    return Work(
+        to_gpu_bytes=to_gpu + added,
+        to_gpu_pageable_bytes=to_gpu_pageable,
+        to_cpu_bytes=added + on_cpu * FP32_BYTES * share,
+        scale_bytes=2 * FP32_BYTES * on_cpu * parameters,
+        adam_parameters=on_cpu * parameters,
+        convert_bytes=(FP32_BYTES + width) * on_cpu * parameters,
+        operations=(per_token - skipped) * tokens,
+    )
+
+
+def parts(work: Work, rates: Rates) -> dict[str, tuple[float, str, float | None]]:
+    """By name, in the order of a step: amount, unit of the rate, and the rate that applies (amount per second)."""
+    return {
+        "computing": (work.operations, "TFLOP/s", rates.matrix),
+        "to the CPU": (work.to_cpu_bytes, "GB/s", rates.to_cpu),
+        "scale the gradients": (work.scale_bytes, "GB/s", rates.cpu_memory),
+        "update": (work.adam_parameters, "billion parameters/s", rates.adam),
+        "make half precision": (work.convert_bytes, "GB/s", rates.cpu_memory),
+        "to the GPU": (work.to_gpu_bytes, "GB/s", rates.to_gpu),
+        "to the GPU, pageable": (work.to_gpu_pageable_bytes, "GB/s", rates.to_gpu_pageable),
+    }
+
+
+def report(work: Work, rates: Rates, step_s: float | None, elsewhere: str = "") -> list[str]:
+    """The rates, the arithmetic, the floor, and the measured step beside it.
+
+    Args:
+        elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
+    """
+    lines = [*rates.rows(), "", "| part of a step | amount | seconds |", "|---|---|---|"]
+    known, missing = [], False
+    for name, (amount, unit, rate) in parts(work, rates).items():
+        if not amount:
+            continue
+        short = f"{amount / UNITS[unit]:.4g}"
+        if rate:
+            known.append(amount / rate)
+            taken = f"{short} / {rate / UNITS[unit]:.4g} = {amount / rate:.3g}"
+        else:
+            taken, missing = NOT_MEASURED, True
+        lines.append(f"| {name} | {short} {unit.removesuffix('/s')} | {taken} |")
+    partly = ", of the parts that were measured" if missing else ""
+    lines += ["", f"floor, if all parts overlap: {max(known):.3g} s{partly}; one after the other: {sum(known):.3g} s"]
+    if step_s and elsewhere:
+        lines.append(f"measured step: {step_s:.3g} s, but on {elsewhere}: measure the rates there")
+    elif step_s:
+        over = f"{step_s / max(known):.2f} times the floor, {step_s / sum(known):.2f} times one after the other"
+        lines.append(f"measured step: {step_s:.3g} s, {over}")
+    return lines
+
+
+def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
+    """run.json, the configuration it names, and summary.json, empty if nothing was measured.
+
+    Raises WorkshopError for a folder that is no run with a DeepSpeed configuration.
+    """
+    if not (folder / "run.json").is_file():
+        raise WorkshopError(f"{folder}: found no run.json, expected a run folder such as logs/EXERCISE/RUN")
+    record = read_json(folder / "run.json")
+    missing = [key for key in ("exercise", "config", "world_size", "settings", "model") if not record.get(key)]
+    if missing:
+        raise WorkshopError(f"{folder}/run.json: found no {missing[0]}, expected a run that trained with DeepSpeed")
+    names = (f"{record['config']}.json", f"ds_{record['config']}.json")
+    exercise = REPO / record["exercise"]
+    folders = (exercise, exercise / "ds_configs", exercise / "ds_configs/tuning")
+    paths = [place / name for place in folders for name in names if (place / name).is_file()]
+    if not paths:
+        raise WorkshopError(f"{folder}/run.json: config {record['config']}: expected a file of {exercise}")
+    summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
+    return record, read_json(paths[0]), summary
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m workshop.simulate.offload_lower_bound",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("run", type=Path, help="run folder of an exercise with offload")
+    parser.add_argument("--rates", type=Path, help="take them from this earlier output, do not measure")
+    parser.add_argument("--mib", type=int, default=2048, help="size of the buffers that are copied (MiB)")
+    parser.add_argument("--repeats", type=int, default=10, help="of each measurement; the fastest counts")
+    options = parser.parse_args(arguments)
+    record, config, summary = run_facts(options.run)
+    speed = summary.get("train/steps_per_second")
+    logits, tokens = (summary.get(f"train/{name}_per_second") for name in ("logit_positions", "tokens"))
+    work = work_of(record, config, logits / tokens if logits and tokens else 1)
+    here = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    theirs = record.get("gpu_names") or ["no GPU"]
+    same = options.rates or set(theirs) == set(here or ["no GPU"])
+    elsewhere = "" if same else f"{len(theirs)} x {theirs[0]}"
+    rates = machine_rates.read(options.rates) if options.rates else machine_rates.measure(options.mib, options.repeats)
+    print("\n".join(report(work, rates, 1 / speed if speed else None, elsewhere)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

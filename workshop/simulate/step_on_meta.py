@@ -1,0 +1,342 @@
+"""A training step without a GPU and without weights: how many bytes its tensors take, and what it computes.
+
+`python -m workshop.simulate.step_on_meta` reads steps and prints what they need, as lines of JSON. The "meta" device
+runs the model's own code, its autograd graph included, on tensors that have shapes and no numbers: seconds for a model
+of 7 billion parameters. `tools/plan/` starts this in a process of its own and adds what a strategy keeps beside it.
+
+Parameters and their gradients are not counted: where they lie is the strategy's matter. Everything else is:
+activations, logits, copies of weights in half precision, temporaries of single operations.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from workshop.errors import WorkshopError
+from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda
+from workshop.simulate.float8_on_meta import use_float8_on_meta
+from workshop.simulate.tensor_bytes import Part, Tracker
+from workshop.training.models import blocks_of, shape_config
+
+_LOSS = "loss"
+# Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
+_BLOCKS, _MIDDLE = 3, "1"
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """What decides how much a step keeps in memory.
+
+    Attributes:
+        model_name: a shape of workshop/training/models.py, or a model type that `module` registers, in `sizes`.
+        engine: "autocast", fp32 weights and mixed precision per operation, as the Trainer alone and DDP; "half", a
+            model in `precision` throughout, as DeepSpeed's and what FSDP gathers.
+        precision: fp32, fp16, bf16.
+        labelled: positions with logits per micro-batch; 0: all.
+        fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
+        ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
+        loss_outside: computed from the model's logits by the training loop, which keeps them, as in by-hand/.
+        short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
+    """
+
+    model_name: str
+    batch_size: int
+    max_length: int
+    engine: str = "autocast"
+    precision: str = "fp16"
+    gradient_checkpointing: bool = False
+    fast: bool = False
+    attention: str = "eager"
+    loss: str = "full"
+    loss_chunk: int = 0
+    stream: str = "fp32"
+    packing: bool = False
+    labelled: int = 0
+    compile: bool = False
+    ddp_bucket_mib: int = 0
+    float8: str = "none"
+    loss_outside: bool = False
+    short_rows: int = 0
+    module: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def build(shape: StepShape) -> torch.nn.Module:
+    """The model, without weights; of equal blocks no more than _BLOCKS."""
+    dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
+    config = _config(shape)
+    _check_length(shape, config)
+    if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
+        config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
+    model.train()
+    if shape.gradient_checkpointing:
+        again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), _as_on_cuda(shape))}
+        model.gradient_checkpointing_enable(again)
+    if shape.fast:
+        from workshop.kernels import fast_models
+
+        fast_models.use_fast_forward(model)
+        model.use_kernel(shape.attention, None)
+        fast_models.use_loss(model, "chunked" if shape.loss == "liger" else shape.loss, shape.loss_chunk)
+        fast_models.use_residual_dtype(blocks_of(model), shape.stream)
+    return model
+
+
+def _config(shape: StepShape) -> Any:
+    if not shape.module:
+        return shape_config(shape.model_name)
+    import_module(shape.module)  # registers its classes
+    return AutoConfig.for_model(shape.model_name, **shape.sizes)
+
+
+def _check_length(shape: StepShape, config: Any) -> None:
+    """Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find."""
+    most = getattr(config, "n_positions", shape.max_length)
+    if shape.max_length > most:
+        raise WorkshopError(
+            f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
+        )
+
+
+def batch(shape: StepShape) -> dict[str, torch.Tensor]:
+    """A micro-batch as the collator makes it."""
+    ids = torch.zeros(shape.batch_size, shape.max_length, dtype=torch.long, device="meta")
+    found = {"input_ids": ids, "labels": torch.zeros_like(ids), "attention_mask": torch.ones_like(ids)}
+    if _config(shape).model_type not in ("bloom", "simple-gpt"):
+        # transformers looks into a flat mask, which has no numbers here; it would make this one of it.
+        square = (shape.batch_size, 1, shape.max_length, shape.max_length)
+        found["attention_mask"] = torch.ones(square, dtype=torch.bool, device="meta")
+    if shape.packing:
+        found["document_ids"] = torch.zeros_like(ids)
+    if shape.labelled:
+        found["target_positions"] = torch.zeros(shape.labelled, dtype=torch.long, device="meta")
+    return found
+
+
+def simulate(shape: StepShape) -> dict[str, Any]:
+    """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
+
+    Of compiled blocks, too, the operations are those of the uncompiled ones, without float8's casts, which are fused.
+    The parts of a shorter last micro-batch follow those of a usual one. The blocks between the first and the last are
+    equal: one of them is simulated, and counted as often as the model has it.
+    """
+    model = build(shape)
+    blocks, parameters = blocks_of(model), list(model.parameters())
+    repeats = _config(shape).num_hidden_layers - len(blocks)
+    if not shape.compile:
+        use_float8_on_meta(blocks, shape.float8)
+    usual = _micro_batch(model, shape, Tracker())
+    micro_batches = [usual]
+    if shape.compile:
+        use_float8_on_meta(blocks, shape.float8)
+        short = [_micro_batch(model, _short(shape), Tracker())] if shape.short_rows else []
+        micro_batches = [_compiled_micro_batch(model, shape), *short]
+    parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
+    modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
+    block_sizes = [parameter.numel() for parameter in blocks[-1].parameters()]
+    sizes = [*(parameter.numel() for parameter in parameters), *repeats * block_sizes]
+    return {
+        "parts": [asdict(part) for part in parts],
+        "parameters": sum(sizes),
+        "block_parameters": sum(block_sizes),
+        "blocks": len(blocks) + repeats,
+        "largest_parameter": max(sizes),
+        "parameter_tensors": len(sizes),
+        "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
+        "operations": _operations(usual, repeats),
+    } | ({"outside_parts": [part.unit == _LOSS for part in parts]} if shape.loss_outside else {})
+
+
+def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
+    """The parts with the middle one of three blocks that many times more; each adds what it keeps or frees.
+
+    Between the passes autocast frees its copies, so the backward pass begins with what it will free.
+    """
+    found: list[Part] = []
+    kept_bytes = gradient_bytes = 0
+    for number, part in enumerate(parts):
+        if part.phase == "backward" and parts[number - 1].phase == "forward":
+            (middle,) = (at for at, one in enumerate(parts) if at > number and one.unit == _MIDDLE)
+            freed_bytes = repeats * (parts[middle - 1].end_bytes - parts[middle].end_bytes)
+            found[-1].end_bytes += freed_bytes - kept_bytes
+            kept_bytes = freed_bytes
+        for again in range(1 + repeats * (part.unit == _MIDDLE)):
+            if again:
+                kept_bytes += part.end_bytes - parts[number - 1].end_bytes
+                gradient_bytes += part.gradient_bytes - parts[number - 1].gradient_bytes
+            found.append(
+                replace(
+                    part,
+                    peak_bytes=part.peak_bytes + kept_bytes,
+                    peak_with_gradients_bytes=part.peak_with_gradients_bytes + kept_bytes + gradient_bytes,
+                    end_bytes=part.end_bytes + kept_bytes,
+                    gradient_bytes=part.gradient_bytes + gradient_bytes,
+                )
+            )
+    for phase in ("forward", "backward"):
+        blocks = [part for part in found if part.phase == phase and part.unit.isdecimal()]
+        for number, part in enumerate(blocks if phase == "forward" else reversed(blocks)):
+            part.unit = str(number)
+    return found
+
+
+def _operations(micro_batch: Tracker, repeats: int) -> dict[str, dict[str, dict[str, int]]]:
+    """By place, inside the blocks or outside, and class."""
+    found: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
+    for unit, classes in micro_batch.operations.items():
+        place = found["blocks" if unit.isdecimal() else "outside"]
+        for name, counts in classes.items():
+            total = place.setdefault(name, dict.fromkeys(counts, 0))
+            for what, count in counts.items():
+                total[what] += count * (1 + repeats * (unit == _MIDDLE))
+    return found
+
+
+def _short(shape: StepShape) -> StepShape:
+    labelled = shape.labelled * shape.short_rows // shape.batch_size
+    return replace(shape, batch_size=shape.short_rows, labelled=labelled)
+
+
+def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> Tracker:
+    """Its forward and backward pass, seen by the tracker, which is returned."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tracker.ignore(tensor)
+    hooks = [one.register_post_accumulate_grad_hook(_take_gradient(tracker)) for one in model.parameters()]
+    with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
+        tracker.begin("forward", "embedding")
+        inputs = batch(shape)
+        with _as_on_cuda(shape):
+            if shape.loss_outside:
+                labels = inputs.pop("labels")
+                logits = model(**inputs).logits  # kept until the backward pass is done
+                loss = _loss_outside(logits, labels, tracker)
+            else:
+                loss = model(**inputs).loss
+        tracker.begin("backward", _LOSS if shape.loss_outside else "head")
+        loss.backward()
+        del loss, inputs
+    tracker.end()
+    for hook in hooks:
+        hook.remove()
+    return tracker
+
+
+def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) -> torch.Tensor:
+    """The loss as by-hand/ddp.py's loss_sum: a part of its own, after the model's forward pass."""
+    logits.register_hook(lambda _: tracker.begin("backward", "head"))
+    tracker.begin("forward", _LOSS)
+    predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    return cross_entropy(predictions, targets, reduction="sum")
+
+
+def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
+    """The tracker of a micro-batch with compiled blocks, which stay in the model."""
+    from workshop.simulate.compiled_on_meta import stand_in  # the compiler: seconds to import
+
+    blocks = blocks_of(model)
+    calls: list[tuple[Any, Any]] = []
+
+    def take(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        calls.append((args, kwargs))
+
+    hook = blocks[0].register_forward_pre_hook(take, with_kwargs=True)
+    with answers_of_cuda(_autocast(shape), shape.loss):
+        with _as_on_cuda(shape):
+            model(**batch(shape))
+        hook.remove()
+        compiled = _compiled(blocks[0], *calls[0], shape)
+    tracker = Tracker()
+    stand_in(blocks, compiled, tracker)
+    return _micro_batch(model, shape, tracker)
+
+
+def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
+    from workshop.simulate.compiled_on_meta import compile_block, compile_block_under_ddp
+
+    call = (block, args, kwargs, lambda: _as_on_cuda(shape))
+    if not shape.ddp_bucket_mib:
+        return compile_block(*call)
+    return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
+
+
+def _autocast(shape: StepShape) -> torch.dtype | None:
+    return HALF.get(shape.precision) if shape.engine == "autocast" else None
+
+
+@contextmanager
+def _as_on_cuda(shape: StepShape) -> Iterator[None]:
+    """For a forward pass; with checkpointing the backward pass enters it again for every block."""
+    autocast = _autocast(shape)
+    with CudaKernels(), Autocast(autocast) if autocast else nullcontext():
+        yield
+
+
+def _take_gradient(tracker: Tracker) -> Callable[[torch.Tensor], None]:
+    def take(parameter: torch.Tensor) -> None:
+        tracker.gradient_bytes += parameter.grad.numel() * parameter.grad.element_size()
+        parameter.grad = None
+
+    return take
+
+
+@contextmanager
+def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
+    """Begins a part wherever the computation enters a block, or the gradient leaves one."""
+    backward = False
+
+    def gradient_at(unit: str) -> Callable[[torch.Tensor], None]:
+        def mark(_: torch.Tensor) -> None:
+            nonlocal backward
+            backward = True
+            tracker.begin("backward", unit)
+
+        return mark
+
+    def enter(number: int) -> Callable[..., None]:
+        def hook(_: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+            if not backward:
+                tracker.begin("forward", str(number))
+                if number == 0 and arguments[0].requires_grad:
+                    arguments[0].register_hook(gradient_at("embedding"))
+
+        return hook
+
+    def leave(number: int) -> Callable[..., None]:
+        def hook(_: torch.nn.Module, arguments: Any, result: Any) -> None:
+            if not backward:
+                out = result if isinstance(result, torch.Tensor) else result[0]
+                out.register_hook(gradient_at(str(number)))
+                if number == len(blocks) - 1:
+                    tracker.begin("forward", "head")
+
+        return hook
+
+    handles = [block.register_forward_pre_hook(enter(n)) for n, block in enumerate(blocks)]
+    handles += [block.register_forward_hook(leave(n)) for n, block in enumerate(blocks)]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+def main() -> None:
+    """A StepShape as JSON on each line of standard input, what it needs on each line of standard output."""
+    for line in sys.stdin:
+        try:
+            print(json.dumps(simulate(StepShape(**json.loads(line)))), flush=True)
+        except WorkshopError as error:
+            sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

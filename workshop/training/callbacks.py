@@ -1,0 +1,245 @@
+"""What a run measures about itself, step by step: steps.csv, the speed, the memory and the load of the GPUs."""
+
+import csv
+import statistics
+import time
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+from run_folder import steps_csv
+
+WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of steps.csv; counts are summed over all ranks, `real_tokens` leaves the padding out."""
+
+    step: int
+    step_time_s: float
+    tokens: int
+    real_tokens: int
+    loss: float
+    epoch: float
+    samples: int
+    logit_positions: int
+    peak_mem_alloc_mib: float | None  # of rank 0 since the training or the last evaluation began; None without a GPU
+
+
+def synchronise() -> None:
+    """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """`value` of every rank, on every rank."""
+    if not torch.distributed.is_initialized():
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def find_callback(trainer: Trainer, kind: type) -> Any:
+    """The trainer's callback of this type."""
+    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+
+
+class TokenCounter:
+    """Counts what the model is trained on, as its batches pass by: a hook, so that the Trainer stays the library's.
+
+    The batches of the evaluation are left out, and so are those a loader has made ahead.
+    """
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+        # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
+        # What a shape tells is counted in Python, what lies in a tensor on the device.
+        self.shapes = [0, 0, 0, 0]
+        self.counts = torch.zeros(4, dtype=torch.int64, device=device)
+        model.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
+        if not model.training:
+            return
+        # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
+        ids, documents = batch["input_ids"], batch.get("document_ids")
+        self.shapes[0] += ids.numel()
+        self.counts[1] += batch["attention_mask"].sum()
+        if documents is None:
+            self.shapes[2] += len(ids)
+        else:
+            self.counts[2] += documents.amax(1).sum()
+        self.shapes[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
+
+    def take(self) -> dict[str, int]:
+        """What was counted since the last call, summed over all ranks, under the names of a Step."""
+        counts = self.counts + torch.tensor(self.shapes, device=self.counts.device)
+        self.counts.zero_()
+        self.shapes = [0, 0, 0, 0]
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
+
+
+class StepRecorder(TrainerCallback):
+    """Writes steps.csv while the training runs, so that a run that dies leaves what it did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps: list[Step] = []
+        self.counter: TokenCounter | None = None
+        self._start_s = 0.0
+        self._last: dict[str, Any] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        self.counter = TokenCounter(model, args.device)
+        if state.is_world_process_zero and self.path.exists():
+            self._forget_steps_after(state.global_step)
+
+    def _forget_steps_after(self, last: int) -> None:
+        """Steps of an attempt before this one that are done again: each has one line."""
+        types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
+        types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
+        steps = [
+            Step(**{name: types[name](text) for name, text in row.items()}) for _, row in steps_csv.rows(self.path)
+        ]
+        self.steps = [step for step in steps if step.step <= last]
+        temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
+        with temporary.open("w", newline="") as file:
+            csv.writer(file).writerows([[item.name for item in fields(Step)], *map(astuple, self.steps)])
+        temporary.replace(self.path)
+
+    def start_clock(self, *_: Any, **__: Any) -> None:
+        """The next step begins now: what has happened since the last one is in no step."""
+        synchronise()
+        self._start_s = time.perf_counter()
+
+    # A step lasts from the end of the one before, so that waiting for data counts; what lies between epochs does not.
+    on_epoch_begin = start_clock
+    on_evaluate = start_clock
+    on_save = start_clock
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        synchronise()
+        end_s = time.perf_counter()
+        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+        counts = self.counter.take()
+        self._last = {"step_time_s": end_s - self._start_s, **counts, "peak_mem_alloc_mib": peak}
+        self._start_s = end_s
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+        # The Trainer logs the loss of a step (averaged over micro-batches and ranks) right after on_step_end.
+        if "loss" in logs:
+            step = Step(state.global_step, **self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
+            self.steps.append(step)
+            if state.is_world_process_zero:
+                self.write(step)
+
+    def leave_out(self, seconds: float) -> None:
+        """What the measuring itself took since the last step ended, while the GPU had nothing to do."""
+        self._start_s += seconds
+
+    def write(self, step: Step) -> None:
+        new = not self.path.exists()
+        with self.path.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow([item.name for item in fields(Step)])
+            writer.writerow(astuple(step))
+
+
+class ProgressLine(TrainerCallback):
+    """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
+
+    def __init__(self, interval_s: float = 10.0) -> None:
+        self.interval_s = interval_s
+        self._printed_s = self._first_end_s = 0.0
+        self._first: int | None = None
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._printed_s, self._first = time.monotonic(), None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        now_s = time.monotonic()
+        if self._first is None:  # compiles and allocates; of a run that goes on it is not step 1
+            self._first, self._first_end_s = state.global_step, now_s
+        if state.is_world_process_zero and now_s - self._printed_s >= self.interval_s:
+            self._printed_s = now_s
+            line = f"step {state.global_step} of {state.max_steps} ({state.global_step / state.max_steps:.0%})"
+            if measured := state.global_step - self._first:
+                remaining_s = (now_s - self._first_end_s) / measured * (state.max_steps - state.global_step)
+                line += f", about {remaining_s:.0f} s left"
+            print(line, flush=True)
+
+
+class TrainSpeedCallback(TrainerCallback):
+    """Mean speed over the training from the recorder's steps, the warm-up left out once (not once per epoch)."""
+
+    def __init__(self, recorder: StepRecorder) -> None:
+        self.recorder = recorder
+
+    def summary(self) -> dict[str, Any]:
+        """Means per second, from what was counted in each step."""
+        steps = self.recorder.steps
+        warmup = min(WARMUP_STEPS, len(steps) // 2)
+        timed = steps[warmup:]
+        seconds = sum(step.step_time_s for step in timed)
+        if not seconds:
+            return {"warmup_steps": warmup}
+        counts = ("samples", "tokens", "real_tokens", "logit_positions")
+        return {
+            "warmup_steps": warmup,
+            "train/steps_per_second": len(timed) / seconds,
+            **{f"train/{name}_per_second": sum(getattr(step, name) for step in timed) / seconds for name in counts},
+            "train/median_tokens_per_second": statistics.median(step.tokens / step.step_time_s for step in timed),
+        }
+
+
+class UtilisationCallback(TrainerCallback):
+    """Memory and load of this rank's GPU at the end of every training step; evaluation is left out."""
+
+    def __init__(self, recorder: StepRecorder) -> None:
+        self.recorder = recorder  # which has waited for the GPU before
+        self.samples: list[tuple[float, float, float, float]] = []  # allocated, reserved, total (MiB), load (%)
+        self.peaks = (0.0, 0.0)  # allocated, reserved (MiB)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if torch.cuda.is_available():
+            start_s = time.perf_counter()
+            free, total = torch.cuda.mem_get_info()
+            sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
+            self.samples.append((*(size / 2**20 for size in sizes), torch.cuda.utilization()))
+            peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
+            self.peaks = (max(self.peaks[0], peaks[0]), max(self.peaks[1], peaks[1]))
+            self.recorder.leave_out(time.perf_counter() - start_s)
+
+    def _forget_peak(self, *_: Any, **__: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    # A model may be whole on the GPU before it is sharded, and the logits of an evaluation batch may need more memory.
+    on_train_begin = _forget_peak
+    on_evaluate = _forget_peak
+
+    def summary(self) -> dict[str, Any]:
+        """Figures over the samples of all ranks; zeros count. Null without a GPU. Collective: call it on every rank."""
+        ranks = gather_objects((self.samples, self.peaks))
+        samples = [sample for rank_samples, _ in ranks for sample in rank_samples]
+        if not samples:
+            names = ("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB", "avg_gpu_util_%", "std_gpu_util_%")
+            return dict.fromkeys((*names, "peak_mem_alloc_mib", "peak_mem_reserved_mib"))
+        allocated, reserved, total, load = zip(*samples, strict=True)
+        return {
+            "avg_mem_alloc_MB": statistics.fmean(allocated),
+            "avg_mem_reserved_MB": statistics.fmean(reserved),
+            "avg_mem_total_MB": statistics.fmean(total),
+            "avg_gpu_util_%": statistics.fmean(load),
+            "std_gpu_util_%": statistics.pstdev(load),
+            "peak_mem_alloc_mib": max(rank_peaks[0] for _, rank_peaks in ranks),
+            "peak_mem_reserved_mib": max(rank_peaks[1] for _, rank_peaks in ranks),
+        }

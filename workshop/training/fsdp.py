@@ -1,0 +1,188 @@
+"""FSDP's configuration file, checked before anything is loaded.
+
+The file holds the Trainer's own `fsdp_config`, and two keys more that select the method:
+
+    fsdp               false: plain DDP, for comparison; beside it DDP's options, of which the Trainer knows half
+    dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
+
+The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
+neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from run_folder.plural import counted
+from run_folder.settings import DeclaredSettings
+from workshop.errors import WorkshopError
+from workshop.training.deepspeed import read_json, world_size
+
+if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
+    from accelerate.parallelism_config import ParallelismConfig
+    from transformers import Trainer
+
+# What reads each key, and the values it may have: types, or the strings allowed.
+COMMON = {
+    "fsdp": bool,
+    "version": (1, 2),
+    "cpu_offload": bool,
+    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP"),
+    "transformer_layer_cls_to_wrap": list,
+    "min_num_params": int,
+    "cpu_ram_efficient_loading": bool,
+    "state_dict_type": ("FULL_STATE_DICT", "SHARDED_STATE_DICT"),
+    "activation_checkpointing": bool,
+}
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {
+        "reshard_after_forward": ("full_shard", "shard_grad_op", "no_shard"),
+        "forward_prefetch": bool,
+        "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
+        "use_orig_params": bool,
+        "sync_module_states": bool,
+        "limit_all_gathers": bool,
+    },
+    2: {"reshard_after_forward": bool, "dp_replicate_size": int},
+}
+# Of DistributedDataParallel; comm_hook: the type in which gradients are communicated, where they are fp32.
+# optimize_ddp is torch.compile's: cut a compiled graph where DDP's buckets end. Our blocks are small graphs already.
+DDP = {
+    **{"bucket_cap_mb": int, "gradient_as_bucket_view": bool, "static_graph": bool, "optimize_ddp": bool},
+    "comm_hook": ("fp16", "bf16"),
+}
+OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
+
+
+def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
+    """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
+
+    Both are None for plain DDP. Raises WorkshopError as `checked_json` does.
+    """
+    config = checked_json(settings)
+    if not config.pop("fsdp", True):
+        return None, None
+    replicas = config.pop("dp_replicate_size", 1)
+    return config, hybrid_mesh(replicas) if replicas > 1 else None
+
+
+def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
+    """The file with its version. Raises WorkshopError, without torch, naming the file and the key for anything that
+    would be ignored or cannot work.
+    """
+    path = Path(settings.config)
+    config = read_json(path)
+    check(path, config)
+    if settings.timers:
+        raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+    if not config.get("fsdp", True):
+        if config.get("static_graph") and settings.grad_acc > 1:
+            # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which
+            # with accumulation communicates nothing.
+            raise WorkshopError(f"GRAD_ACC={settings.grad_acc}: {path} has static_graph; expected GRAD_ACC=1")
+        return config
+    config.setdefault("version", 2)
+    if config["version"] == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
+        # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
+        raise WorkshopError(
+            f"OPTIMIZER={settings.optimizer}: {path} is FSDP1 with cpu_offload, where fp16 gradient scaling cannot "
+            "drive a fused optimizer on the CPU; expected OPTIMIZER=adamw_torch, BF16=true, or version 2"
+        )
+    if settings.gradient_checkpointing:
+        raise WorkshopError(
+            f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
+            "Trainer's own would gather every block once more in the backward pass"
+        )
+    check_replicas(path, config.get("dp_replicate_size", 1))
+    return config
+
+
+def check(path: Path, config: dict[str, Any]) -> None:
+    """Raises WorkshopError for a key that nothing reads or a value that does not fit."""
+    version = config.get("version", 2)
+    readable = {**COMMON, **BY_VERSION.get(version, {})} if config.get("fsdp", True) else {"fsdp": bool, **DDP}
+    for key, value in config.items():
+        if key not in readable:
+            raise WorkshopError(f"{path}: nothing reads '{key}'{_hint(key, readable, version)}")
+        allowed = readable[key]
+        if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):
+            expected = {bool: "true or false", int: "a whole number", list: "a list of class names"}.get(allowed)
+            expected = expected or " or ".join(map(str, allowed))
+            raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
+    by_size = config.get("auto_wrap_policy") == "SIZE_BASED_WRAP"
+    unread = "transformer_layer_cls_to_wrap" if by_size else "min_num_params"
+    if unread in config:
+        raise WorkshopError(f"{path}: nothing reads '{unread}' with this auto_wrap_policy; expected it to be left out")
+
+
+def _hint(key: str, readable: dict[str, Any], version: int) -> str:
+    if key in OTHER_NAMES:
+        return f"; expected {OTHER_NAMES[key]}"
+    if readable.keys() >= DDP.keys():
+        return f' where "fsdp" is false; expected keys out of {", ".join(sorted(readable))}'
+    if key in DDP:
+        return '; it is DDP\'s: expected "fsdp": false beside it'
+    if any(key in keys for keys in BY_VERSION.values()):
+        return f" in FSDP{version}; expected keys out of {', '.join(sorted(readable))}"
+    close = get_close_matches(key, readable, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]}?)" if close else f"; expected keys out of {', '.join(sorted(readable))}"
+
+
+def check_replicas(path: Path, replicas: int) -> None:
+    """Raises WorkshopError if the ranks cannot be split into so many groups of at least two."""
+    ranks = world_size()
+    if replicas > 1 and (ranks % replicas or ranks // replicas < 2):
+        raise WorkshopError(
+            f"{path}: dp_replicate_size is {replicas}, which cannot split {counted(ranks, 'GPU')} into groups of "
+            f"equally many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
+        )
+
+
+def hybrid_mesh(replicas: int) -> ParallelismConfig:
+    """Ranks as a 2-D mesh: rows hold one sharded copy each, columns add up its gradients.
+
+    torchrun numbers the ranks node by node, so with as many copies as nodes all sharding traffic stays inside a node.
+    """
+    from accelerate.parallelism_config import ParallelismConfig
+
+    return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
+
+
+def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
+    """What the Trainer has no argument for: DDP's options, and the first scale of fp16 under FSDP2."""
+    start_scaler(trainer)
+    options = read_json(Path(settings.config)) if settings.config else {}
+    if options.pop("fsdp", True):
+        return
+    from accelerate.utils import DDPCommunicationHookType
+
+    hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
+    if hook is DDPCommunicationHookType.BF16 and trainer.args.device.type == "cpu":
+        raise WorkshopError(f"{settings.config}: comm_hook bf16 needs a GPU, and there is none; expected fp16, or none")
+    if "optimize_ddp" in options:
+        from torch._dynamo import config as of_the_compiler  # seconds to import
+
+        of_the_compiler.optimize_ddp = options.pop("optimize_ddp")
+    for option, value in (options | {"comm_hook": hook}).items():
+        setattr(trainer.accelerator.ddp_handler, option, value)
+
+
+def start_scaler(trainer: Trainer) -> None:
+    """With fp16, give the gradient scaler its scale before the first loss is scaled.
+
+    A training that goes on from a checkpoint needs it so early: to load FSDP2's optimizer PyTorch first takes a step
+    of it without gradients, and a scaler without a scale refuses (found on two H200).
+    """
+    import torch
+
+    if trainer.is_fsdp_enabled and trainer.accelerator.scaler is not None:
+        trainer.accelerator.scaler.scale(torch.zeros((), device=trainer.args.device))
+
+
+def save_whole_model(trainer: Trainer) -> None:
+    """Gathered, by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
+    if trainer.is_fsdp_enabled:
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    trainer.save_model()

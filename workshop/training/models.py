@@ -1,0 +1,107 @@
+"""Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from workshop.data.hub import hub_error
+from workshop.data.squad import SAMPLE_DIR
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+# Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
+SHAPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "shapes").glob("*.json"))}
+TINY = SAMPLE_DIR / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head.
+
+    An `untied` embedding is in no matrix product: the head is as large again.
+    """
+
+    parameters: int
+    blocks: int
+    embedding: int
+    untied: bool
+
+
+def short_name(model_name: str) -> str:
+    """`bigscience/bloom-560m` -> `bloom-560m`; a folder -> its last part."""
+    return model_name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def shape_config(model_name: str) -> Any:
+    """The configuration of a known shape. Raises WorkshopError listing the known ones."""
+    name = short_name(model_name).lower()
+    if name == "tiny":
+        return AutoConfig.from_pretrained(TINY)
+    if name not in SHAPES:
+        known = ", ".join([*SHAPES, "tiny"])
+        raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: expected a shape out of {known}")
+    return AutoConfig.from_pretrained(SHAPES[name])
+
+
+def model_config(settings: Settings) -> Any:
+    """The configuration of the settings' model, without its weights."""
+    if settings.model_init == "random":
+        return shape_config(settings.model_name)
+    try:
+        return AutoConfig.from_pretrained(settings.model_name)
+    except (OSError, ValueError) as error:
+        raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
+
+
+def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
+    """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
+
+    Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
+    `options` go to from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
+    """
+    torch.manual_seed(settings.seed)
+    if settings.model_init == "random":
+        config = shape_config(settings.model_name)
+        # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
+        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **options)
+    else:
+        try:
+            # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
+            model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=torch.float32, **options)
+        except (OSError, ValueError) as error:
+            raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
+    fit_to_tokenizer(model, tokenizer, settings)
+    return model
+
+
+def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:
+    """Give the model the tokenizer's special tokens. Raises WorkshopError if its vocabulary is too small."""
+    for config in (model.config, model.generation_config):
+        config.pad_token_id = tokenizer.pad_token_id
+        config.bos_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
+    if len(tokenizer) > model.config.vocab_size:
+        raise WorkshopError(
+            f"TOKENIZER_NAME='{settings.tokenizer_name}' has {len(tokenizer)} entries, the model's vocabulary only "
+            f"{model.config.vocab_size}: expected a tokenizer that fits {settings.model_name}"
+        )
+
+
+def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
+    """The transformer blocks."""
+    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+
+
+def model_size(model: torch.nn.Module) -> ModelSize:
+    """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size."""
+
+    def count(module: torch.nn.Module) -> int:
+        return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
+
+    untied = getattr(model.config, "tie_word_embeddings", True) is False
+    return ModelSize(count(model), count(blocks_of(model)), count(model.get_input_embeddings()), untied)

@@ -1,0 +1,207 @@
+"""What a run really sharded, where it kept it, in which precision and with whose classes it computed: looked at in the
+living objects during the first step.
+
+A configuration only says what was asked for. Older material asked for FSDP and got one shard unit (erratum K2), or fp32
+(erratum K3), and nobody noticed.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import Trainer, TrainerCallback
+from transformers.pytorch_utils import Conv1D
+
+from workshop.errors import WorkshopError
+from workshop.job.run_record import update_run_record
+from workshop.settings import Settings
+from workshop.training.callbacks import gather_objects
+from workshop.training.deepspeed import read_json
+from workshop.training.models import blocks_of, model_size, short_name
+
+PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+LINEAR = (torch.nn.Linear, Conv1D)  # GPT-2's layers are Conv1D
+
+
+def class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def own_modules(model: torch.nn.Module) -> list[str]:
+    """Classes of the model and its parts that neither PyTorch nor transformers brings; none: the library's code ran."""
+    kinds = {type(module) for module in model.modules()}
+    return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
+
+
+def trainer_classes(trainer: Trainer) -> list[str]:
+    """The trainer's class and those it inherits from."""
+    return [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
+
+
+def check_named_blocks(settings: Settings, model: torch.nn.Module) -> None:
+    """Raises WorkshopError where the configuration file names a block that this model has not.
+
+    It was written for another model: FSDP would stop with less to say, DeepSpeed without its leaf module be slow.
+    Without the key FSDP takes the blocks that transformers names, DeepSpeed gathers layer by layer.
+    """
+    config = read_json(Path(settings.config)) if settings.config else {}
+    leaf_module = (config.get("zero_optimization") or {}).get("leaf_module") or {}
+    block = type(blocks_of(model)[0])
+    for key, names, expected in (
+        ("transformer_layer_cls_to_wrap", config.get("transformer_layer_cls_to_wrap"), block.__name__),
+        ("zero_optimization.leaf_module.classes", leaf_module.get("classes"), class_name(block)),
+    ):
+        has = {name for kind in map(type, model.modules()) for name in (kind.__name__, class_name(kind))}
+        for name in set(names or ()) - has:
+            raise WorkshopError(
+                f"{settings.config}: {key} names {name}, but {short_name(settings.model_name)} has none; "
+                f'expected ["{expected}"], or the key left out'
+            )
+
+
+def local_numel(tensors: Iterable[torch.Tensor]) -> int:
+    """Elements that this rank holds of the given tensors.
+
+    DeepSpeed's stage 3 leaves it a part (`ds_tensor`) of a parameter, and all of one too small to be worth sharing.
+    """
+
+    def held(tensor: torch.Tensor) -> int:
+        if isinstance(tensor, DTensor):
+            return tensor.to_local().numel()
+        return max(tensor.numel(), tensor.ds_tensor.numel()) if hasattr(tensor, "ds_tensor") else tensor.numel()
+
+    return sum(map(held, tensors))
+
+
+def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
+    """How many of the blocks are an FSDP unit of their own, with or without activation checkpointing around."""
+    layers = ((block, getattr(block, "_checkpoint_wrapped_module", block)) for block in blocks)
+    return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
+
+
+def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
+    """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed.
+
+    Args:
+        zero: DeepSpeed's optimizer. Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory
+            where a part is as large as the parameter, whose other elements stay unused; the others in the parameters.
+    """
+    in_parameters = local_numel(p.grad for p in model.parameters() if p.grad is not None)
+    if hasattr(zero, "grad_partitions_flat_buffer"):
+        return in_parameters + zero.grad_partitions_flat_buffer.numel()
+    groups = [group for group in getattr(zero, "all_grad_tensors", {}).values() if group is not None]
+    on_cpu = getattr(zero, "accumulated_grads_in_cpu", {}).values()
+    return in_parameters + sum(local_numel(group) for group in groups) + local_numel(on_cpu)
+
+
+class ShardingRecorder(TrainerCallback):
+    """Adds `sharding` and the precision that ran to run.json after the first step, from what all ranks hold.
+
+    Give it the model before the Trainer wraps it.
+    """
+
+    def __init__(self, settings: Settings, model: torch.nn.Module) -> None:
+        self.settings = settings
+        self.size = model_size(model)
+        self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
+        self.blocks = blocks_of(model)
+        # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
+        self.held: dict[str, int] = {}
+        self.full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}
+        self.precision: str | None = None
+        self.method = "none"
+        self._hooks: list[Any] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        if args.fsdp:
+            self._check_units(model)
+        if args.deepspeed:
+            self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
+            self.full["gradients"] = self.size.parameters
+        linear = next((module for module in self.blocks.modules() if isinstance(module, LINEAR)), None)
+        self._hooks = [model.register_forward_hook(self._after_forward)]
+        if linear is not None:
+            self._hooks.append(linear.register_forward_hook(self._see_precision))
+
+    def _check_units(self, model: torch.nn.Module) -> None:
+        self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
+        units, blocks = shard_units(self.blocks), len(self.blocks)
+        if units < blocks:
+            raise WorkshopError(
+                f"{self.settings.config}: {units} of the model's {blocks} blocks ({type(self.blocks[0]).__name__}) are "
+                "shard units; expected all, or whole groups of blocks are gathered at once (auto_wrap_policy, "
+                "transformer_layer_cls_to_wrap)"
+            )
+
+    def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
+        # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
+        if model.training:
+            self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
+        if DistributedDataParallel._active_ddp_module is not None:  # its forward pass has called this one
+            self.method = "ddp"
+
+    def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        self.precision = PRECISIONS.get(output.dtype, str(output.dtype))
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
+        # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer's.
+        if self._hooks and args.deepspeed:
+            self.held["gradients"] = zero_gradients(model, optimizer.optimizer)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._hooks and not args.deepspeed:
+            gradients = (parameter.grad for parameter in self.blocks.parameters())
+            self.held["gradients"] = local_numel(gradient for gradient in gradients if gradient is not None)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
+        if not self._hooks:
+            return
+        if state.is_world_process_zero and self.precision:
+            update_run_record(self.settings.run_dir, precision=self.precision)
+        moments = self._moments(args, optimizer)
+        if not moments:  # fp16 skips its first steps: no moments yet
+            return
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self.held["optimizer"] = local_numel(moments)
+        most = {key: max(ranks[key] for ranks in gather_objects(self.held)) for key in self.held}
+        if not state.is_world_process_zero:
+            return
+        sharding = {
+            "method": self.method,
+            **{key: held < self.full[key] for key, held in most.items()},
+            "cpu_offload": self._offloaded(args, optimizer, moments),
+            **self.classes,
+        }
+        update_run_record(self.settings.run_dir, sharding=sharding)
+        parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
+        offload = ", offloaded to the CPU" if sharding["cpu_offload"] else ""
+        print(f"strategy: {self.method}, computing in {self.precision}; a rank holds at most {parts}{offload}")
+
+    def _moments(self, args: Any, optimizer: Any) -> list[torch.Tensor]:
+        """The first moment of all parameters that this rank's optimizer has."""
+        if args.deepspeed:  # Hugging Face's wrapper around ZeRO's around the one that computes
+            optimizer = getattr(optimizer.optimizer, "optimizer", optimizer.optimizer)
+        return [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
+
+    def _offloaded(self, args: Any, optimizer: Any, moments: list[torch.Tensor]) -> bool:
+        if args.device.type != "cpu":
+            return all(tensor.device.type == "cpu" for tensor in moments)
+        # All memory is the CPU's: whether the living optimizer or shard units have the machinery for it.
+        if args.deepspeed:
+            zero = optimizer.optimizer
+            return bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
+        # FSDP1 cannot offload without a GPU.
+        return any(offloads(module) for module in self.blocks.modules() if isinstance(module, FSDPModule))
+
+
+def offloads(unit: FSDPModule) -> bool:
+    """Whether an FSDP2 unit keeps its parameters in CPU memory between their uses."""
+    state = unit._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # the latter before torch 2.13
+    return any(group and isinstance(group.offload_policy, CPUOffloadPolicy) for group in groups)
