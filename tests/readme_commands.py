@@ -40,7 +40,7 @@ LAUNCHED_BY = {
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
     r"python -m workshop\.data\.prefetch": "tests/workshop",  # needs the hub
-    r"python -m workshop\.kernels\.operators|sbatch .*make operators": "tests/workshop/kernels/test_operators.py",  # minutes
+    r"python -m workshop\.kernels\.operators|sbatch .*make operators": "tests/workshop/kernels/test_operators.py",
     r"python tests/bench/": "tests/bench/test_thousand_runs.py",
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
     r"python -m workshop\.simulate\.offload_lower_bound": "tests/workshop/simulate",
