@@ -1,49 +1,37 @@
 """What a row, a step and its measurement are made of."""
 
 from custom_model.flops import Shapes
-from pictures.svg import GRADIENTS, GREY, INK, OPTIMIZER, TOKENS, WEIGHTS, Picture
+from pictures.svg import GRADIENTS, GREY, INK, OPTIMIZER, TOKENS, WEIGHTS, WHITE, Picture
 
 
-def labels() -> Picture:
-    """One training row: what goes in, and what the loss is computed on."""
-    picture = Picture(
-        900,
-        150,
-        "One row of the training data: input and labels",
-        "The input is question, context, answer, end of sequence and padding up to 512 tokens. The labels are -100 for "
-        "everything but the answer and the end of sequence, so the loss is computed on those only.",
-    )
-    pieces = (
-        ("Question: … ", 120),
-        ("Context: …", 330),
-        ("Answer:", 76),
-        ("Normandy", 90),
-        ("</s>", 46),
-        ("<pad> …", 150),
-    )
-    for row, name in enumerate(("input", "labels")):
-        x, y = 74, 26 + row * 52
+def labels(picture: Picture) -> None:
+    """One row of the training data: input and labels
+
+    The input is question, context, answer, end of sequence and padding up to 512 tokens. The labels are -100 for
+    everything but the answer and the end of sequence, so the loss is computed on those only.
+    """
+    widths = {"Question: … ": 120, "Context: …": 330, "Answer:": 76, "Normandy": 90, "</s>": 46, "<pad> …": 150}
+    for name, y in (("input", 26), ("labels", 78)):
+        x = 74
         picture.words(64, y + 24, name, 13, "end", bold=True)
-        for text, width in pieces:
+        for text, width in widths.items():
             target = text in ("Normandy", "</s>")
-            shown = text if target or row == 0 else "-100"
-            picture.box(x, y, width, 36, (TOKENS if target else GREY) if row else "none")
-            picture.words(x + width / 2, y + 23, shown, 13, "middle", ink="#ffffff" if target and row else INK)
+            fill, ink, shown = "none", INK, text
+            if name == "labels":
+                fill, ink, shown = (TOKENS, WHITE, text) if target else (GREY, INK, "-100")
+            picture.box(x, y, width, 36, fill)
+            picture.words(x + width / 2, y + 23, shown, 13, "middle", ink=ink)
             x += width
     picture.words(74, 136, "512 positions. Only the coloured ones count for the loss.", 12)
-    return picture
 
 
-def packing() -> Picture:
-    """Rows with padding, packed rows, and who may see whom in a packed row."""
-    picture = Picture(
-        900,
-        290,
-        "Packing: several examples in a row, each sees itself only",
-        "Left: four examples in four rows of 512 positions, the rest of each row is padding. Middle: the same examples "
-        "in two rows. Right: in a packed row each token sees the tokens before it of its own example only: three "
-        "triangles along the diagonal.",
-    )
+def packing(picture: Picture) -> None:
+    """Packing: several examples in a row, each sees itself only
+
+    Left: four examples in four rows of 512 positions, the rest of each row is padding. Middle: the same examples in
+    two rows. Right: in a packed row each token sees the tokens before it of its own example only: three triangles
+    along the diagonal.
+    """
     examples = ((0.42, TOKENS), (0.24, OPTIMIZER), (0.30, WEIGHTS), (0.52, GRADIENTS))
     picture.words(24, 34, "Padded: one example per row", 14, bold=True)
     for row, (share, fill) in enumerate(examples):
@@ -51,70 +39,54 @@ def packing() -> Picture:
         picture.box(24, 52 + row * 34, 260 * share, 24, fill)
         picture.words(276, 68 + row * 34, "padding", 12, "end")
     picture.words(320, 34, "Packed: the same examples", 14, bold=True)
-    for row, members in enumerate(((0, 1, 2), (3,))):
+    for y, members in ((52, examples[:3]), (86, examples[3:])):
         x = 320.0
-        picture.box(320, 52 + row * 34, 260, 24, GREY)
-        for number in members:
-            share, fill = examples[number]
-            picture.box(x, 52 + row * 34, 260 * share, 24, fill)
+        picture.box(320, y, 260, 24, GREY)
+        for share, fill in members:
+            picture.box(x, y, 260 * share, 24, fill)
             x += 260 * share
     picture.words(572, 102, "next ones", 12, "end")
     picture.words(620, 34, "Attention of the first packed row", 14, bold=True)
-    start, size = 0.0, 200
-    picture.box(640, 52, size, size)
-    for number in (0, 1, 2):
-        share, fill = examples[number]
-        x, y, side = 640 + start * size, 52 + start * size, share * size
-        picture.polygon([(x, y), (x, y + side), (x + side, y + side)], fill)
+    picture.box(640, 52, 200, 200)
+    start = 0.0
+    for share, fill in examples[:3]:
+        picture.triangle(640 + start * 200, 52 + start * 200, share * 200, fill)
         start += share
     picture.words(640, 274, "keys: the tokens that are seen", 12)
     picture.words(320, 160, "Every example keeps its own loss:", 12)
     picture.words(320, 178, "its tokens see no other example,", 12)
     picture.words(320, 196, "and its first token is nobody's target.", 12)
-    return picture
 
 
-def weak_scaling() -> Picture:
-    """Work per GPU by the published rule: the head is not doubled."""
-    picture = Picture(
-        900,
-        280,
-        "The published rule of weak scaling: the work of each GPU falls",
-        "Bars of TFLOP per GPU and step on 2, 4, 8 and 16 GPUs. The blocks' part stays the same, the head's part "
-        "halves each time, because the batch halves and there is only one head.",
-    )
+def weak_scaling(picture: Picture) -> None:
+    """The published rule of weak scaling: the work of each GPU falls
+
+    Bars of TFLOP per GPU and step on 2, 4, 8 and 16 GPUs. The blocks' part stays the same, the head's part halves each
+    time, because the batch halves and there is only one head.
+    """
     picture.words(24, 34, "Work of one GPU in a step, published rule (TFLOP)", 14, bold=True)
+    shapes = Shapes(2048, 8192, 50_000, 512)
     for number, (gpus, batch, layers) in enumerate(((2, 8, 3), (4, 4, 6), (8, 2, 12), (16, 1, 24))):
         y = 56 + number * 46
-        head = flops(batch, 0)
-        total = flops(batch, layers)
+        head, total = (shapes.flops_per_step(count, batch) / 1e12 for count in (0, layers))
         picture.words(150, y + 22, f"{gpus} GPUs, {layers} layers", 13, "end")
         picture.box(162, y, (total - head) * 100, 32, WEIGHTS)
         picture.box(162 + (total - head) * 100, y, head * 100, 32, GRADIENTS)
         picture.words(172 + total * 100, y + 22, f"{total:.2f}", 13)
     picture.legend(162, 262, {"blocks: layers x batch stays": WEIGHTS, "head: halves with the batch": GRADIENTS}, 220)
-    return picture
 
 
-def flops(batch: int, layers: int) -> float:
-    """TFLOP of one GPU's step at the exercise's sizes."""
-    return Shapes(2048, 8192, 50_000, 512).flops_per_step(layers, batch) / 1e12
+def attempts(picture: Picture) -> None:
+    """A training that is killed and goes on
 
-
-def attempts() -> Picture:
-    """Two attempts of a training that is killed after 25 of 40 steps; where the second begins is to be predicted."""
-    picture = Picture(
-        900,
-        210,
-        "A training that is killed and goes on",
-        "A training saves a checkpoint after steps 10 and 20 and is killed after step 25. A second attempt goes on to "
-        "step 40. The picture leaves open with which step it begins.",
-    )
+    A training saves a checkpoint after steps 10 and 20 and is killed after step 25. A second attempt goes on to step
+    40. The picture leaves open with which step it begins.
+    """
     left, step = 120, 18
-    for y, title, last in ((50, "attempt 1", 25), (120, "attempt 2", 40)):
+    for title, y, first, last in (("attempt 1", 50, 1, 25), ("attempt 2", 120, 30, 40)):
         picture.words(24, y + 19, title, 14, bold=True)
         for number in range(1, last + 1):
-            done = title == "attempt 1" or number >= 30
+            done = number >= first
             picture.box(left + (number - 1) * step, y, step - 3, 28, WEIGHTS if done else "none", dashed=not done)
             if number % 10 == 0 and done:
                 picture.words(left + number * step - 2, y - 6, f"checkpoint-{number}", 11, "end")
@@ -124,26 +96,22 @@ def attempts() -> Picture:
         picture.words(left + number * step - step / 2, 172, f"{number}", 12, "middle")
     picture.words(24, 172, "step", 12)
     picture.words(24, 198, "The second attempt's losses are those of a training that nobody killed.", 12)
-    return picture
 
 
-def timer() -> Picture:
-    """What two timers show for ten equal steps."""
-    picture = Picture(
-        900,
-        270,
-        "Ten equal steps by two timers",
-        "Left: a timer that is reset every tenth step but read at every step shows the time of 1, 2, 3 up to 10 steps; "
-        "its mean is 5.5 steps. Right: a timer that is reset at every step shows one step each time.",
-    )
-    timers = (("Reset every 10th step, read at every step", range(1, 11)), ("Reset at every step", [1] * 10))
-    for number, (title, shown) in enumerate(timers):
-        left = 24 + number * 450
+def timer(picture: Picture) -> None:
+    """Ten equal steps by two timers
+
+    Left: a timer that is reset every tenth step but read at every step shows the time of 1, 2, 3 up to 10 steps; its
+    mean is 5.5 steps. Right: a timer that is reset at every step shows one step each time.
+    """
+    for left, title, fill, shown in (
+        (24, "Reset every 10th step, read at every step", GRADIENTS, range(1, 11)),
+        (474, "Reset at every step", WEIGHTS, [1] * 10),
+    ):
         picture.words(left, 34, title, 14, bold=True)
         for step, time in enumerate(shown):
             x = left + step * 40
-            picture.box(x, 220 - time * 16, 32, time * 16, GRADIENTS if number == 0 else WEIGHTS)
+            picture.box(x, 220 - time * 16, 32, time * 16, fill)
             picture.words(x + 16, 212 - time * 16, f"{time}", 12, "middle")
             picture.words(x + 16, 236, f"{step + 1}", 12, "middle")
         picture.words(left, 258, f"step; mean of the ten readings: {sum(shown) / 10:g} x the step time", 12)
-    return picture

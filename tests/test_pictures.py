@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pictures.draw import HERE, PICTURES
+from pictures.draw import HERE, pictures
 from tests.launching import REPO
 
 # In the browser: texts that leave their picture, or lie on one another by more than a pixel.
@@ -38,22 +38,17 @@ document.body.replaceChildren(found);
 """
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_committed_picture_is_the_drawn_one_and_says_in_words_what_it_shows(name: str) -> None:
-    text = (HERE / f"{name}.svg").read_text()
-    assert text == PICTURES[name]().text(), "next: python -m pictures.draw"
-    root = ElementTree.fromstring(text)
-    words = {tag: root.findtext(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("title", "desc")}
-    assert len(words["title"]) > 20 and len(words["desc"]) > 60
+def test_committed_pictures_are_the_drawn_ones_and_say_in_words_what_they_show() -> None:
+    assert {path.stem: path.read_text() for path in HERE.glob("*.svg")} == pictures(), "next: python -m pictures.draw"
+    for text in pictures().values():
+        root = ElementTree.fromstring(text)
+        words = {tag: root.findtext(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("title", "desc")}
+        assert len(words["title"]) > 20 and len(words["desc"]) > 60
 
 
 def test_picture_before_a_prediction_does_not_give_it_away() -> None:
-    sizes, steps = ((HERE / f"{name}.svg").read_text() for name in ("communication", "attempts"))
+    sizes, steps = pictures()["communication"], pictures()["attempts"]
     assert not re.search(r"\dP\b", sizes) and "lost" not in steps and "21" not in re.findall(r">(\d+)<", steps)
-
-
-def test_zero_1_does_not_look_like_ddp() -> None:
-    assert (HERE / "zero_step.svg").read_text().count(">optimizer</text>") == 3
 
 
 def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> None:
@@ -64,10 +59,10 @@ def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> Non
             assert picture.is_file(), f"{readme}: {target}"
             assert words, f"{readme}: {target} has no words for those who cannot see it"
             used.add(picture)
-    assert {HERE / f"{name}.svg" for name in PICTURES} <= used
+    assert {*HERE.glob("*.svg")} <= used
 
 
-def look(tmp_path: Path, pictures: dict[str, str]) -> list[str]:
+def look(tmp_path: Path, shown: dict[str, str]) -> list[str]:
     """What Chromium finds wrong with the pictures."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium:
@@ -75,7 +70,7 @@ def look(tmp_path: Path, pictures: dict[str, str]) -> list[str]:
         if os.environ.get("REQUIRE_CHROMIUM") == "1":
             pytest.fail(f"REQUIRE_CHROMIUM=1, but {message}")
         pytest.skip(f"needs a browser: {message}")
-    drawn = "".join(f"<div>{text.replace('<svg', f'<svg id={name!r}', 1)}</div>" for name, text in pictures.items())
+    drawn = "".join(f"<div>{text.replace('<svg', f'<svg id={name!r}', 1)}</div>" for name, text in shown.items())
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><meta charset='utf-8'><body>{drawn}<script>{LOOK}</script></body>")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
@@ -85,10 +80,9 @@ def look(tmp_path: Path, pictures: dict[str, str]) -> list[str]:
 
 
 def test_browser_shows_every_word_inside_its_picture_and_none_on_another(tmp_path: Path) -> None:
-    assert look(tmp_path, {name: (HERE / f"{name}.svg").read_text() for name in PICTURES}) == []
+    assert look(tmp_path, pictures()) == []
 
 
 def test_fault_in_a_picture_is_found(tmp_path: Path) -> None:
-    text = (HERE / "labels.svg").read_text()
-    faults = look(tmp_path, {"moved": text.replace("<text x='64'", "<text x='864'", 1)})
+    faults = look(tmp_path, {"moved": pictures()["labels"].replace("<text x='64'", "<text x='864'", 1)})
     assert len(faults) == 1 and faults[0].startswith("moved: input lies on ")
