@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,54 +31,17 @@ from run_folder.plural import counted
 from workshop.job.processes import one_per_node, started
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
-SMALLEST_MIB, FACTOR = 1, 4
+REDUCTIONS = {"all_reduce": "sum", "all_gather": "none", "reduce_scatter": "sum"}
+HEADING = """\
+#                                                                     out of place                             in place
+#       size         count   type redop  root       time    algbw    busbw  #wrong       time    algbw    busbw  #wrong
+#        (B)    (elements)                          (us)   (GB/s)   (GB/s)               (us)   (GB/s)   (GB/s)"""
 
 
-def collectives(world_size: int) -> dict[str, tuple[str, float, bool, Callable[[torch.Tensor], Callable[[], object]]]]:
-    """Reduction, bus bandwidth / algorithm bandwidth, whether in place, and the call on a buffer of the message's size.
-
-    The size of an all-gather is that of its result, of a reduce-scatter that of its input, as in nccl-tests.
-    Source of the factors: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
-
-    def share(buffer: torch.Tensor) -> torch.Tensor:
-        return torch.ones_like(buffer[: buffer.numel() // world_size])
-
-    def all_gather(buffer: torch.Tensor) -> Callable[[], object]:
-        mine = share(buffer)
-        return lambda: dist.all_gather_into_tensor(buffer, mine)
-
-    def reduce_scatter(buffer: torch.Tensor) -> Callable[[], object]:
-        mine = share(buffer)
-        return lambda: dist.reduce_scatter_tensor(mine, buffer)
-
+def bus_factor(collective: str, world_size: int) -> float:
+    """Bus bandwidth / algorithm bandwidth: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md."""
     once = (world_size - 1) / world_size
-    return {
-        "all_reduce": ("sum", 2 * once, True, lambda buffer: lambda: dist.all_reduce(buffer)),
-        "all_gather": ("none", once, False, all_gather),
-        "reduce_scatter": ("sum", once, False, reduce_scatter),
-    }
-
-
-def mean_time_s(call: Callable[[], object], iterations: int, warmup: int, device: torch.device) -> float:
-    """Seconds per call on the slowest rank, between two points at which every rank has done everything before."""
-
-    def meet() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        dist.barrier()
-        return time.perf_counter()
-
-    for _ in range(warmup):
-        call()
-    start_s = meet()
-    for _ in range(iterations):
-        call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    elapsed = torch.tensor((time.perf_counter() - start_s) / iterations, device=device)
-    dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
-    return elapsed.item()
+    return 2 * once if collective == "all_reduce" else once
 
 
 def measure(settings: CustomSettings) -> None:
@@ -90,50 +52,56 @@ def measure(settings: CustomSettings) -> None:
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpu else "gloo", device_id=device if gpu else None)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
 
     name = torch.cuda.get_device_name(device) if gpu else "CPU (gloo)"
-    here = f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {socket.gethostname()} device {local_rank:2d} {name}"
-    ranks: list[str] = [""] * world_size
+    rank, process, host = dist.get_rank(), os.getpid(), socket.gethostname()
+    here = f"#  Rank {rank:2d} Group  0 Pid {process:6d} on {host} device {local_rank:2d} {name}"
+    ranks: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(ranks, here)
     with Path(settings.run_dir / "nccl.log" if rank == 0 else os.devnull).open("w", buffering=1) as log:
-        print(header(settings, ranks), file=log)
-        for collective, (operation, factor, in_place, prepare) in collectives(world_size).items():
+        print(f"# torch.distributed {torch.__version__}, {dist.get_backend()}", *ranks, HEADING, sep="\n", file=log)
+        for collective in REDUCTIONS:
             print(f"# Collective test starting: {collective}_perf", file=log)
-            mib = SMALLEST_MIB
+            mib = 1
             while mib <= settings.fabric_max_mib:
-                # A multiple of the ranks, so that all shares are equal. Zeros stay zeros however often they are added.
-                count = mib * 2**20 // 4 // world_size * world_size
-                call = prepare(torch.zeros(count, device=device))
-                seconds = mean_time_s(call, settings.fabric_iterations, settings.fabric_warmup, device)
-                print(row(4 * count, operation, seconds, factor, in_place), file=log)
-                del call
-                mib *= FACTOR
+                print(measure_size(collective, mib, settings, device), file=log)
+                mib *= 4
     dist.destroy_process_group()
 
 
-def header(settings: CustomSettings, ranks: list[str]) -> str:
-    """What nccl-tests print first."""
-    sizes = f"minBytes {SMALLEST_MIB * 2**20} maxBytes {settings.fabric_max_mib * 2**20} step: {FACTOR}(factor)"
-    runs = f"warmup iters: {settings.fabric_warmup} iters: {settings.fabric_iterations} validation: 0"
-    columns = ["size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]
-    units = ["(B)", "(elements)", "", "", "", *["(us)", "(GB/s)", "(GB/s)", ""] * 2]
-    backend = f"# torch.distributed {torch.__version__}, {dist.get_backend()}"
-    lines = [f"# nThread 1 nGpus 1 {sizes} {runs}", backend, "#", "# Using devices", *ranks, "#"]
-    return "\n".join([*lines, "#" + aligned(columns)[1:], "#" + aligned(units)[1:]])
+def measure_size(collective: str, mib: int, settings: CustomSettings, device: torch.device) -> str:
+    """One line of results. The size of an all-gather is that of its result, of a reduce-scatter that of its input."""
+    # A multiple of the ranks, so that all shares are equal. Zeros stay zeros however often they are added.
+    world_size = dist.get_world_size()
+    count = mib * 2**20 // 4 // world_size
+    whole, share = torch.zeros(count * world_size, device=device), torch.zeros(count, device=device)
+    call = {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, share),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(share, whole),
+    }[collective]
+    synchronize = torch.get_device_module(device).synchronize
+    for _ in range(settings.fabric_warmup):
+        call()
+    synchronize()
+    dist.barrier()
+    start_s = time.perf_counter()
+    for _ in range(settings.fabric_iterations):
+        call()
+    synchronize()
+    time_s = torch.tensor((time.perf_counter() - start_s) / settings.fabric_iterations, device=device)
+    dist.all_reduce(time_s, op=dist.ReduceOp.MAX)  # the slowest rank's
+    return row(collective, whole.nbytes, time_s.item(), world_size)
 
 
-def row(size: int, operation: str, seconds: float, factor: float, in_place: bool) -> str:
+def row(collective: str, size: int, seconds: float, world_size: int) -> str:
     """One line of results; the half of it that was not measured, out of place or in place, is N/A."""
     algbw = size / seconds / 1e9
-    measured = [f"{seconds * 1e6:.2f}", f"{algbw:.3f}", f"{algbw * factor:.3f}", "N/A"]
-    halves = [["N/A"] * 4, measured] if in_place else [measured, ["N/A"] * 4]
-    return aligned([str(size), str(size // 4), "float", operation, "-1", *halves[0], *halves[1]])
-
-
-def aligned(cells: list[str]) -> str:
-    widths = (12, 14, 10, 8, 8) + (12, 9, 9, 8) * 2
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    busbw = algbw * bus_factor(collective, world_size)
+    measured = f"{seconds * 1e6:11.2f}{algbw:9.3f}{busbw:9.3f}     N/A"
+    other = "        N/A      N/A      N/A     N/A"
+    both = other + measured if collective == "all_reduce" else measured + other
+    return f"{size:12}{size // 4:14}  float{REDUCTIONS[collective]:>6}    -1{both}"
 
 
 def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
@@ -163,7 +131,7 @@ def fail(code: int, text: str) -> int:
 def nccl_tests() -> list[str]:
     """What starts one of nccl-tests as a single world; empty where that cannot be done."""
     nodes, per_node = os.environ["NNODES"], os.environ["NPROC_PER_NODE"]
-    for name in collectives(1):
+    for name in REDUCTIONS:
         linked = subprocess.run(["ldd", shutil.which(f"{name}_perf") or ""], capture_output=True, text=True).stdout
         if "libmpi" not in linked:
             return []
@@ -184,7 +152,7 @@ def measure_together(settings: CustomSettings, torchrun: list[str]) -> None:
     sizes = ["-b", "1M", "-e", f"{settings.fabric_max_mib}M", "-f", "4", "-g", "1"]
     runs = ["-n", str(settings.fabric_iterations), "-w", str(settings.fabric_warmup)]
     with (settings.run_dir / "nccl.log").open("ab", buffering=0) as log:
-        for name in collectives(1):
+        for name in REDUCTIONS:
             log.write(f"# Collective test starting: {name}_perf\n".encode())
             if not succeeds([*world, f"{name}_perf", *sizes, *runs], stdout=log):
                 return
