@@ -76,7 +76,3 @@ def test_cut_off_log_has_what_is_complete(tmp_path: Path) -> None:
 def test_damaged_line_is_named(tmp_path: Path, damage: tuple[str, str]) -> None:
     with pytest.raises(LogError, match=r"nccl.log:9: found '4194304 .* expected size, count, type"):
         read(tmp_path, OURS.replace(*damage))
-
-
-def test_rank_with_a_number_of_5000_digits_is_none(tmp_path: Path) -> None:
-    assert read(tmp_path, f"#  Rank {'9' * 5000} Group 0 Pid 1 on n1 device 0\n").world_size == 0

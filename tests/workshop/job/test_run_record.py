@@ -59,32 +59,6 @@ def test_processes_killed_before_the_run_are_not_its_own(tmp_path: Path, monkeyp
     assert states == ["oom", "failed"]
 
 
-def test_update_keeps_earlier_facts(tmp_path: Path) -> None:
-    update_run_record(tmp_path, state="running", exercise="baseline")
-    update_run_record(tmp_path, state="completed")
-    assert json.loads((tmp_path / "run.json").read_text()) == {"state": "completed", "exercise": "baseline"}
-    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
-
-
-@pytest.mark.parametrize(
-    ("text", "state", "cause"),
-    [
-        ("OSError: [Errno 28] No space left on device\n", "failed", "disk full"),
-        ("srun: error: node2: task 1: Out Of Memory\n", "oom", "host memory"),
-        ("torch.OutOfMemoryError: CUDA out of memory.\n", "oom", ""),
-    ],
-)
-def test_cause_is_recorded_beside_the_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, state: str, cause: str
-) -> None:
-    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
-    begin(tmp_path, "baseline", "", ["python", "train.py"], 0)
-    (tmp_path / "train.out").write_text(text)
-    record_end(tmp_path, 1, "")
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["state"], record["cause"], record["reason"]) == (state, cause, text.strip())
-
-
 def test_key_in_an_edited_file_is_not_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, diff = KEYS["WANDB_API_KEY"], "diff --git a/baseline/env_vars.sh b/baseline/env_vars.sh\n"
     diff += f"+export WANDB_API_KEY={key}\n+os.environ['HF_TOKEN'] = \"{key}\"\n+export TOKENIZER_NAME=gpt2\n"
