@@ -23,10 +23,9 @@ _EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a trace
 _OWN_ERROR = r"error(?: \(rank \d+\))?: "  # how the workshop's own code reports a mistake in the input
 # What the libraries say when the GPU or the CPU has no memory left.
 _NO_MEMORY = (
-    r"(?:(?:CUDA|HIP|XPU|NPU|MPS backend) out of memory"
-    r"|(?:CUDA|HIP|XPU)(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED|hipErrorOutOfMemory)"
+    r"(?:CUDA out of memory"
+    r"|CUDA(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED)"
     r"|cu\w+ error: \w+_ALLOC_FAILED"
-    r"|cudaErrorMemoryAllocation"
     r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: "
     r"|std::bad_alloc"
     r"|unable to m?map .*Cannot allocate memory)"
@@ -52,12 +51,8 @@ _SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{_START}error: )\*\*\* (?:JOB|STE
 _NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
 # A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
-# How MPI ends all ranks of a job after an error of one.
-_MPI_ABORTS = (
-    r"\*\*\* MPI_ERRORS_ARE_FATAL|MPI_ABORT was invoked on rank|application called MPI_Abort\(|^Abort\(\d+\) on node \d"
-)
 # No signal of SLURM ends a task so; SLURM ends the others, and may say that first.
-_CRASHED = rf"{_TASK}(?:Aborted|Segmentation fault|Bus error)|{_MPI_ABORTS}"
+_CRASHED = rf"{_TASK}(?:Aborted|Segmentation fault|Bus error)"
 # How a rank reports that it lost the others, or was ended with them; or which error of NCCL the exception above means.
 _LOST = (
     r"(?:nccl[A-Z]\w+Error:|[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
@@ -79,7 +74,6 @@ class Kind:
 
 # How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
 _RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
-_RANK_HUNG = r"^hang: rank \d+, no progress for "  # workshop/job/hang_report.py
 # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and that
 # reads the same. Nor if one crashed, before or after.
 _CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
@@ -96,25 +90,20 @@ _KINDS = [
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
     Kind("failed", _NODE_FAILED),
-    Kind("failed", _RANK_HUNG),
     _CANCELLED,
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
     Kind("failed", rf"{_START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
     Kind("failed", rf"{_START}(?:{_OWN_ERROR}|(?!{_LOST}){_EXCEPTION})"),
-    # A PyTorch that does not repeat NCCL's words: NCCL's own line tells why, which alone would be a warning.
-    Kind("oom", r"NCCL WARN .*(?:Cuda failure (?:\d+ )?'out of memory'|Failed to CUDA [mc]alloc)"),
     Kind("failed", _HANG),
     Kind("failed", _START + _EXCEPTION),
     Kind("failed", r"^\s*what\(\):\s+\S"),
-    Kind("failed", _MPI_ABORTS),
     Kind("failed", _TASK_FAILED),
 ]
 _COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
-    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on|MPI_|"
-    r"^hang: "
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
 _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _CRASHED)}
@@ -122,16 +111,13 @@ _ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _
 
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
 _NAMES = [
-    ("hang", re.compile(_HANG + "|" + _RANK_HUNG)),
+    ("hang", re.compile(_HANG)),
     ("disk full", re.compile(_FULL)),
     ("node failure", re.compile(_NODE_FAILED)),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
-    (
-        "CUDA error",
-        re.compile(r"CUDA (?:driver )?error|HIP error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure"),
-    ),
+    ("CUDA error", re.compile(r"CUDA (?:driver )?error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure")),
 ]
-_OF_GPU = re.compile(r"CUDA|Cuda|HIP|XPU|NPU|MPS|OutOfMemoryError|\bcu\w+ error")
+_OF_GPU = re.compile(r"CUDA|Cuda|OutOfMemoryError|\bcu\w+ error")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LONGEST = 4096  # characters of a line that are looked at
 

@@ -1,11 +1,8 @@
-"""Bandwidth of collectives by message size from an nccl-tests log (all_reduce_perf, all_gather_perf, …).
+"""Bandwidth of collectives by message size, as nccl-tests print it (all_reduce_perf, all_gather_perf, …).
 
-The fabric check writes the same format (custom_model/fabric_check.py). One file may hold several tests, one after the
-other. A line `# Collective test starting: all_gather_perf` names each; older versions print none, and then the columns
-and the bandwidths tell which it is. `GB` are 10^9 bytes. mpirun may have put `[1,0]<stdout>:` before each line, srun
-`0: `.
-NCCL_DEBUG=INFO may have cut a row in two: a test prints its first columns before the measurement, the others after it.
-Sources: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md, nccl-tests issues 107 and 294, nccl 644.
+The fabric check (custom_model/fabric_check.py) writes a line `# Collective test starting: all_gather_perf` before each
+test's results, as newer versions of nccl-tests do. `GB` are 10^9 bytes.
+Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
 
 from __future__ import annotations
@@ -22,10 +19,7 @@ _START = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 # size, count, type[, redop][, root], then twice time, algbw, busbw, errors: out of place, in place.
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
-_FIGURES = re.compile(r"(?:\s+(?:[-+.e\d]+|N/A))+\s*")
 _LONGEST = 1000  # characters of a line; those of a test are shorter
-_TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:|^\s*\d+: ")
-_OF_NCCL = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ )?NCCL ")  # after the host
 
 
 @dataclass(frozen=True)
@@ -66,47 +60,27 @@ def read(path: Path | str) -> FabricLog:
     """Parse one log; lines of NCCL itself between the others are passed over, so is a last line that is cut off.
 
     Raises:
-        LogError: a line of results does not hold the numbers it should.
+        LogError: a line of results does not hold the numbers it should, or no line above names its test.
     """
     log = FabricLog()
-    tests: list[tuple[str, list[list[str]]]] = [("", [])]  # name, or "" if none was printed; cells of its rows
+    rows: list[Bandwidth] | None = None
     lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
-    begun: list[str] = []  # the cells of a row that NCCL's lines interrupt
-    for number, tagged in enumerate(lines, 1):
-        line, interrupted = _without_nccl(_TAG.sub("", tagged[:_LONGEST]), log.hosts)
-        text = line.strip()
+    for number, line in enumerate(lines, 1):
+        text = line[:_LONGEST].strip()
         if match := _START.match(text):
-            tests.append((match[1], []))
-        elif text.startswith("# nThread") and tests[-1][1]:
-            tests.append(("", []))
+            rows = log.collectives.setdefault(match[1], [])
         elif match := _RANK.match(text):
             log.ranks.add(int(match[1]))
             log.hosts.add(match[2])
-        elif _ROW.match(text) or (begun and _FIGURES.fullmatch(line)):
-            begun += line.split()
-            if not interrupted:
-                tests[-1][1].append(begun)
-                _bandwidth(path, number, begun)
-                begun = []
-    for name, rows in tests:
-        if rows:
-            measured = [_bandwidth(path, None, row) for row in rows]
-            name = name or _unnamed(rows[0], max(measured, key=lambda row: row.size_bytes), log.world_size)
-            log.collectives.setdefault(name, []).extend(measured)
+        elif _ROW.match(text):
+            if rows is None:
+                raise LogError(path, number, text, "a line `# Collective test starting: NAME_perf` above the results")
+            rows.append(_bandwidth(path, number, text.split()))
+    log.collectives = {name: rows for name, rows in log.collectives.items() if rows}
     return log
 
 
-def _without_nccl(line: str, hosts: set[str]) -> tuple[str, bool]:
-    """The line up to what NCCL wrote into it, and whether it did: `… sum      -1node1:18075:18075 [0] NCCL INFO …`."""
-    match = _OF_NCCL.search(line)
-    if not match:
-        return line, False
-    before = line[: match.start()]
-    ends = (before[place:] for place in range(max(0, len(before) - 255), len(before)))
-    return before.removesuffix(next((end for end in ends if end in hosts), before)), True
-
-
-def _bandwidth(path: Path | str, number: int | None, cells: list[str]) -> Bandwidth:
+def _bandwidth(path: Path | str, number: int, cells: list[str]) -> Bandwidth:
     figures = [cells[i : i + 3] for i in (-8, -4)] if len(cells) in (11, 12, 13) else []
     try:
         measured = next(group for group in figures if group[0] != "N/A")
@@ -120,18 +94,3 @@ def _bandwidth(path: Path | str, number: int | None, cells: list[str]) -> Bandwi
         expected = "size, count, type[, redop][, root] and twice time, algbw = size / time, busbw, errors"
         raise LogError(path, number, " ".join(cells), expected) from None
     return found
-
-
-def _unnamed(cells: list[str], largest: Bandwidth, ranks: int) -> str:
-    """Which test it is that does not say so, from the columns of a row and, of the largest message, busbw / algbw."""
-    described = cells[3:-8]  # [redop][, root]
-    rooted = described[-1:] not in ([], ["-1"]) and described[-1].isdigit()
-    if not described or not described[0].isalpha() or described[0] == "none":
-        return "broadcast, gather or scatter" if rooted else "all_gather or alltoall"
-    if rooted:
-        return "reduce"
-    if not ranks:
-        return "all_reduce or reduce_scatter"
-    factor = largest.busbw_gb_per_s / largest.algbw_gb_per_s if largest.algbw_gb_per_s else 0.0
-    # Half of an all-reduce's factor; of small messages the figures are rounded to 0.
-    return "reduce_scatter" if ranks > 1 and 0 < factor < 1.5 * (ranks - 1) / ranks else "all_reduce"

@@ -161,7 +161,6 @@ STEPS_COLUMNS = {
 }
 STEPS_VERSIONS = {1: tuple(STEPS_COLUMNS)[:6], 2: tuple(STEPS_COLUMNS)}
 
-_JSON_TYPES = {float: (int, float)}  # JSON has one kind of number: 1.0 may be written as 1
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
@@ -175,36 +174,28 @@ class MistypedError(ValueError):
 
 def check(record: dict[str, Any], schema: type, prefix: str = "") -> None:
     """Raises MistypedError for the first value of `record` that is not as `schema` (a TypedDict) says."""
-    compiled = _compiled(schema)
+    hints = _hints(schema)
     for key, value in record.items():
-        if value is None or key not in compiled:
-            continue
-        types, inner, expected = compiled[key]
-        # A whole number of more than 64 bits is no count of anything, and no float can hold it.
-        fits = type(value) in types and (type(value) is not int or -(2**63) < value < 2**63)
-        if inner is None and fits:
-            continue
-        if fits and is_typeddict(inner):
-            several = value if type(value) is list else [value]
-            fits = all(type(one) is dict for one in several)
-            for one in several if fits else ():
-                check(one, inner, f"{prefix}{key}.")
-        elif fits:
-            fits = all(type(one) in _JSON_TYPES.get(inner, (inner,)) for one in value)
-        if not fits:
-            raise MistypedError(f"{prefix}{key}", value, expected)
+        if value is not None and key in hints:
+            _check(value, hints[key], f"{prefix}{key}")
 
 
-@cache
-def _compiled(schema: type) -> dict[str, tuple[tuple[type, ...], type | None, str]]:
-    """For each key the types its JSON value may have, the type of what is in it, and how an error calls it."""
-    found = {}
-    for key, hint in get_type_hints(schema).items():
-        if is_typeddict(hint):
-            found[key] = ((dict,), hint, "an object")
-        elif get_origin(hint) is list:
-            inner = get_args(hint)[0]
-            found[key] = ((list,), inner, f"a list, each {_JSON_NAMES.get(inner, 'an object')}")
-        else:
-            found[key] = (_JSON_TYPES.get(hint, (hint,)), None, _JSON_NAMES[hint])
-    return found
+def _check(value: Any, hint: Any, key: str) -> None:
+    if get_origin(hint) is list:
+        if type(value) is not list:
+            raise MistypedError(key, value, "a list")
+        for one in value:
+            _check(one, get_args(hint)[0], key)
+    elif is_typeddict(hint):
+        if type(value) is not dict:
+            raise MistypedError(key, value, "an object")
+        check(value, hint, f"{key}.")
+    # JSON has one kind of number: 1.0 may be written as 1. One of more than 64 bits is no count of anything, and no
+    # float can hold it.
+    elif type(value) is int and hint in (int, float) and -(2**63) < value < 2**63:
+        return
+    elif type(value) is not hint or hint is int:
+        raise MistypedError(key, value, _JSON_NAMES[hint])
+
+
+_hints = cache(get_type_hints)

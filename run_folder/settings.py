@@ -1,6 +1,7 @@
 """The names, types and defaults of a run's settings: the training reads them, run.json records them, the tools compare.
 
-`workshop/settings.py` reads them from the environment; nothing else declares them.
+`workshop/settings.py` reads them from the environment; nothing else declares them. `python -m run_folder.settings`
+prints them.
 """
 
 from collections.abc import Callable
@@ -155,3 +156,11 @@ def defaults(declared: type = DeclaredSettings) -> dict[str, Any]:
 def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
     """The type of each setting in run.json, where a path is a text."""
     return {item.name: str if item.type is Path else item.type for item in fields(declared)}
+
+
+if __name__ == "__main__":
+    for item in fields(DeclaredSettings):
+        expected = getattr(item.metadata["parse"], "expected", "a text")
+        default = "in env_vars.sh" if item.default is MISSING else item.default
+        if item.name not in ("run_dir", "config"):  # which the launcher sets
+            print(f"{item.name.upper():24} {expected}; default: {str(default) or 'none'}")

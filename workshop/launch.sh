@@ -52,14 +52,14 @@ rendezvous() {
     RDZV_ID=${SLURM_JOB_ID:-$$}  # keeps two jobs' worlds apart
     MASTER_ADDR=localhost GPUS_HERE=$((NNODES * NPROC_PER_NODE))
     if [ -n "${SLURM_JOB_ID:-}" ] && [ "$NNODES" -gt 1 ]; then
-        MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+        export DEEPSPEED_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+        MASTER_ADDR=${DEEPSPEED_HOSTS%%$'\n'*} GPUS_HERE=$NPROC_PER_NODE
         ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none)
-        GPUS_HERE=$NPROC_PER_NODE
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
         die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its GPUs; expected at most $gpus in all"
-    [ "$gpus" -eq 0 ] || export GPUS_FOUND=$gpus
+    [ "$gpus" -gt 0 ] || export DEEPSPEED_HOSTS=${DEEPSPEED_HOSTS:-localhost}  # whose processes it cannot count itself
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID SLURM_NODEID=${SLURM_NODEID:-0}
@@ -99,8 +99,8 @@ start_run() {
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((processors > GPUS_HERE ? processors / GPUS_HERE : 1))}
     # On import the Trainer's library says that W&B is offline, whoever uses it; it is offline unless one says otherwise.
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
-    # No warning for each old name of PyTorch that DeepSpeed calls; NCCL's last calls are kept for a rank that hangs.
-    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning} TORCH_FR_BUFFER_SIZE=${TORCH_FR_BUFFER_SIZE:-2000}
+    # No warning for each old name of PyTorch that DeepSpeed calls.
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}  # seconds between two lines of a progress bar in a file
 }
 

@@ -46,7 +46,10 @@ class Settings(DeclaredSettings):
             text = environ.get(name, "").strip()
             if not text:
                 if item.default is MISSING:
-                    raise WorkshopError(f"{name} is not set; {cls._missing_hint(name, env_file)}")
+                    hint = f"expected `export {name}=…` in {env_file}"
+                    if name == "RUN_DIR":
+                        hint = "start the training through its launcher, for example `bash baseline/baseline.slurm`"
+                    raise WorkshopError(f"{name} is not set; {hint}")
                 continue
             try:
                 values[item.name] = item.metadata["parse"](text)
@@ -97,12 +100,6 @@ class Settings(DeclaredSettings):
                 )
             lines[name] = number
         return lines
-
-    @staticmethod
-    def _missing_hint(name: str, env_file: Path) -> str:
-        if name == "RUN_DIR":
-            return "start the training through its launcher, for example `bash baseline/baseline.slurm`"
-        return f"expected `export {name}=…` in {env_file}"
 
     @property
     def goes_on(self) -> bool:

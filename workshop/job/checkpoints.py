@@ -13,11 +13,10 @@ Needs nothing but the standard library: the supervisor asks before it starts any
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,36 +26,25 @@ from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
-BLOCK_BYTES = 64 << 20
 
 
-def digest(file: Path, progress: Callable[[], None] = lambda: None) -> str:
-    """SHA-256 of the SHA-256 of each 64 MiB: so that one large file, too, is read by several threads.
-
-    Args: progress: called after each, from any thread.
-    """
-    starts = range(0, max(file.stat().st_size, 1), BLOCK_BYTES)
-
-    def block(start: int) -> bytes:
-        with file.open("rb") as stream:
-            stream.seek(start)
-            found = hashlib.sha256(stream.read(BLOCK_BYTES)).digest()
-        progress()
-        return found
-
-    with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as threads:
-        return hashlib.sha256(b"".join(threads.map(block, starts))).hexdigest()
+def digest(file: Path) -> str:
+    """SHA-256."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def finish(folder: Path, goal: Path, progress: Callable[[], None] = lambda: None, **facts: Any) -> int:
+def finish(folder: Path, goal: Path, **facts: Any) -> int:
     """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes."""
-    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    files = {name: [(folder / name).stat().st_size, digest(folder / name, progress)] for name in names}
-    (folder / MANIFEST).write_text(json.dumps(facts | {"files": files}, indent=1) + "\n")
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    with ThreadPoolExecutor() as threads:
+        digests = threads.map(digest, files)
+    listed = {str(file.relative_to(folder)): [file.stat().st_size, next(digests)] for file in files}
+    (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}, indent=1) + "\n")
     if goal.exists():  # of an attempt that had gone further and was not whole
         shutil.rmtree(goal)
     folder.rename(goal)
-    return sum(size for size, _ in files.values())
+    return sum(size for size, _ in listed.values())
 
 
 def manifest(folder: Path) -> dict[str, Any]:
@@ -68,10 +56,8 @@ def fault(folder: Path) -> str:
     """Why a checkpoint is not whole, naming the file; empty if it is."""
     try:
         files = manifest(folder)["files"].items()
-    except FileNotFoundError:
-        return f"it has no {MANIFEST}, so nothing says that it was finished"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"its {MANIFEST} cannot be read ({error})"
+        return f"its {MANIFEST} cannot be read ({error}), so nothing says that it was finished"
     for name, (size, expected) in files:
         file = folder / name
         if not file.is_file():
@@ -83,18 +69,14 @@ def fault(folder: Path) -> str:
     return ""
 
 
-def checkpoints(output: Path) -> Iterator[Path]:
+def checkpoints(output: Path) -> list[Path]:
     """The newest first, whole or not."""
-    found = [(int(match[1]), path) for path in output.glob("checkpoint-*") if (match := _STEP.fullmatch(path.name))]
-    return (path for _, path in sorted(found, reverse=True))
-
-
-_STEP = re.compile(r"checkpoint-(\d+)")
+    return sorted(filter(step_of, output.glob("checkpoint-*")), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: str | Path) -> int:
     """30 of …/checkpoint-30; 0 of anything else."""
-    match = _STEP.fullmatch(Path(checkpoint).name)
+    match = re.fullmatch(r"checkpoint-(\d+)", Path(checkpoint).name)
     return int(match[1]) if match else 0
 
 
@@ -114,7 +96,7 @@ def newest(output: Path, say: Callable[[str], None] = print) -> Path | None:
 
 def keep_newest(output: Path, limit: int) -> None:
     """Delete all but the newest `limit` checkpoints; 0: keep all."""
-    for folder in list(checkpoints(output))[limit:] if limit else []:
+    for folder in checkpoints(output)[limit:] if limit else []:
         shutil.rmtree(folder)
 
 
@@ -123,23 +105,22 @@ def remove_unfinished(output: Path) -> None:
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
 
 
-def complaint(folder: Path, world_size: int) -> str:
-    """Why `world_size` processes cannot go on from a whole checkpoint; empty if they can."""
+def check_processes(folder: Path, world_size: int) -> None:
+    """Raises WorkshopError where `world_size` processes cannot go on from a whole checkpoint."""
     saved = manifest(folder)
     if saved.get("fixed_world_size") and saved["world_size"] != world_size:
-        processes = counted(saved["world_size"], "process", "processes")
-        return (
-            f"{folder}: saved by {processes}, and DeepSpeed's ZeRO loads its optimizer on as many "
-            f"only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP take another number)"
+        raise WorkshopError(
+            f"{folder}: saved by {counted(saved['world_size'], 'process', 'processes')}, and DeepSpeed's ZeRO loads "
+            f"its optimizer on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
+            "take another number)"
         )
-    return ""
 
 
 def check(folder: Path, world_size: int) -> None:
     """Raises WorkshopError where `world_size` processes cannot go on from this checkpoint."""
     if not (folder / MANIFEST).exists():
         print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
-    elif reason := fault(folder):
+        return
+    if reason := fault(folder):
         raise WorkshopError(f"{folder}: {reason}; expected a checkpoint that is whole")
-    elif reason := complaint(folder, world_size):
-        raise WorkshopError(reason)
+    check_processes(folder, world_size)

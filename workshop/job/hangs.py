@@ -2,12 +2,11 @@
 
 Ranks wait for each other in every collective, so one that stops makes all of them stop. `faulthandler` counts in a
 thread of C that needs no interpreter lock: it writes the stacks of all threads and ends the process with exit code 1.
-The launcher then ends the other ranks by SIGTERM, on which they write theirs. workshop/job/hang_report.py names the
-rank.
+The launcher then ends the other ranks by SIGTERM, on which they write theirs. workshop/job/outcome.py names the rank.
 
-Progress is a micro-batch, a step, a batch of the evaluation or of the answers, 64 MiB of a checkpoint's hash. What may
-take long has SLOW_S more: the first step and an evaluation's first batch, which compile, and every save, the last one
-included; a rank that waits for another's save has the same limit.
+Progress is a micro-batch, a step, a batch of the evaluation or of the answers. What may take long has SLOW_S more: the
+first step and an evaluation's first batch, which compile, and every save, the last one included; a rank that waits for
+another's save has the same limit.
 
 Time-outs of the collectives: every process group has `collective_timeout_s`, so that this module is always first. The
 Trainer makes its own with it (ddp_timeout); all others get it before the first step, and until then have PyTorch's
@@ -18,8 +17,6 @@ import contextlib
 import faulthandler
 import os
 import signal
-import sys
-import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -27,7 +24,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.job.hang_report import STACKS
+from workshop.job.run_record import STACKS
 from workshop.settings import Settings
 
 SLOW_S = 1800
@@ -61,13 +58,10 @@ class HangWatch(TrainerCallback):
     """Watches the rank from the first step until `stop`; HANG_TIMEOUT_S=0 watches nothing."""
 
     def __init__(self, settings: Settings) -> None:
-        rank = os.environ.get("RANK", "0")
         self.settings = settings
-        self.stacks = settings.run_dir / STACKS / f"rank-{rank}.txt"
-        self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
+        self.stacks = settings.run_dir / STACKS / f"rank-{os.environ.get('RANK', '0')}.txt"
         self._limit_s, self._armed_s = 0, 0.0
         self._compiles = True  # the first step of this attempt
-        self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         global _watch
@@ -89,11 +83,6 @@ class HangWatch(TrainerCallback):
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
-            self._timer.cancel()
-            self.collectives.unlink(missing_ok=True)  # of a rank that got on after all
-            self._timer = threading.Timer(limit_s - min(10.0, limit_s / 2), self._write_collectives)
-            self._timer.daemon = True
-            self._timer.start()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         progress(slow=self._compiles)
@@ -104,13 +93,12 @@ class HangWatch(TrainerCallback):
         self._compiles = False
         progress()
 
-    def on_prediction_step(self, *_: Any, **__: Any) -> None:
-        progress()
+    on_prediction_step = on_step_end
 
-    def _before_slow_work(self, *_: Any, **__: Any) -> None:
+    def on_save(self, *_: Any, **__: Any) -> None:
         progress(slow=True)
 
-    on_epoch_end = on_evaluate = on_save = on_train_end = _before_slow_work
+    on_epoch_end = on_evaluate = on_train_end = on_save
 
     def stop(self) -> None:
         """The rank has ended well."""
@@ -120,17 +108,7 @@ class HangWatch(TrainerCallback):
         _watch = None
         faulthandler.cancel_dump_traceback_later()
         faulthandler.unregister(signal.SIGTERM)
-        self._timer.cancel()
         self.file.close()
         with contextlib.suppress(OSError):
-            self.collectives.unlink(missing_ok=True)
             self.stacks.unlink()
             self.stacks.parent.rmdir()  # the last rank's succeeds
-
-    def _write_collectives(self) -> None:
-        """What PyTorch's Flight Recorder knows of the last ones: which rank was in which."""
-        if torch.distributed.is_initialized():
-            try:  # a function without a public name, which another PyTorch may not have
-                self.collectives.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
-            except Exception as error:
-                print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ they end with the command, and the command with this process, whatever happens t
 srun starts this once per GPU: the command learns its rank. The first task of a node has the loggers, for all its tasks.
 """
 
+import ctypes
 import os
 import shlex
 import shutil
@@ -22,13 +23,48 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, Any
 
-from workshop.job.processes import JOB_SIGNALS, exit_code, started, wait_for_job_signals
-
+JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 KILL_AFTER_S = 10  # what does not end after SIGTERM is killed
+
+
+def wait_for_job_signals() -> None:
+    """From here on JOB_SIGNALS wait for `signal.sigwait`, so none is lost and none interrupts anything."""
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # launch.sh ignores it while Python starts
+    signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+
+
+def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, out of a terminal's reach; this process's death sends it `dies_by`."""
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, dies_by)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, JOB_SIGNALS)
+
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=prepare, **options)
+
+
+def exit_code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code as a shell gives it: 143 after SIGTERM."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:
+    """What starts `command` once on every node; `node_command` runs once on every real one, and starts it there."""
+    nodes, job = int(os.environ["NNODES"]), "SLURM_JOB_ID" in os.environ
+    if nodes == 1:
+        return [*node_command, *command]
+    if not job:
+        return [*node_command, f"{os.environ['REPO']}/workshop/emulated_nodes.sh", *command]
+    # srun does not know of the job's --cpus-per-task (since SLURM 22.05), and may bind to one processor.
+    tasks = [f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none", "--kill-on-bad-exit=1"]
+    return ["srun", *tasks, *node_command, *command]
 
 
 def log_name(name: str) -> Path:
@@ -38,48 +74,37 @@ def log_name(name: str) -> Path:
     return Path(os.environ["RUN_DIR"]) / f"{stem}{host}.{suffix}"
 
 
-def logger(variable: str, lacks: str) -> list[str]:
-    """The command of a logger; empty, with a warning that says what is missing, where its program is not installed."""
+def logger(variable: str, log: str) -> list[str]:
+    """The command of a logger; empty, with a warning that names its log, where its program is not installed."""
     command = shlex.split(os.environ.get(variable, ""))
     if command and not shutil.which(command[0]):
-        print(f"warning: {command[0]} not found: {lacks}", flush=True)
+        print(f"warning: {command[0]} not found: no {log}", flush=True)
         return []
     return command
 
 
 def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
-    """Loggers of process `pid` and of this job's GPUs; each dies with this process."""
+    """Loggers of process `pid` and of this job's GPUs; each dies with this process. Logs of a run that goes on grow."""
     loggers = []
-    if command := logger("GPU_LOGGER", "no GPU memory log"):
+    if command := logger("GPU_LOGGER", "GPU memory log"):
         log = log_name("gpu_memory.csv")
-        if log.exists() and log.stat().st_size:  # the run goes on
+        if log.exists() and log.stat().st_size:
             command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
         if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
-        with log.open("ab") as out:
-            loggers.append(started(command, signal.SIGKILL, stdout=out))
-    if command := logger("CPU_LOGGER", "no CPU memory log (pip install -r requirements.txt)"):
-        loggers.append(_start_psrecord([*command, str(pid)], log_name("cpu_memory.txt")))
-    if command := logger("PSS_LOGGER", "no log of the proportional set size"):
+        loggers.append(started(command, signal.SIGKILL, stdout=log.open("ab")))
+    if command := logger("CPU_LOGGER", "CPU memory log"):
+        reading, writing = os.pipe()  # psrecord empties the file that it opens
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [writing]}
+        psrecord = started([*command, str(pid), "--log", f"/dev/fd/{writing}"], signal.SIGKILL, **quiet)
+        append = subprocess.Popen(["cat"], stdin=reading, stdout=log_name("cpu_memory.txt").open("ab"))
+        loggers += [psrecord, append]
+        os.close(reading)
+        os.close(writing)
+        Thread(target=_say_why_it_ended, args=(psrecord.stderr,), daemon=True).start()
+    if command := logger("PSS_LOGGER", "log of the proportional set size"):
         loggers.append(started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
     return loggers
-
-
-def _start_psrecord(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """psrecord empties the file that it opens: a pipe keeps what an earlier attempt has logged."""
-    reading, writing = os.pipe()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [writing]}
-    process = started([*command, "--log", f"/dev/fd/{writing}"], signal.SIGKILL, **quiet)
-    os.close(writing)
-    Thread(target=_append, args=(reading, log), daemon=True).start()
-    Thread(target=_say_why_it_ended, args=(process.stderr,), daemon=True).start()
-    return process
-
-
-def _append(reading: int, log: Path) -> None:
-    with open(reading, "rb", buffering=0) as pipe, log.open("ab", buffering=0) as file:
-        while piece := pipe.read(1 << 16):
-            file.write(piece)
 
 
 def _say_why_it_ended(errors: IO[bytes]) -> None:

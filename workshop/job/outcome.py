@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from run_folder.causes import cause
-from run_folder.plural import counted
 from workshop.job.checkpoints import remove_unfinished
 from workshop.job.control import Control
-from workshop.job.hang_report import write_hang
-from workshop.job.run_record import RESERVE, RESERVE_BYTES, read_run_record, update_run_record
+from workshop.job.run_record import RESERVE, RESERVE_BYTES, STACKS, last_step, read_run_record, update_run_record
 
 NOTICE = "timeout"  # SIGUSR1 is what the launchers ask SLURM for, some time before the time limit (#SBATCH --signal)
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
@@ -25,29 +23,24 @@ SLURM_REASONS = (
     ("preempted", re.compile(r"\bPreemptTime=\d")),
     ("oom", re.compile(r"\b(?:Reason|JobState)=(?:OutOfMemory|OUT_OF_MEMORY)\b")),
 )
+# How faulthandler begins the stacks of a rank that reached its limit; others were ended by SIGTERM.
+_STACKS_AT_LIMIT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
 
 
 def kernel_oom_kills(root: Path = Path("/")) -> int:
-    """Processes that the kernel has killed because memory ran out: of this process's control group (a job's, a
-    container's), else of the whole node since it started, where another job's count too; 0 where it does not say.
+    """Processes that the kernel has killed because memory ran out, of this process's control group (a job's, a
+    container's); 0 where it does not say. Another job of the node may run out of memory, too.
     """
-    counters = [[root / "proc/vmstat"]]
-    groups, mounted = root / "proc/self/cgroup", root / "sys/fs/cgroup"
-    for line in groups.read_text().splitlines() if groups.exists() else []:
+    files: list[Path] = []
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        job = re.sub(r"(/job_\d+)/.*", r"\1", path)  # of SLURM: srun's steps are no part of the batch step's group
-        if "memory" in controllers.split(","):  # version 1, where each group counts its own alone
-            own = mounted / f"memory{job}"
-            if not own.exists():
-                own, job = mounted / "memory", ""  # what a container sees of its own
-            counters.insert(0, [*own.rglob("memory.oom_control")] if "/job_" in job else [own / "memory.oom_control"])
-        elif not controllers:
-            counters.insert(0, [mounted / job.lstrip("/") / "memory.events"])
-    for files in counters:
-        texts = [file.read_text() for file in files if file.exists()]
-        if kills := [int(found[1]) for text in texts if (found := re.search(r"^oom_kill (\d+)", text, re.MULTILINE))]:
-            return sum(kills)
-    return 0
+        group = re.sub(r"(/job_\d+)/.*", r"\1", path).lstrip("/")  # srun's steps are no part of the batch step's group
+        if not controllers:
+            files.append(root / "sys/fs/cgroup" / group / "memory.events")
+        elif "memory" in controllers.split(","):  # version 1, where each group counts its own alone
+            files += (root / "sys/fs/cgroup/memory" / group).rglob("memory.oom_control")
+    texts = [file.read_text() for file in files if file.exists()]
+    return sum(int(kills) for text in texts for kills in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE))
 
 
 def slurm_state() -> str | None:
@@ -63,51 +56,64 @@ def slurm_state() -> str | None:
     return state or ("preempted" if again else None)
 
 
-def outcome(
-    exit_code: int, signal: str, output: Path, oom_kills: int = 0, stopped: str = "", by_itself: bool = False
-) -> dict[str, str]:
+def hang_of(run_dir: Path) -> str:
+    """`hang: rank N, no progress for S s after step K`; empty if no rank of the last attempt reached its limit.
+
+    N reached it first, and may have waited for another: see all stacks. Ranks that were stopped or killed left none.
+    """
+    files = sorted(run_dir.glob(f"{STACKS}/rank-*.txt"), key=lambda file: file.stat().st_mtime)
+    for file in files:
+        if limit := _STACKS_AT_LIMIT.search(file.read_text(errors="replace")):
+            limit_s = int(limit[1]) * 3600 + int(limit[2]) * 60 + int(limit[3])
+            line = f"hang: {_rank(file)}, no progress for {limit_s} s after step {last_step(run_dir)}"
+            return "; no stack from ".join([line, *(_rank(other) for other in files if not other.stat().st_size)])
+    return ""
+
+
+def _rank(stacks: Path) -> str:
+    return stacks.stem.replace("-", " ")
+
+
+def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0) -> dict[str, str]:
     """State, cause and reason of a training that ended with `exit_code` after the launcher received `signal` (or none),
     while the kernel killed `oom_kills` processes on this node because memory ran out.
 
-    Args:
-        stopped: the step after which the training saved and ended because it was told to; empty: it was not.
-        by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
+    Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
     """
-
-    def ended(state: str, cause: str, reason: str) -> dict[str, str]:
-        return {"state": state, "cause": cause, "reason": reason}
-
-    if stopped:
+    saved = Control(run_dir).saved
+    if exit_code and saved:
         if signal == "INT":
             state = "cancelled"
         else:
             last = "cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted"
             state = slurm_state() or (NOTICE if signal == "USR1" else last)
-        return ended(state, "", f"SIG{signal or 'TERM'}: checkpoint-{stopped} was saved, then the training ended")
+        return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if exit_code == 0:
-        return ended("completed", "", "")
+        return _ended("completed", "")
     if signal == "USR1" and exit_code == 143:  # the launcher's own code for it
-        return ended(slurm_state() or NOTICE, "", NOT_BEGUN)
-    found = cause(output) if output.exists() else None
+        return _ended(slurm_state() or NOTICE, NOT_BEGUN)
+    hang, found = hang_of(run_dir), cause(run_dir / "train.out")
     # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
-    died = by_itself and found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES)
-    if signal and signal != "USR1" and not died:
-        return ended(slurm_state() or "cancelled", "", f"the launcher received SIG{signal}")
-    if found and (found.state == "oom" or found.name == "hang"):
-        return ended(found.state, found.name, found.text)
-    rank_killed = found is not None and found.rank_killed
-    if exit_code == 137 or rank_killed:
+    died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES))
+    if signal and signal != "USR1" and not (by_itself and died):
+        return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
+    if found and found.state == "oom":
+        return _ended("oom", found.text, found.name)
+    if hang:
+        return _ended("failed", hang, "hang")
+    # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
+    if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
         if oom_kills or slurm_state() == "oom":
-            killed = counted(oom_kills, "process", "processes") if oom_kills else "a process"
-            return ended("oom", "host memory", f"the kernel killed {killed} on this node: no CPU memory left")
-        if rank_killed:
-            return ended("failed", "", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
-        # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
-        if not (found and found.task_failed):
-            return ended("failed", "", "the training was killed (SIGKILL), and not by the launcher")
+            return _ended("oom", "the kernel killed a process on this node: no CPU memory left", "host memory")
+        launcher_says = f": {found.text}" if found and found.rank_killed else ""
+        return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher{launcher_says}")
     if found:
-        return ended(found.state, found.name, found.text)
-    return ended("failed", "", f"exit code {exit_code} without an error message in train.out")
+        return _ended(found.state, found.text, found.name)
+    return _ended("failed", f"exit code {exit_code} without an error message in train.out")
+
+
+def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
+    return {"state": state, "cause": cause, "reason": reason}
 
 
 def record_end(
@@ -124,13 +130,11 @@ def record_end(
     if over:
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
     kills = kernel_oom_kills()
-    kills = max(0, kills - read_run_record(run_dir).get("oom_kills_before", kills))  # a step's group goes with it
-    write_hang(run_dir)
+    kills -= read_run_record(run_dir).get("oom_kills_before", kills)
     control = Control(run_dir)
-    stopped = control.saved if exit_code else ""
-    if full and exit_code and control.told and by_itself and not stopped:
+    if full and by_itself and control.told and not control.saved:
         signal = ""  # it died while it saved, and train.out may have had no room to say so
-    ended = outcome(exit_code, signal, run_dir / "train.out", kills, stopped, by_itself)
+    ended = outcome(run_dir, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")

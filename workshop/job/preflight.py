@@ -62,10 +62,10 @@ def check_output(shell: Mapping[str, str]) -> None:
     output = Path(shell["OUTPUT_DIR"])
     again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
     goes_on = again or is_of(shell.get("RESUME_FROM", ""), output)
-    if output.is_absolute() and not goes_on and (found := next(checkpoints(output), None)):
+    if output.is_absolute() and not goes_on and (found := checkpoints(output)):
         raise WorkshopError(
-            f"OUTPUT_DIR='{output}': {found.name} of another run is there; expected a folder of this run's own, or "
-            f"RESUME_FROM={found} to go on from it"
+            f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={found[0]} to go on from it"
         )
 
 

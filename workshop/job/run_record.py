@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from run_folder import steps_csv
 from run_folder.env_file import exported
 from run_folder.schema import VERSION
 from run_folder.settings import defaults
 from workshop.job.checkpoints import step_of
 from workshop.job.control import Control
-from workshop.job.hang_report import keep_stacks, last_step
 
+STACKS = "stacks"  # folder of the ranks' stacks (workshop/job/hangs.py)
 LONGEST_DIFF = 20_000  # characters of it in run.json
 GIVEN = ".settings.json"  # what `python -m tools submit --resume` starts the run with again
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
@@ -64,22 +65,9 @@ def update_last_attempt(run_dir: Path, **facts: Any) -> None:
     update_run_record(run_dir, attempts=[*attempts[:-1], attempts[-1] | facts])
 
 
-def shortened(diff: str) -> str:
-    """`diff` for run.json, which people open: code.diff beside it has all of a long one."""
-    return diff if len(diff) <= LONGEST_DIFF else diff[:LONGEST_DIFF] + "\n… the rest is in code.diff\n"
-
-
 def without_keys(diff: str) -> str:
     """`diff` without what was assigned to names such as WANDB_API_KEY: people write keys into env_vars.sh."""
     return _KEY.sub(r"\1[left out]", diff)
-
-
-def git(*arguments: str) -> str | None:
-    """Output of a git command in this checkout, or None outside one."""
-    answer = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), *arguments], capture_output=True, text=True, check=False
-    )
-    return answer.stdout if answer.returncode == 0 else None
 
 
 def code_version() -> tuple[str | None, bool | None, str]:
@@ -89,8 +77,12 @@ def code_version() -> tuple[str | None, bool | None, str]:
         facts = json.loads((code / "snapshot.json").read_text())
         diff = (code / "code.diff").read_text(errors="replace") if (code / "code.diff").exists() else ""
         return facts["git_commit"], facts["git_dirty"], diff
-    commit, diff = git("rev-parse", "HEAD"), git("diff", "HEAD")
-    return (commit.strip(), bool(diff), diff or "") if commit else (None, None, "")
+    git = ["git", "-C", str(code)]
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if commit.returncode:
+        return None, None, ""
+    diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True).stdout
+    return commit.stdout.strip(), bool(diff), diff
 
 
 def given_settings() -> dict[str, str]:
@@ -123,11 +115,11 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str], oom_kil
         nodes=int(os.environ.get("NNODES", "1")),
         gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
         slurm_job_id=os.environ.get("SLURM_JOB_ID"),
-        **({"launcher": os.environ["LAUNCHER"]} if os.environ.get("LAUNCHER") else {}),
+        launcher=os.environ.get("LAUNCHER"),
         **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
         git_commit=commit,
         git_dirty=dirty,
-        git_diff=shortened(diff),
+        git_diff=diff[:LONGEST_DIFF],
         **({} if again else {"start_time": now}),
         attempt_start_time=now,
         oom_kills_before=oom_kills,
@@ -143,7 +135,9 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
     saved = Control(run_dir).saved
     (run_dir / "summary.json").unlink(missing_ok=True)  # it may be cut off
     record = read_run_record(run_dir)
-    keep_stacks(run_dir, attempt=len(record.get("attempts", [])) + 1)
+    attempts = record.get("attempts", [])
+    if (run_dir / STACKS).exists():
+        (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts) + 1}")
     if not record:
         return
     if saved and "was saved" not in (record.get("reason") or ""):  # the launcher was killed before it could say so
@@ -162,4 +156,10 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
         "steps_lost": step - step_of(checkpoint),
     }
     now = dict.fromkeys(("cause", "reason", "exit_code", "end_time")) | {"state": "running"}
-    update_run_record(run_dir, **now, attempts=[*record.get("attempts", []), attempt])
+    update_run_record(run_dir, **now, attempts=[*attempts, attempt])
+
+
+def last_step(run_dir: Path) -> int:
+    """Of steps.csv; 0 without a step."""
+    steps = run_dir / "steps.csv"
+    return max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0

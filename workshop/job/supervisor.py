@@ -19,8 +19,8 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
+from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
 from workshop.job.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
-from workshop.job.processes import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
 from workshop.job.run_record import begin, reopen
 from workshop.training.terminal import follow
 
@@ -39,9 +39,7 @@ class Supervisor:
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
         self.not_begun = False  # it came before the training had begun
         self.ended = False  # this process has ended the training, which did not die by itself
-        self.again = (
-            False  # a training that died may go on in the job that SLURM queues again: this one has no time left
-        )
+        self.again = False  # the training died when no time was left: it goes on in the job that is queued again
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -50,59 +48,41 @@ class Supervisor:
         self.control = Control(self.run_dir)
         self.begin()
         if self.noticed:
-            self.notice()
+            self.handle(signal.SIGUSR1)
         check = shlex.split(os.environ.get("CHECK_FIRST", ""))
         return self.end((self.run_step(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> None:
         """Once nothing stands in the way of the first step: a refused start leaves none."""
-        log_dir, name = Path(os.environ["LOG_DIR"]), os.environ["EXPERIMENT_NAME"]
-        earlier, world_size = self.earlier_folder(log_dir / name), self.nodes * self.per_node
+        runs, world_size = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"]), self.nodes * self.per_node
+        earlier = None
+        if named := os.environ.get("RESUME_RUN"):
+            earlier = Path(named)
+            if not (earlier / "run.json").is_file():
+                raise WorkshopError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
+        elif int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+            earlier = next(runs.glob(f"*-j{self.job}"), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), world_size)
-        fresh = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
-        run_dir = (earlier or log_dir / name / fresh).absolute()
+        fresh = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
+        self.run_dir = (earlier or fresh).absolute()
         try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            (run_dir / "train.out").touch()
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            (self.run_dir / "train.out").touch()
         except OSError:
             expected = "expected a folder you may write to"
-            raise WorkshopError(f"LOG_DIR='{log_dir}': cannot write there; {expected}") from None
-        os.environ["RUN_DIR"] = str(run_dir)
-        self.run_dir = run_dir
+            raise WorkshopError(f"LOG_DIR='{runs.parent}': cannot write there; {expected}") from None
+        os.environ["RUN_DIR"] = str(self.run_dir)
         if earlier:
             self.go_on(self.newest_checkpoint())
-        launcher = run_dir / ".launcher"
-        if not launcher.exists():
+        else:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
             words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
-            launcher.write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
-        self.write_hostfile()
-        print(f"run folder: {run_dir}", flush=True)
-
-    def earlier_folder(self, runs: Path) -> Path | None:
-        """The folder of the run that goes on: RESUME_RUN, or what this job had before SLURM queued it again."""
-        if named := os.environ.get("RESUME_RUN"):
-            if not (Path(named) / "run.json").is_file():
-                raise WorkshopError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
-            return Path(named)
-        if int(os.environ.get("SLURM_RESTART_COUNT") or 0):
-            return next(runs.glob(f"*-j{self.job}"), None)
-        return None
-
-    def write_hostfile(self) -> None:
-        """For `deepspeed`: the nodes of the job, or this one where it has no GPUs that `deepspeed` could count."""
-        if self.command[0] != "deepspeed":
-            return
-        hosts = []
-        if self.job and self.nodes > 1:
-            command = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
-            hosts = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        elif "GPUS_FOUND" not in os.environ:
-            hosts = ["localhost"]
-        if hosts:
-            slots = "".join(f"{host} slots={self.per_node}\n" for host in hosts)
-            (self.run_dir / "hostfile").write_text(slots)
+            (self.run_dir / ".launcher").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
+        if self.command[0] == "deepspeed" and (hosts := os.environ.get("DEEPSPEED_HOSTS")):
+            slots = [f"{host} slots={self.per_node}\n" for host in hosts.split()]
+            (self.run_dir / "hostfile").write_text("".join(slots))
+        print(f"run folder: {self.run_dir}", flush=True)
 
     def begin(self) -> None:
         begin(
@@ -120,8 +100,8 @@ class Supervisor:
         output = self.run_dir / os.environ["OUTPUT_DIR"]
         checkpoints.remove_unfinished(output)
         found = checkpoints.newest(output.resolve(), self.say)
-        if found and (reason := checkpoints.complaint(found, self.nodes * self.per_node)):
-            raise WorkshopError(reason)
+        if found:
+            checkpoints.check_processes(found, self.nodes * self.per_node)
         return found
 
     def go_on(self, checkpoint: Path | None) -> None:
@@ -137,14 +117,9 @@ class Supervisor:
             code = self.run_step(self.on_nodes())
             if code == 0 or self.received or self.not_begun or self.control.saved or not left:
                 return code
-            ended = record_end(
-                self.run_dir, code, "", by_itself=True
-            )  # said again by `end`, unless the training goes on
-            try:
-                checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
-            except WorkshopError as error:
-                self.say(f"error: {error}")
-                return code
+            # Said again by `end`, unless the training goes on.
+            ended = record_end(self.run_dir, code, "", by_itself=True)
+            checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
             self.look_for_signals()
             if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received:
                 return code
@@ -189,41 +164,27 @@ class Supervisor:
             self.handle(got.si_signo)
 
     def handle(self, number: int) -> None:
+        """One of JOB_SIGNALS, that came while a step runs or between two: see the table of workshop/job."""
+        if number == signal.SIGCHLD:
+            return
+        name = signal.Signals(number).name
         if number == signal.SIGUSR1:
-            self.notice()
-        elif number != signal.SIGCHLD:
-            self.tell_to_end("INT" if number == signal.SIGINT else "TERM")
-
-    def notice(self) -> None:
-        self.noticed = True
-        if self.tell("USR1") or not self.control.not_begun:
-            return
-        self.not_begun = True
-        print("SIGUSR1, which SLURM sends before the time limit: the training has not begun; it is ended", flush=True)
-        self.end_step()
-
-    def tell_to_end(self, name: str) -> None:
-        """SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too."""
-        self.received = name
-        if not self.step:
-            return
-        if not self.tell(name):
-            self.ended = self.end_step()
-        record_end(self.run_dir, TOLD_TO_END, name, over=False)
-
-    def tell(self, name: str) -> bool:
-        """Whether the training is one that saves when it is told to end, and now knows."""
-        if not self.control.tell():
-            return False
-        print(f"SIG{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
-        return True
-
-    def end_step(self) -> bool:
-        """Whether there was one to end."""
+            self.noticed = True
+        else:
+            self.received = name.removeprefix("SIG")
         running = self.step is not None and self.step.poll() is None
-        if running:
+        if running and self.control.tell():
+            print(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
+        elif number != signal.SIGUSR1:
+            self.ended |= running
+        elif self.control.not_begun:
+            self.not_begun = True
+            print(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended", flush=True)
+        if running and (self.ended or self.not_begun):
             os.killpg(self.step.pid, signal.SIGTERM)
-        return running
+        # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
+        if self.step and self.received:
+            record_end(self.run_dir, TOLD_TO_END, self.received, over=False)
 
     def requeue(self) -> None:
         """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""

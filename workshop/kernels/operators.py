@@ -120,11 +120,8 @@ def compile_missing(names: Sequence[str]) -> None:
         raise WorkshopError(f"cannot write {folder}; expected TORCH_EXTENSIONS_DIR=a folder for DeepSpeed's operators")
     with lock:
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting for another process, which compiles DeepSpeed's operators in {folder}", flush=True)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            print(f"DeepSpeed's operators are compiled by one process at a time, in {folder}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             for remains in folder.glob(f"{BUILDING}*"):  # of killed processes, with PyTorch's lock file
                 shutil.rmtree(remains, ignore_errors=True)
         except OSError as error:
@@ -176,8 +173,7 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
             (log := folder / f"{name}.log").write_text(f"{error}\n")
             lines = str(error).strip().splitlines() or [repr(error)]
             cause = next((line for line in lines if "error: " in line), lines[-1])
-            why = " (the compiler was killed, usually because memory ran out)" if "Killed" in cause else ""
-            raise WorkshopError(f"cannot compile DeepSpeed's {name}: {cause}{why}; all of it: {log}") from None
+            raise WorkshopError(f"cannot compile DeepSpeed's {name}: {cause}; all of it: {log}") from None
         finally:
             os.environ.clear()
             os.environ.update(before)

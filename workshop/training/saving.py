@@ -9,7 +9,6 @@ their own SIGTERM, and a data loader's workers or W&B's process die of it. Here 
 import os
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,6 @@ class CheckpointWriter(TrainerCallback):
         size = finish(
             output / UNFINISHED / name,
             output / name,
-            progress=partial(progress, slow=True),
             step=state.global_step,
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,

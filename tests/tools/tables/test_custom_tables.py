@@ -24,6 +24,7 @@ SUMMARY = {
     "avg_gpu_util_%": 90.0,
 }
 FABRIC = """\
+# Collective test starting: all_reduce_perf
 #  Rank  0 Group  0 Pid  1 on node1 device  0 NVIDIA H200
 #  Rank  1 Group  0 Pid  2 on node2 device  0 NVIDIA H200
   4194304  1048576  float  sum  -1  N/A  N/A  N/A  N/A  9491.78  0.442  12.345  N/A

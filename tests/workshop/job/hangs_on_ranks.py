@@ -1,7 +1,7 @@
 """Pairs of gloo ranks under HangWatch, each pair in a folder below FOLDER, all at the same time.
 
 `stopped`: rank 1 is stopped. `hold`: both are in C code that keeps the interpreter's lock. `told`: rank 0 does nothing,
-and rank 1 is told to end. `no_room`: the disk of rank 0's file is full. `save`: rank 0 saves for longer than the limit.
+and rank 1 is told to end. `save`: rank 0 saves for longer than the limit.
 `two_meanings`: SIGTERM to rank 0 means to save, as under SLURM, and to end once the training is over.
 
 The limit is 1 s. As torchrun does, the parent ends rank 1 when rank 0 has ended. codes.json has the exit codes.
@@ -25,7 +25,7 @@ from workshop.training.saving import CheckpointWriter
 LIMIT_S = 1
 ENDS = {  # what the parent sends to rank 1
     **{"stopped": signal.SIGKILL, "hold": None, "save": None},
-    **{"told": signal.SIGTERM, "no_room": signal.SIGTERM, "two_meanings": signal.SIGTERM},
+    **{"told": signal.SIGTERM, "two_meanings": signal.SIGTERM},
 }
 
 
@@ -98,8 +98,6 @@ def main() -> None:
     for kind in ENDS:
         run = Path(sys.argv[1]) / kind
         (run / hangs.STACKS).mkdir(parents=True)
-        if kind == "no_room":
-            (run / hangs.STACKS / "rank-0.txt").symlink_to("/dev/full")
         parent = os.fork()
         if not parent:
             (run / "codes.json").write_text(json.dumps(pair(kind, run)))

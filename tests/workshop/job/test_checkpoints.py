@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from workshop.errors import WorkshopError
 from workshop.job import checkpoints
-from workshop.job.checkpoints import MANIFEST, UNFINISHED, complaint, fault, finish, keep_newest, newest
+from workshop.job.checkpoints import MANIFEST, UNFINISHED, check_processes, fault, finish, keep_newest, newest
 
 
 @pytest.fixture
@@ -23,11 +24,6 @@ def output(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "BLOCK_BYTES", 1000)
-
-
 def test_whole_checkpoint_has_no_fault_and_the_newest_is_by_number(output: Path) -> None:
     assert [fault(output / f"checkpoint-{step}") for step in (5, 10, 100)] == ["", "", ""]
     assert newest(output) == output / "checkpoint-100"
@@ -40,11 +36,10 @@ def test_whole_checkpoint_has_no_fault_and_the_newest_is_by_number(output: Path)
         (lambda shard: os.truncate(shard, 1200), "shards/rank0 has 1,200 bytes, its manifest says 2,500"),
         (Path.unlink, "shards/rank0 is missing"),
         (lambda shard: shard.write_bytes(bytes(2500)), "shards/rank0 has not the content that its manifest says"),
-        (lambda shard: (shard.parents[1] / MANIFEST).unlink(), "it has no manifest.json, so nothing says"),
+        (lambda shard: (shard.parents[1] / MANIFEST).unlink(), "its manifest.json cannot be read"),
         (lambda shard: (shard.parents[1] / MANIFEST).write_text('{"files": '), "its manifest.json cannot be read"),
-        (lambda shard: (shard.parents[1] / MANIFEST).write_text("[]"), "its manifest.json cannot be read"),
     ],
-    ids=["truncated", "missing", "altered", "no_manifest", "cut_manifest", "odd_manifest"],
+    ids=["truncated", "missing", "altered", "no_manifest", "cut_manifest"],
 )
 def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
     output: Path, damage, words: str, capsys: pytest.CaptureFixture
@@ -69,9 +64,10 @@ def test_the_newest_stay_and_none_go_without_a_limit(output: Path) -> None:
 
 
 def test_another_number_of_processes_is_refused_where_the_library_cannot(output: Path) -> None:
-    assert complaint(output / "checkpoint-100", 1) == ""
-    assert complaint(output / "checkpoint-10", 2) == ""
-    assert "found 1, expected 2" in complaint(output / "checkpoint-10", 1)
+    check_processes(output / "checkpoint-100", 1)
+    check_processes(output / "checkpoint-10", 2)
+    with pytest.raises(WorkshopError, match="found 1, expected 2"):
+        check_processes(output / "checkpoint-10", 1)
 
 
 def test_manifest_of_a_failed_save_never_takes_the_checkpoints_name(

@@ -10,16 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
 from hangs_on_ranks import LIMIT_S
 from transformers import Trainer, TrainingArguments
 
 from tests.launching import REPO
 from workshop.job import checkpoints, hangs
 from workshop.job.checkpoints import UNFINISHED
-from workshop.job.hang_report import hang_of
 from workshop.job.hangs import SLOW_S, HangWatch
-from workshop.job.outcome import record_end
+from workshop.job.outcome import hang_of, record_end
 from workshop.job.run_record import read_run_record, reopen, update_run_record
 from workshop.training import saving
 from workshop.training.saving import CheckpointWriter
@@ -74,10 +72,6 @@ def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: 
     assert hang_of(pairs / "two_meanings") == "", "a rank that was told to end has not hung"
 
 
-def test_rank_that_hangs_ends_also_where_a_full_disk_has_no_room_to_say_why(pairs: Path) -> None:
-    assert codes(pairs / "no_room") == [1, -15]
-
-
 def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Path) -> None:
     assert codes(pairs / "save") == [0, 0]
     assert not (pairs / "save/stacks").exists()
@@ -89,12 +83,10 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
     (tmp_path / "train.out").write_text("{'loss': 1.0}\nSignal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost")
-    for _ in range(2):  # the launcher asks before it starts the training again, and at its end
-        record_end(tmp_path, 1, "", by_itself=True)
+    record_end(tmp_path, 1, "", by_itself=True)
     line = "hang: rank 0, no progress for 1800 s after step 0"
     found = read_run_record(tmp_path)
     assert (found["state"], found["cause"], found["reason"]) == ("failed", "hang", line)
-    assert (tmp_path / "train.out").read_text().splitlines().count(line) == 1
     reopen(tmp_path, "", "failed")
     assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
@@ -141,9 +133,7 @@ def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
 
     def finish(*arguments: object, **named: object) -> int:
         note(seen, "wait for the save")
-        size = checkpoints.finish(*arguments, **named)
-        note(seen, "hash")
-        return size
+        return checkpoints.finish(*arguments, **named)
 
     monkeypatch.setattr(saving, "finish", finish)
     update_run_record(settings.run_dir, model={"parameters": 1})
@@ -176,29 +166,10 @@ def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
     assert seen == [
         *[("train", slow_s), ("train", slow_s), ("train", LONG_S), ("train", LONG_S)],
         *[("evaluate", slow_s), ("evaluate", LONG_S)],
-        *[("save", slow_s), ("wait for the save", slow_s), ("hash", slow_s), ("last save", slow_s)],
+        *[("save", slow_s), ("wait for the save", slow_s), ("last save", slow_s)],
     ]
     watch.stop()
     assert not (settings.run_dir / "stacks").exists()
-
-
-def test_collectives_are_written_down_before_the_limit_and_forgotten_if_the_rank_gets_on(
-    settings: SimpleNamespace,
-) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{settings.run_dir}/store", rank=0, world_size=1)
-    try:
-        watch = HangWatch(settings)
-        watch.on_train_begin()
-        dist.all_reduce(torch.ones(1))
-        hangs.progress()
-        assert watch._timer.interval == LONG_S - 10, "it comes after the limit"
-        watch._timer.function()
-        (entry, *_) = json.loads(watch.collectives.read_text())["entries"]
-        assert entry["profiling_name"] == "gloo:all_reduce"
-        hangs.progress(slow=True)
-        assert not watch.collectives.exists()
-    finally:
-        dist.destroy_process_group()
 
 
 def test_0_watches_nothing(settings: SimpleNamespace) -> None:

@@ -73,17 +73,12 @@ def test_training_that_ends_well_is_completed_and_its_output_is_kept(tmp_path: P
     assert "trains\naloud\n" in shown and f"evidence: {only_run(tmp_path)}" in shown
 
 
-def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path) -> None:
-    code, record, shown = finished(tmp_path, "echo ValueError: bad batch; exit 3")
-    assert (code, *ended(record)) == (3, "failed", "ValueError: bad batch")
-    said = [line for line in shown.splitlines() if "bad batch" in line]
-    assert said == ["ValueError: bad batch", "failed: ValueError: bad batch"]
-
-
-def test_error_that_the_training_names_itself_is_printed_once(tmp_path: Path) -> None:
-    _, record, shown = finished(tmp_path, "echo error: DATASET=foo.json: no such file; exit 1")
-    assert record["reason"] == "error: DATASET=foo.json: no such file"
-    assert shown.count("no such file") == 1 and "\nfailed\n" in shown
+@pytest.mark.parametrize("text", ["ValueError: bad batch", "error: DATASET=foo.json: no such file"])
+def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, text: str) -> None:
+    code, record, shown = finished(tmp_path, f"echo {text}; exit 3")
+    assert (code, *ended(record)) == (3, "failed", text)
+    said = [line for line in shown.splitlines() if line.endswith(text)]
+    assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
 
 
 def test_check_that_fails_ends_the_job_with_its_code_and_no_training(tmp_path: Path) -> None:
@@ -92,10 +87,9 @@ def test_check_that_fails_ends_the_job_with_its_code_and_no_training(tmp_path: P
     assert not (only_run(tmp_path) / "started").exists()
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT"])
-def test_job_that_is_cancelled_between_two_steps_does_not_start_the_next(tmp_path: Path, name: str) -> None:
-    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST=f"bash -c 'kill -{name} $PPID'")
-    assert (code, *ended(record)) == (143, "cancelled", f"the launcher received SIG{name}")
+def test_job_that_is_cancelled_between_two_steps_does_not_start_the_next(tmp_path: Path) -> None:
+    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'kill -TERM $PPID'")
+    assert (code, *ended(record)) == (143, "cancelled", "the launcher received SIGTERM")
     assert not (only_run(tmp_path) / "started").exists()
 
 
@@ -106,37 +100,31 @@ def newest_checkpoint(self):
 """
 
 
-def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "end"), [("TERM", ("cancelled", "the launcher received SIGTERM")), ("USR1", ("failed", "ValueError: bad"))]
+)
+def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(
+    tmp_path: Path, name: str, end: tuple[str, str]
+) -> None:
     """To look at a large checkpoint takes a while."""
-    code, record, _ = finished(tmp_path, "echo >> started; exit 1", LOOKS.format("TERM"))
-    assert (code, *ended(record)) == (1, "cancelled", "the launcher received SIGTERM")
+    code, record, _ = finished(tmp_path, "echo >> started; echo ValueError: bad; exit 1", LOOKS.format(name))
+    assert (code, *ended(record)) == (1, *end)
     assert (only_run(tmp_path) / "started").read_text() == "\n"
 
 
-def test_notice_between_two_attempts_ends_the_job_and_the_record_says_what_the_attempt_died_of(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, "echo >> started; echo ValueError: bad; exit 1", LOOKS.format("USR1"))
-    assert (code, *ended(record)) == (1, "failed", "ValueError: bad")
-    assert (only_run(tmp_path) / "started").read_text() == "\n"
-
-
-def test_dead_training_is_started_again_only_while_it_comes_further(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("restarts", "resumed"), [("9", [1, 2, 3]), ("2", [1, 2])])
+def test_dead_training_is_started_again_only_while_it_comes_further_and_as_often_as_is_set(
+    tmp_path: Path, restarts: str, resumed: list[int]
+) -> None:
     """Each attempt leaves a newer checkpoint until the third; the fourth has none to go on from."""
     further = """
     def newest_checkpoint(self):
         return self.run_dir / f"checkpoint-{min(3, len((self.run_dir / 'started').read_text()))}"
     """
-    code, record, shown = finished(tmp_path, "echo >> started; exit 1", further, RESTARTS="9")
+    code, record, shown = finished(tmp_path, "echo >> started; exit 1", further, RESTARTS=restarts)
     assert (code, record["state"]) == (1, "failed")
-    assert [attempt["resumed_step"] for attempt in record["attempts"]] == [1, 2, 3]
-    assert (only_run(tmp_path) / "started").read_text() == "\n" * 4
-    assert shown.count("the run goes on from ") == 3
-
-
-def test_number_of_restarts_is_the_one_that_is_set(tmp_path: Path) -> None:
-    further = "def newest_checkpoint(self): return self.run_dir / f'checkpoint-{(self.run_dir / 'n').stat().st_size}'"
-    further = further.replace("'n'", '"started"')
-    _, record, _ = finished(tmp_path, "echo >> started; exit 1", further, RESTARTS="2")
-    assert len(record["attempts"]) == 2
+    assert [attempt["resumed_step"] for attempt in record["attempts"]] == resumed
+    assert shown.count("the run goes on from ") == len(resumed)
 
 
 @pytest.mark.parametrize(
@@ -225,25 +213,10 @@ def test_resumed_run_without_a_record_is_refused_by_name_and_makes_no_folder(tmp
 
 def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> None:
     control = Control(tmp_path)
-    control.start()
-    control.say("saves")
-    assert control.tell() and control.told and not control.tell(), "told once"
-    control.say("saved 12")
-    assert control.saved == "12"
+    control.say("saves\nstop\nsaved 12")
+    assert control.told and control.saved == "12"
     control.start()
     assert (control.not_begun, control.told, control.saved) == (True, False, "")
-
-
-def test_deepspeed_finds_its_nodes_in_the_hostfile_where_it_cannot_count_gpus(tmp_path: Path) -> None:
-    script = "from workshop.job.supervisor import Supervisor; import sys; from pathlib import Path;"
-    script += "job = Supervisor(['deepspeed']); job.run_dir = Path(sys.argv[1]); job.write_hostfile()"
-    for found, expected in (({}, "localhost slots=3\n"), ({"GPUS_FOUND": "8"}, None)):
-        folder = tmp_path / str(len(found))
-        folder.mkdir()
-        variables = environment(folder, NPROC_PER_NODE="3") | found
-        subprocess.run([sys.executable, "-c", script, folder], cwd=REPO, env=variables, check=True)
-        hostfile = folder / "hostfile"
-        assert (hostfile.read_text() if hostfile.exists() else None) == expected
 
 
 def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:

@@ -56,12 +56,7 @@ class Small:
         self.gate = folder / "gate"
         self.output = folder / "output"
         self.compiler = folder / "c++"
-        self.write_compiler(
-            f"echo $TORCH_CUDA_ARCH_LIST >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done"
-        )
-
-    def write_compiler(self, first: str) -> None:
-        """One that does this before it compiles."""
+        first = f"echo $TORCH_CUDA_ARCH_LIST >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done"
         self.compiler.write_text(f'#!/bin/bash\ncase " $* " in *" -c "*) {first};; esac\nexec c++ "$@"\n')
         self.compiler.chmod(0o755)
 
@@ -145,7 +140,7 @@ def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it
     first = small.start()
     wait_until(small.compiled)
     second = small.start()
-    wait_until(lambda: "waiting for another process, which compiles" in small.said())
+    wait_until(lambda: small.said().count("compiled by one process at a time") == 2)
     small.go_on()
     assert (ended(first), ended(second)) == (0, 0)
     assert small.compiled() == 1
@@ -170,7 +165,7 @@ def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: 
     wait_until(small.compiled)
     assert [*small.folder.glob("building-*/small/lock")]
     second = small.start()
-    wait_until(lambda: "waiting for" in small.said())
+    wait_until(lambda: small.said().count("compiled by one process at a time") == 2)
     os.kill(first.pid, signal.SIGKILL)
     wait_until(lambda: small.compiled() == 2)
     small.go_on()
@@ -205,12 +200,6 @@ def test_failed_compilation_names_the_line_and_leaves_nothing_that_blocks_the_ne
     assert ended(small.start()) == 0
 
 
-def test_compiler_that_is_killed_for_want_of_memory_is_called_so(small: Small) -> None:
-    small.write_compiler('echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1')
-    assert ended(small.start()) == 1
-    assert "(the compiler was killed, usually because memory ran out)" in small.said()
-
-
 def test_job_without_a_compiler_says_what_to_install_or_set_before_its_clock_starts(tmp_path: Path) -> None:
     """What is compiled first is in no log of the run: there is no run yet."""
     launcher = ["bash", str(REPO / "deepspeed-single-gpu/deepspeed.slurm"), "ds_configs/zero2_offload.json"]
@@ -232,14 +221,9 @@ def test_preset_gpu_architecture_that_deepspeed_cannot_read_is_replaced_aloud(
     assert small.compilations.read_text() == "9.0\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "needed"), [("zero0", ["fused_adam"]), ("zero3", ["fused_adam"]), ("zero2_offload", ["cpu_adam"])]
-)
-def test_only_the_optimizer_that_a_configuration_uses_is_compiled(name: str, needed: list[str]) -> None:
-    assert operators.needed(config(name)) == needed
-
-
-def test_pytorchs_own_optimizer_and_fsdp_need_no_compilation() -> None:
+def test_only_the_optimizer_that_a_configuration_uses_is_compiled() -> None:
+    needed = {name: operators.needed(config(name)) for name in ("zero0", "zero3", "zero2_offload")}
+    assert needed == {"zero0": ["fused_adam"], "zero3": ["fused_adam"], "zero2_offload": ["cpu_adam"]}
     torch_adam = {"type": "AdamW", "params": {"torch_adam": True}}
     assert operators.needed(config("zero2_offload") | {"optimizer": torch_adam}) == []
     assert operators.needed({"zero_optimization": {"stage": 1}}) == []
@@ -283,16 +267,15 @@ deepspeed.init_distributed(dist_backend="gloo")
 
 def test_each_version_and_kind_of_processor_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {operators.build_name()}
-    monkeypatch.setattr(importlib.metadata, "version", lambda package: "9.9.9")
-    names.add(operators.build_name())
-    monkeypatch.setattr(operators, "gpu_architecture", lambda: "9.0")
-    names.add(operators.build_name())
-    monkeypatch.setattr(operators, "gpu_architecture", lambda: "8.0")
-    names.add(operators.build_name())
-    monkeypatch.setattr(platform, "machine", lambda: "another kind")
-    names.add(operators.build_name())
+    for where, name, value in (
+        (importlib.metadata, "version", lambda package: "9.9.9"),
+        (operators, "gpu_architecture", lambda: "9.0"),
+        (operators, "gpu_architecture", lambda: "8.0"),
+        (platform, "machine", lambda: "another kind"),
+    ):
+        monkeypatch.setattr(where, name, value)
+        names.add(operators.build_name())
     assert len(names) == 5
-    assert any("torch9.9.9" in name and "sm90" in name for name in names)
 
 
 def test_an_environment_keeps_its_operators_else_the_users_cache_does(
@@ -311,17 +294,3 @@ def test_an_environment_keeps_its_operators_else_the_users_cache_does(
     (tmp_path / "venv/torch_extensions").unlink()
     assert ended(small.start(TORCH_EXTENSIONS_DIR="")) == 0
     assert (environment.exists(), cache.exists()) == (True, False)
-
-
-def test_systems_python_is_no_place_for_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    monkeypatch.setenv("HOME", "/somebody")
-    assert operators.folders() == [Path("/somebody/.cache/torch_extensions") / operators.build_name()]
-
-
-def test_missing_operators_are_named_with_the_command_that_compiles_them(tmp_path: Path) -> None:
-    answer = ask("--check", TORCH_EXTENSIONS_DIR=tmp_path)
-    assert answer.returncode == 1
-    assert "fused_adam, cpu_adam: not compiled yet; run `python -m workshop.kernels.operators`" in answer.stderr
-    assert list(tmp_path.iterdir()) == []
