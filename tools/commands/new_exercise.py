@@ -24,16 +24,8 @@ For engineers: reference figures and how they were made. The lesson is in [READM
 
 Nobody has made reference runs yet: not measured.
 """
-_STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
-  1. try it: source tiny.env && bash {name}/{launcher} && python -m tools fill {name} --tiny
-  2. write your idea into {name}/train.py and the settings that it changes into {name}/env_vars.sh
-  3. a line for every run of the tables in {name}/submit.txt; `# must-do` ends those that everybody does
-  4. replace what stands in parentheses in {name}/README.md and instructor/answers/{name}.md; draw the picture in
-     pictures/
-  5. list the exercise in README.md (in RESULTS.md what it leaves on disk), and the test that runs its launcher in
-     tests/readme_commands.py (LAUNCHED_BY)
-  6. list its tiny runs in {name}/tiny.txt, and write its demo, instructor/demos/{name}.md
-  7. python -m tools report && make test"""
+_STEPS = """next, as CONTRIBUTING.md says (Add an exercise); try it first:
+  source tiny.env && bash {name}/{launcher} && python -m tools fill {name} --tiny"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -69,12 +69,3 @@ def filled(table, runs):
         [row[0], *(cell.text for cell in cells if cell)]
         for row, cells in zip(table.rows, fill(table, runs).cells, strict=True)
     ]
-
-
-def test_table_about_one_gpu_shows_no_tiny_run_of_two_processes(make_run, logs):
-    facts = {"exercise": "speed-ladder", "model": {"name": "tiny", "hidden_size": 64}}
-    facts |= {"settings": {"rung": TOP, "model_name": "tiny"}}
-    make_run("one", facts)
-    make_run("two", facts | {"world_size": 2, "start_time": "2026-11-22T09:45:00+00:00"})
-    ladder = next(table for table in definitions(ROOT / "speed-ladder") if table.number == "18")
-    assert [run.folder.name for run in fill(tiny_view(ladder), find_runs(logs)).runs] == ["one"]
