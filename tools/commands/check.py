@@ -86,8 +86,7 @@ def check_file(
         lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
     return [
-        (table, compare(copy, table, arguments.tolerance, own, show))
-        for copy, table in zip(copies, filled, strict=True)
+        (table, compare(copy, table, arguments.tolerance, show)) for copy, table in zip(copies, filled, strict=True)
     ]
 
 
@@ -121,7 +120,7 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, runs: list[Run], show: bool) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
 
     Raises:
@@ -141,7 +140,7 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, runs: list[Run],
         line, own = written.get(key, (copy.header_line, [""] * len(row)))
         for found, cell, column in zip(own, cells, filled.table.header, strict=True):
             if cell is not None and (found or _asked_for(cell)):
-                verdict, text = judge(found, cell, tolerance, runs)
+                verdict, text = judge(found, cell, tolerance)
                 text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
                 judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))
     return judged
@@ -152,7 +151,7 @@ def _asked_for(cell: Cell) -> bool:
     return cell.value is not None or not cell.text.startswith(("no ", "not "))
 
 
-def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
     own = read_cell(found, cell.metric)
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
@@ -174,7 +173,7 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
     direction = "too large" if own.value > cell.value else "too small"
     if cell.metric.time_or_speed:
-        spread, whose = spread_percent(cell.metric, runs)
+        spread, whose = spread_percent(cell.metric.figure)
         if off <= max(abs(own.value), abs(cell.value)) * spread / 100:
             return ANOTHER_RUN, f"found {found}: not of this run, but within {spread:.0f} % ({whose})"
         direction += f", also for an equal run: {spread:.0f} % ({whose})"

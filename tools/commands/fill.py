@@ -118,9 +118,9 @@ def _print_hints(
     filled: list[FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
 ) -> None:
     about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
-    notes = [f"- {_numbered(numbers)}: {note}" for note, numbers in about.items()]
+    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]
     if without := [table.table.number for table in filled if not table.runs]:
-        notes.append(f"- {_numbered(without)}: no run yet")
+        notes.append(f"- Table {', '.join(without)}: no run yet")
     notes += [f"- in no table: {other[2:]}" for other in others] + [f"- left out: {run.problem}" for run in damaged]
     if notes:
         print("\nNotes:")
@@ -131,10 +131,6 @@ def _print_hints(
     if not own.exists():  # nobody's figures are to be written over
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
     print(f"  python -m tools check {own}{same_runs(arguments)}")
-
-
-def _numbered(tables: list[str]) -> str:
-    return f"Table{'s' if len(tables) > 1 else ''} {', '.join(tables)}"
 
 
 def explanation() -> str:

@@ -43,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     root = arguments.root.resolve()
     before = {path: path.read_text(encoding="utf-8") for path in documents(root)}
     plots: dict[Path, str] = {}
-    blocks = {path: regenerated(path, text, root, plots) for path, text in before.items()}
-    tables = {path: text for path, (text, _) in blocks.items()}
+    tables = {path: regenerated(path, text, root, plots) for path, text in before.items()}
     drifted = {path: text for path, text in plots.items() if not path.exists() or path.read_text("utf-8") != text}
     block = "has drifted from the logs" if arguments.check else "updated"
     for path in drifted:
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{place}:{figure}")
         if after != before[path]:
             drifted[path] = after
-    count = sum(count for _, count in blocks.values())
+    count = sum(len(_BLOCK.findall(text)) for text in before.values())
     files = f"{counted(len(drifted), 'file')} {'drifted' if arguments.check else 'updated'}"
     print(f"{counted(count, 'generated block')}, {files}")
     if drifted and arguments.check:
@@ -95,8 +94,8 @@ def _text(source: Path, tables: dict[Path, str]) -> str:
         raise InputError(f"{source}: no such file, but a figure is to come from it") from error
 
 
-def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -> tuple[str, int]:
-    """The document's text with the content of every block replaced, and the number of blocks; adds to `plots`.
+def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -> str:
+    """The document's text with the content of every block replaced; adds the plots' texts to `plots`.
 
     Raises:
         InputError: a block does not end, or its command is not allowed or fails.
@@ -120,7 +119,7 @@ def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -
             output = re.sub(r"^(!\[.*\])\(.*\)$", rf"\1({os.path.relpath(path, document.parent)})", output, flags=re.M)
         return f"{match['start']}\n\n{output.strip(chr(10))}\n\n{match['end']}"
 
-    return _BLOCK.subn(block, text)
+    return _BLOCK.sub(block, text)
 
 
 def _words(command: str, place: str) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -25,7 +25,7 @@ _DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
 _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na", "n.a.", "none", "tbd", "todo"}
 # Other ways to write a metric's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
-_USUAL = "steps_per_second"  # for a figure that no two reference runs have
+_USUAL = "steps_per_second"  # for a figure that compares runs, or that no two reference runs have
 _NOT_COMPARED = {"repeat", "run_dir", "experiment_name", "output_dir"}
 
 
@@ -77,22 +77,15 @@ def _settings(run: Run) -> str:
     return json.dumps([str(run.folder.parent.parent), [run.facts[name] for name in names], settings], sort_keys=True)
 
 
-def spread_percent(metric: Metric, own: Sequence[Run]) -> tuple[float, str]:
-    """By how much two equal runs differ in this figure, and whose: the participant's largest, or 9 of 10 of ours."""
-    figure = metric.figure or _USUAL
-    if found := differences_percent(own, figure):
-        return found[-1], f"your {counted(len(found), 'pair')} of equal runs"
-    return _reference(figure)
-
-
 @cache
-def _reference(figure: str) -> tuple[float, str]:
-    folder = ROOT / "logs" / "reference"
-    hosts = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    found = differences_percent((run for host in hosts for run in find_runs(host)), figure)
-    if not found:
-        return _reference(_USUAL) if figure != _USUAL else (0.0, "no equal runs")
-    return found[int(len(found) * 0.9)], f"9 of 10 of {counted(len(found), 'pair')} of equal runs in logs/reference"
+def spread_percent(figure: str) -> tuple[float, str]:
+    """By how much 9 of 10 pairs of equal reference runs differ in a figure, at most; and the words for it."""
+    hosts = sorted((ROOT / "logs" / "reference").glob("*/"))
+    found = differences_percent((run for host in hosts for run in find_runs(host)), figure) if figure else []
+    if not found and figure != _USUAL:
+        return spread_percent(_USUAL)
+    percent = found[int(len(found) * 0.9)] if found else 0.0
+    return percent, f"9 of 10 of {counted(len(found), 'pair')} of equal runs in logs/reference"
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,6 @@ def test_right_figures_pass_and_the_tolerance_is_stated(checked, make_run):
     assert "tolerance: 2 %, or half a unit of the last digit" in printed
 
 
-@pytest.mark.parametrize("value", ["11.60", "12.0", "11.8 samples/sec", "1.18e1", "11.80 samples/s"])
-def test_figure_within_the_tolerance_passes(checked, make_run, value):
-    make_run("r1")
-    assert checked([RIGHT[0], value, *RIGHT[2:]])[0] == 0
-
-
 def test_wrong_figure_is_named_with_table_row_and_column_and_the_expected_one_is_shown_only_if_asked_for(
     checked, make_run
 ):
@@ -85,15 +79,6 @@ def test_speed_that_the_trainer_prints_is_not_the_table_s_and_check_says_which_i
     assert "(summary.json, train/samples_per_second)" in printed
 
 
-def test_participants_own_equal_runs_say_how_much_they_differ(checked, make_run):
-    make_run("r1", {"start_time": "2026-11-20T09:45:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 11.4})
-    make_run("r2", {"start_time": "2026-11-20T09:50:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 12.0})
-    values = [RIGHT[0], "12.6", *RIGHT[2:]]
-    assert "found 12.6: not of this run, but within 5 % (your 1 pair of equal runs)" in checked(values)[1]
-    make_run("r3", {"settings": {"batch_size": 2}}, {"f1": 55.125, "train/samples_per_second": 30.0})
-    assert "(your 1 pair of equal runs)" in checked(values)[1]
-
-
 @pytest.mark.parametrize("figure", ["steps_per_second", "train_runtime_s"])
 def test_reference_runs_say_what_two_equal_runs_differ_by(figure):
     differences = [
@@ -101,7 +86,7 @@ def test_reference_runs_say_what_two_equal_runs_differ_by(figure):
         for host in sorted((ROOT / "logs/reference").glob("h*"))
         for difference in judging.differences_percent(find_runs(host), figure)
     ]
-    percent, whose = judging.spread_percent(METRICS[{"train_runtime_s": "train_runtime"}.get(figure, figure)], [])
+    percent, whose = judging.spread_percent(figure)
     assert whose == f"9 of 10 of {len(differences)} pairs of equal runs in logs/reference"
     assert sum(difference <= percent for difference in differences) >= 0.9 * len(differences) and len(differences) > 50
 
@@ -143,13 +128,6 @@ def test_cell_is_read_as_people_write_it_and_one_that_cannot_be_costs_only_itsel
     assert (
         f"my_results.md:5: Table 1, Train Loss (mean), Value: {remark}" in printed if remark else ":5:" not in printed
     )
-
-
-def test_where_the_logs_have_no_figure_none_is_asked_for(checked, make_run):
-    make_run("r1", summary={"train/samples_per_second": 11.8})
-    assert "4 right, 0 of an equal run, 0 wrong, 0 not" in checked([*RIGHT[:3], "n/a"])[1]
-    assert "3 right, 0 of an equal run, 0 wrong, 0 not" in checked(RIGHT[:3], "--complete")[1]
-    assert "4 cells: 3 right, 0 of an equal run, 1 wrong" in checked(RIGHT)[1]
 
 
 def test_cell_without_a_run_is_asked_for_by_nobody_and_a_figure_in_it_is_wrong(make_readme, checked, make_run):
@@ -211,4 +189,4 @@ def test_no_runs_to_check_against_has_its_own_exit_code(checked):
 @pytest.mark.parametrize("value", ["0:05:00", "5:00", "300 sec", "300"])
 def test_runtime_may_be_written_as_a_duration(value):
     cell = Cell("300 s", 300.0, METRICS["total_runtime"])
-    assert check.judge(value, cell, 0.0, []) == ("right", "")
+    assert check.judge(value, cell, 0.0) == ("right", "")

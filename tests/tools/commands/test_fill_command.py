@@ -120,7 +120,7 @@ def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     there = there.rename(tmp_path / "host-b" / "r2")
     _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
     assert printed.count(f"From `{there}`") == 2
-    assert f"- Tables 1, 2: runs from several places: {here.parents[1]} (" in printed
+    assert f"- Table 1, 2: runs from several places: {here.parents[1]} (" in printed
     assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parent}" in printed
 
 

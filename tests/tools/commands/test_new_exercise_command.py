@@ -77,15 +77,6 @@ def test_it_changes_no_file_that_was_there(copy: Path) -> None:
     assert there and all((copy / name).read_bytes() == (REPO / name).read_bytes() for name in there)
 
 
-def test_its_costs_are_those_that_report_would_write(copy: Path) -> None:
-    words = ["plan", NAME, "--total", "--gpu", "h200"]
-    planned = subprocess.run(
-        [sys.executable, "-m", "tools", *words], cwd=copy, capture_output=True, text=True, check=True
-    ).stdout
-    block = f"<!-- generated: python -m tools {' '.join(words)} -->\n\n{planned}\n<!-- end generated -->"
-    assert block in (copy / NAME / "README.md").read_text()
-
-
 def test_exercise_that_cannot_be_written_in_full_leaves_nothing(copy: Path) -> None:
     """What cannot be written is a link into a folder that is not there, so that root cannot write it either."""
     unwritable = "instructor/answers/second.md"

@@ -1,13 +1,10 @@
 """What a launcher says at the end of a run: a few lines, of which none is about something that was not measured."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO
 from tools.__main__ import main
 from tools.tables import run_cells
 
@@ -110,12 +107,3 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     *_, memory, evidence, following = printed.out.splitlines()
     assert (memory, evidence) == ("peak memory: 21,658 MiB of GPU memory", f"evidence: {run}")
     assert following == f"next: python -m tools fill baseline --logs {run.parents[1]}"
-
-
-def test_end_of_a_run_does_not_wait_for_large_packages(make_run) -> None:
-    """In a launcher it is a job's time."""
-    show = "import sys; from tools.__main__ import main; main(['summary', sys.argv[1]]); print(*sys.modules)"
-    command = [sys.executable, "-c", show, str(make_run("20261121-094500-j1"))]
-    printed = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
-    assert "cells: Table 1" in printed
-    assert {"pandas", "torch", "matplotlib"} & set(printed.splitlines()[-1].split()) == set()

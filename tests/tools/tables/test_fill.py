@@ -174,12 +174,6 @@ def test_evaluation_of_an_epoch_is_found_among_those_within_epochs(make_run, fil
     ]
 
 
-def test_word_in_the_summary_is_named_not_printed_as_a_figure(make_run, fill):
-    make_run("r1", summary={"f1": "high"})
-    assert fill(TABLE_1)[-1] == ["unreadable log"]
-    assert any("summary.json: found \"f1: 'high'\"" in note for note in fill.notes)
-
-
 def trade_off_run(make_run, config, used, runtime_s, state="completed"):
     record = {"exercise": "deepspeed-multi-gpu", "config": config, "world_size": 2, "model": {"name": "bloom-1b7"}}
     log = {"gpu_memory-node1.csv": gpu_log(used), "gpu_memory.csv": None}
@@ -196,14 +190,6 @@ def test_ratio_with_a_failed_run_says_how_it_failed(make_run, fill):
     trade_off_run(make_run, "zero2", 40_000, 100.0, state="oom")
     trade_off_run(make_run, "zero2_offload", 30_000, 350.0)
     assert fill(TRADE_OFF) == [["OOM", "30,000 MiB", "OOM", "OOM", "OOM"]]
-
-
-def test_gpu_peak_is_over_all_nodes(make_run, fill):
-    record = {"exercise": "deepspeed-multi-gpu", "config": "zero0", "nodes": 2, "model": {"name": "bloom-1b7"}}
-    files = {"gpu_memory.csv": None, "gpu_memory-a.csv": gpu_log(10, 30), "gpu_memory-b.csv": gpu_log(50, 70)}
-    make_run("r1", record, **files)
-    text = "**Table 8** *T*\n\n| | 2 nodes |\n|---|---|\n| Peak GPU Memory (MiB) | |\n| Average GPU Memory (MiB) | |\n"
-    assert fill(text) == [["70"], ["40"]]
 
 
 def test_filled_table_keeps_the_readme_s_form_and_names_its_runs(make_run, make_readme, logs):
