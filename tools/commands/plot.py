@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not runs:
         raise no_runs(logs, title)
     if arguments.tiny and not (runs := [run for run in runs if run.facts["tiny"]]):
-        raise NoRunsError(f"no run of {title} in {' or '.join(map(str, logs))} is tiny: leave out --tiny")
+        raise NoRunsError(f"no run of {title} is tiny: leave out --tiny")
     name = title + (f"-table-{arguments.table}" if arguments.table else "")
     output = arguments.output or default_logs() / f"{name}.png"
     if not arguments.output:

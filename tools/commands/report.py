@@ -79,9 +79,8 @@ def folders_table(folder: Path) -> str:
         runs_list = place / "runs.txt"
         lines = runs_list.read_text(encoding="utf-8").splitlines() if runs_list.exists() else []
         comment = " ".join(line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-        what = re.split(r"(?<=[\w)])[.:] ", comment)[0].rstrip(".") or ", ".join(
-            sorted({one["exercise"] for one in records})
-        )
+        what = re.split(r"(?<=[\w)])[.:] ", comment)[0].rstrip(".")
+        what = what or ", ".join(sorted({record["exercise"] for record in records}))
         rows.append(f"| `{place.name}` | {machine} | {len(records)} | {', '.join(commits)} | {what} |")
     return "\n".join(rows)
 
@@ -112,11 +111,10 @@ def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -
             path = root / words[-1]
             with tempfile.TemporaryDirectory() as folder:
                 drawn = Path(folder, path.name)
-                words[-1] = str(drawn)
-                output = _output(words, place, root)
+                output = _output([*words[:-1], str(drawn)], place, root)
                 plots[path] = drawn.read_text(encoding="utf-8")
-            # The picture's place, as seen from the document.
-            output = re.sub(r"^(!\[.*\])\(.*\)$", rf"\1({os.path.relpath(path, document.parent)})", output, flags=re.M)
+            link = os.path.relpath(path, document.parent)
+            output = re.sub(r"^(!\[.*\])\(.*\)$", rf"\1({link})", output, flags=re.MULTILINE)
         return f"{match['start']}\n\n{output.strip(chr(10))}\n\n{match['end']}"
 
     return _BLOCK.sub(block, text)
@@ -130,7 +128,8 @@ def _words(command: str, place: str) -> list[str]:
         raise InputError(f"{place}: {command!r}: {error}") from error
     if words[:3] != ["python", "-m", "tools"] or len(words) < 4 or not " ".join(words[3:]).startswith(_ALLOWED):
         raise InputError(f"{place}: {command!r}: only `python -m tools {'|'.join(_ALLOWED)} ...` may fill a block")
-    if "--output" in words and not words[-1].endswith(".svg"):
+    writes = any(word.startswith("--ou") for word in words)  # as argparse takes it
+    if writes and not (words[-2] == "--output" and words[-1].endswith(".svg")):
         raise InputError(f"{place}: {command!r}: expected `--output FILE.svg` at its end: text, which can be compared")
     return words
 

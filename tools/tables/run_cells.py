@@ -55,7 +55,7 @@ def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[RunCells], str]:
     return found, "" if found else _why_none(run, tables, filled)
 
 
-def lines(found: Sequence[RunCells], options: str) -> list[str]:
+def cell_lines(found: Sequence[RunCells], options: str) -> list[str]:
     """A line for each of the first tables, and one that says where the other cells are; `options`: of `fill`."""
     others = found[_MOST_TABLES:]
     commands = dict.fromkeys(f"python -m tools fill {one.folder}{options}" for one in others)

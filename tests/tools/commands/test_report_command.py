@@ -76,8 +76,9 @@ def test_plot_is_compared_as_text_and_a_check_writes_nothing(root, capsys):
     assert main(["report", "--root", str(root), "--check"]) == 1 and "Training loss" not in picture.read_text()
 
 
-def test_plot_that_cannot_be_compared_as_text_is_refused(root, capsys):
-    plot = "python -m tools plot baseline --logs logs --output baseline/loss.png"
+@pytest.mark.parametrize("output", ["--output baseline/loss.png", "--output=baseline/loss.svg --plain"])
+def test_plot_that_cannot_be_compared_as_text_is_refused(root, capsys, output):
+    plot = f"python -m tools plot baseline --logs logs {output}"
     (root / "baseline/README.md").write_text(f"<!-- generated: {plot} -->\n<!-- end generated -->\n")
     assert main(["report", "--root", str(root)]) == 2
     assert "expected `--output FILE.svg` at its end" in capsys.readouterr().err

@@ -81,14 +81,6 @@ def test_a_newer_run_that_shards_less_does_not_hide_what_the_method_can(run, fil
     assert filled(ZERO3, "9")["Parameter sharding"][2] == "yes"
 
 
-def test_one_gpu_shows_nothing_about_sharding(run, filled) -> None:
-    seen = sharding("fsdp2", False, False, False) | LIBRARY
-    run("r1", ROOT / "fsdp", "full_shard", model="bloom-560m", sharding=seen)
-    rows = filled(ZERO3, "9")
-    assert rows["Parameter sharding"][2] == "not measured"
-    assert rows["No model-code change"][2] == "yes"
-
-
 def parameters(name: str) -> int:
     """Tied embedding and its norm, the blocks, the last norm."""
     width, blocks = BLOOM[name]

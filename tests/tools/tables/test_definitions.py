@@ -90,12 +90,6 @@ def test_label_selects_its_runs(exercise, label, where):
     assert conditions(exercise, label) == where
 
 
-def test_unknown_label_means_nothing():
-    assert meaning(ROOT / "fsdp", "Peak TPU Memory (MiB)") is None
-    assert meaning(ROOT / "fsdp", "Stage 4") is None
-    assert meaning(ROOT / "speed-ladder", "12 faster") is None
-
-
 def table(number, rows, columns):
     blank = " | " * len(columns)
     lines = [f"**Table {number}** *T*", "", f"| {' | '.join(['', *columns])} |", "|---" * (len(columns) + 1) + "|"]

@@ -39,11 +39,6 @@ def test_scale_factors_are_against_one_gpu(fsdp_run, filled) -> None:
     assert filled("12")["4 nodes"] == ["4", "15.00", "1.50", "800.0", "0.50", "1.5000", "1.05"]
 
 
-def test_factor_without_the_one_gpu_run_is_not_made_up(fsdp_run, filled) -> None:
-    fsdp_run("r1", "full_shard", 1, 2, speed=18.0)
-    assert filled("11")["2 GPUs"][1:3] == ["18.00", "not measured"]
-
-
 def test_runtimes_of_unequal_work_are_no_factor(fsdp_run, filled) -> None:
     header, line = "step,step_time_s,tokens,real_tokens,loss,epoch\n", "1,0.5,{},10,9.0,0.1\n"
     fsdp_run("r1", "full_shard", 1, 1, files={"steps.csv": header + line.format(2048) * 8})

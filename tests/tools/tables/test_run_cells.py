@@ -11,7 +11,7 @@ from tools.tables.repository import ROOT
 from tools.tables.run_cells import cells_of
 
 REFERENCE = REPO / "logs" / "reference"
-HOSTS = ("h200x1", "h200x2", "h200x4", "h200x4-host-c", "h200x4-host-f")
+HOSTS = ("h200x1", "h200x4", "h200x4-host-f")
 
 
 def assert_fill_shows_them(run: Run, runs: list[Run]) -> int:
