@@ -39,7 +39,7 @@ def assert_output_is_for_people(shown: str, run: Path) -> None:
     assert re.fullmatch(r"loss: [\d.]+ in the last tenth of the steps, [\d.]+ in the last evaluation", loss)
     assert re.fullmatch(r"speed: [\d,.]+ samples/s, [\d,.]+ ms per step", speed)
     assert re.fullmatch(r"peak memory: .*[\d,]+ MiB of CPU memory", memory)
-    tables = r"cells: Table {} \(tiny runs\) of baseline: {}; and \d more"
+    tables = r"cells: Table {} \(tiny runs\) of baseline: {}; and \d+ more"
     assert re.fullmatch(tables.format("1", r"Train Loss \(mean\), Value \d\.\d{4}"), figures)
     assert re.fullmatch(tables.format("2b", r"Peak CPU Memory, RSS \(MiB\), Value [\d,]+"), cpu_memory)
     assert evidence == f"evidence: {run}"

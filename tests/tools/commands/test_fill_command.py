@@ -105,13 +105,6 @@ def test_csv_and_json_hold_the_unrounded_figures_or_the_reason_why_there_is_none
     assert exported["runs"] == [str(folder)]
 
 
-def test_only_selects_tables(fill, make_run):
-    make_run("r1")
-    assert "Table 1" not in fill("--only", "2")[1]
-    code, _, error = fill("--only", "2,7")
-    assert code == 2 and "--only 7" in error
-
-
 def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     here = make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": None})
     there = make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}).rename(tmp_path / "r2")
@@ -165,6 +158,7 @@ def test_only_run_that_cannot_be_read_is_named(fill, make_run):
     ("arguments", "error"),
     [
         (["fill"], "error: fill needs an EXERCISE"),
+        (["fill", "baseline", "--blank", "--only", "1,99"], "error: --only 99: "),
         (["fill", "no-such-exercise"], "error: no-such-exercise is no folder; the exercises are: "),
         (["fill", "baseline", "--logs", "nowhere"], "error: nowhere: no such folder"),
     ],

@@ -91,6 +91,8 @@ def test_tiny_runs_are_bars_of_the_tiny_table(make_run, make_readme, drawn, plot
     code, _, error = plot("--table", "1")
     assert code == 2 and error.endswith("; of tiny runs: --tiny\n")
     assert [bar.get_width() for bar in drawn("--table", "1", "--tiny").axes[0].patches] == [300.0, 0.0]
+    code, _, error = plot("--table", "1", "--column", "Speed")
+    assert code == 2 and "--table 1 --column 'Speed': " in error
 
 
 def test_a_plot_lies_where_git_ignores_it(make_readme, make_run, logs, tmp_path, monkeypatch, capsys):

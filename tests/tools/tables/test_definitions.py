@@ -7,19 +7,7 @@ from tools.errors import InputError
 from tools.logs.runs import find_runs
 from tools.page.course_tables import course_tables
 from tools.tables.definitions import definitions, meaning, plan, run_conditions
-from tools.tables.repository import ROOT, exercises, table_definitions
-
-STAGES = [f"Stage {stage}{offload}" for stage in (1, 2, 3) for offload in ("", " + offload")]
-TABLE_5_ROWS = [
-    "Train Runtime (sec)",
-    "Steps/sec",
-    "Samples/sec",
-    "Train Loss (mean)",
-    "Eval Loss (final)",
-    "Eval Speed (samples/sec)",
-    "Peak GPU Memory (MiB)",
-    "Average GPU Memory (MiB)",
-]
+from tools.tables.repository import exercises, table_definitions
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
@@ -66,28 +54,6 @@ def test_wrong_toml_is_named(tmp_path, text, says):
     (tmp_path / "tables.toml").write_text(text)
     with pytest.raises(InputError, match=says):
         meaning(tmp_path, "A")
-
-
-def conditions(exercise, label):
-    return run_conditions(meaning(ROOT / exercise, label).where)
-
-
-@pytest.mark.parametrize(
-    ("exercise", "label", "where"),
-    [
-        ("deepspeed-single-gpu", "Stage 1 + offload", {"config": "zero1_offload"}),
-        ("deepspeed-single-gpu", "Stage 3", {"config": "zero3"}),
-        ("deepspeed-single-gpu", "**ZeRO-2**", {"config": "zero2"}),
-        ("deepspeed-single-gpu", "2 GPUs", {"world_size": 2}),
-        ("deepspeed-single-gpu", "8 nodes", {"nodes": 8}),
-        ("deepspeed-single-gpu", "`pin_memory` true", {"config": "zero2_offload"}),
-        ("deepspeed-single-gpu", "pin_memory  false", {"config": "zero2_offload_unpinned"}),
-        ("deepspeed-single-gpu", "BLOOM-3b, 10,000", {"model": "bloom-3b", "train_examples": 10_000}),
-        ("deepspeed-single-gpu", "BLOOM-560m, 500", {"model": "bloom-560m", "train_examples": 500}),
-    ],
-)
-def test_label_selects_its_runs(exercise, label, where):
-    assert conditions(exercise, label) == where
 
 
 def table(number, rows, columns):

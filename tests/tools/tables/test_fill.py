@@ -192,20 +192,6 @@ def test_ratio_with_a_failed_run_says_how_it_failed(make_run, fill):
     assert fill(TRADE_OFF) == [["OOM", "30,000 MiB", "OOM", "OOM", "OOM"]]
 
 
-def test_filled_table_keeps_the_readme_s_form_and_names_its_runs(make_run, make_readme, logs):
-    folder = make_run("r1", {"emulated_nodes": True})
-    (table,) = definitions(make_readme(TABLE_2).parent)
-    filled = tables.fill(table, find_runs(logs))
-    assert filled.markdown().splitlines()[:5] == [
-        "**Table 2** *GPU memory*",
-        "",
-        "| Metric | Value |",
-        "|---|---|",
-        "| Peak GPU Memory Usage (MiB) | 21,658 |",
-    ]
-    assert filled.sources() == f"From `{folder}` (nodes emulated on one host)"
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [
