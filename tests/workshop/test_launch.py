@@ -30,9 +30,9 @@ def assert_output_is_for_people(shown: str, run: Path) -> None:
     assert re.fullmatch(r"loss: [\d.]+ in the last tenth of the steps, [\d.]+ in the last evaluation", loss)
     assert re.fullmatch(r"speed: [\d,.]+ samples/s, [\d,.]+ ms per step", speed)
     assert re.fullmatch(r"peak memory: .*[\d,]+ MiB of CPU memory", memory)
-    tables = r'cells: Table {} \(tiny runs\), column "Value": {}; .*'
-    assert re.fullmatch(tables.format("1", r"Train Loss \(mean\) \d\.\d{4}"), figures)
-    assert re.fullmatch(tables.format("2b", r"Peak CPU Memory, RSS \(MiB\) [\d,]+"), cpu_memory)
+    tables = r"cells: Table {} \(tiny runs\) of baseline: {}; and \d+ more"
+    assert re.fullmatch(tables.format("1", r"Train Loss \(mean\), Value \d\.\d{4}"), figures)
+    assert re.fullmatch(tables.format("2b", r"Peak CPU Memory, RSS \(MiB\), Value [\d,]+"), cpu_memory)
     assert evidence == f"evidence: {run}"
     assert following == f"next: python -m tools fill baseline --logs {run.parents[1]} --tiny"
     assert '"train_loss"' not in shown and "wandb" not in shown.lower()

@@ -18,12 +18,12 @@ from tools.tables.judging import (
     ANOTHER_RUN,
     BLANK,
     RIGHT,
+    VERDICTS,
     WRONG,
     Judgement,
-    OwnCell,
+    counts,
     read_cell,
     spread_percent,
-    verdicts,
 )
 from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
@@ -41,34 +41,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments, replays=True)
     tiny = arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"])
-    logs, options = chosen_logs(arguments), same_runs(arguments)
-    checked = check_file(arguments.file, runs, logs, options, tiny, arguments.tolerance, arguments.show)
+    checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
     for table, _ in checked:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(arguments.file, cells)
-    count = verdicts(checked)
-    total = sum(count.values())
-    print(
-        f"{counted(total, 'cell')}: "
-        + ", ".join(f"{count[verdict]} {verdict}" for verdict in (RIGHT, ANOTHER_RUN, WRONG, BLANK))
-    )
+    count = counts(checked)
+    print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")
-    nothing = count[BLANK] == total
+    nothing = count[BLANK] == count.total()
     return int(bool(count[WRONG] or nothing or (arguments.complete and count[BLANK])))
 
 
 def check_file(
-    file: Path, runs: list[Run], logs: list[Path], options: str, tiny: bool, tolerance: float, show: bool = False
+    file: Path, runs: list[Run], arguments: argparse.Namespace, tiny: bool, show: bool
 ) -> list[tuple[FilledTable, list[Judgement]]]:
     """The file's tables as the runs fill them, each with the judgement of its cells.
 
     Args:
-        logs, options: where the runs are from, and the options that say so, for messages.
+        arguments: the tolerance in percent, and where the runs are from.
         tiny: the tables are about tiny runs; so are those whose caption says it.
-        tolerance: in percent.
         show: say what is expected.
 
     Raises:
@@ -77,28 +71,23 @@ def check_file(
     """
     copies = read_tables(file)
     if not copies:
-        raise _no_tables(file)
+        raise InputError(
+            f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
+        )
     known = table_definitions()
     definitions = [_definition(copy, known, tiny or copy.caption.endswith(TINY_CAPTION_END)) for copy in copies]
     exercises = exercises_of(definitions)
     own = [run for run in runs if run.record.get("exercise") in exercises]
     if not own:
-        raise no_runs(logs, exercises[0], runs)
+        raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(definition, own) for definition in definitions]
     if not any(table.runs for table in filled):
-        command = f"python -m tools check {file}{options}"
+        command = f"python -m tools check {file}{same_runs(arguments)}"
         lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
-    return [(table, compare(copy, table, tolerance, own, show)) for copy, table in zip(copies, filled, strict=True)]
-
-
-def _no_tables(file: Path) -> InputError:
-    if "<!-- generated: " not in file.read_text(encoding="utf-8"):
-        return InputError(f"{file}: no tables found; keep each caption (**Table 1** *Title*) above its table")
-    return InputError(
-        f"{file}: its tables are generated, of the reference runs; expected a file with your own figures "
-        "(`python -m tools fill EXERCISE --blank` prints the blank tables)"
-    )
+    return [
+        (table, compare(copy, table, arguments.tolerance, show)) for copy, table in zip(copies, filled, strict=True)
+    ]
 
 
 def _print_cells(file: Path, cells: list[Judgement]) -> None:
@@ -131,22 +120,17 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, runs: list[Run], show: bool) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
-
-    Args:
-        tolerance: in percent.
-        runs: among which those equal to the compared ones are looked for.
-        show: say what is expected.
 
     Raises:
         InputError: a row is not in the definition or is twice in the copy.
     """
     labels = filled.table.label_columns
     written: dict[tuple[str, ...], tuple[int, list[str]]] = {}
-    known = [_row_labels(row, labels) for row in filled.table.rows]
+    known = [tuple(map(normalised, row[:labels])) for row in filled.table.rows]
     for line, row in zip(copy.lines, copy.rows, strict=True):
-        key = _row_labels(row, labels)
+        key = tuple(map(normalised, row[:labels]))
         if key not in known or key in written:
             problem = "is there twice" if key in written else f"is not in Table {copy.number} of {filled.table.path}"
             raise InputError(f"{copy.path}:{line}: the row {' / '.join(row[:labels])!r} {problem}")
@@ -156,7 +140,7 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, runs: list[Run],
         line, own = written.get(key, (copy.header_line, [""] * len(row)))
         for found, cell, column in zip(own, cells, filled.table.header, strict=True):
             if cell is not None and (found or _asked_for(cell)):
-                verdict, text = judge(found, cell, tolerance, runs)
+                verdict, text = judge(found, cell, tolerance)
                 text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
                 judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))
     return judged
@@ -167,11 +151,7 @@ def _asked_for(cell: Cell) -> bool:
     return cell.value is not None or not cell.text.startswith(("no ", "not "))
 
 
-def _row_labels(row: list[str], count: int) -> tuple[str, ...]:
-    return tuple(normalised(cell) for cell in row[:count])
-
-
-def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
     own = read_cell(found, cell.metric)
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
@@ -182,25 +162,19 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found!r}: {own.problem}"
     if cell.text == NOT_MEASURED:
         return WRONG, f"found {found}: the logs have no such run"
-    if not own.values or cell.value is None or isinstance(cell.value, bool):
+    if own.value is None or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    return _judge_figure(found, own, cell, tolerance, runs)
-
-
-def _judge_figure(found: str, own: OwnCell, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
-    nearest = min(own.values, key=lambda value: abs(value - cell.value))
-    remark = f"found {found}: {own.remark or f'read as {nearest:g}'}" if own.remark or nearest != own.values[0] else ""
     allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
-    off = abs(nearest - cell.value)
+    off = abs(own.value - cell.value)
     if off <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
-        return RIGHT, remark
+        return RIGHT, ""
     trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
-    if any(speed is not None and abs(nearest - speed) <= allowed for speed in trainers):
+    if any(speed is not None and abs(own.value - speed) <= allowed for speed in trainers):
         return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
-    direction = "too large" if nearest > cell.value else "too small"
+    direction = "too large" if own.value > cell.value else "too small"
     if cell.metric.time_or_speed:
-        spread, whose = spread_percent(cell.metric, runs)
-        if off <= max(abs(nearest), abs(cell.value)) * spread / 100:
+        spread, whose = spread_percent(cell.metric.figure)
+        if off <= max(abs(own.value), abs(cell.value)) * spread / 100:
             return ANOTHER_RUN, f"found {found}: not of this run, but within {spread:.0f} % ({whose})"
         direction += f", also for an equal run: {spread:.0f} % ({whose})"
     return WRONG, f"found {found}: {direction}"

@@ -41,9 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
     if arguments.blank:
-        print(
-            "\n\n".join(markdown.render(table, table.rows) for table in _wanted(folder, arguments.only, arguments.tiny))
-        )
+        tables = _wanted(folder, arguments.only, arguments.tiny)
+        print("\n\n".join(markdown.render(table, table.rows) for table in tables))
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")
     wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
@@ -62,11 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         filled = [beside_measured.with_predictions(table, found) for table in filled]
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
-        raise NoRunsError(
-            "\n".join(
-                [f"no table of {arguments.exercise} is about the runs in {where}:", *_left_out(wanted, own, arguments)]
-            )
-        )
+        nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
+        raise NoRunsError("\n".join([nothing, *_left_out(wanted, own, arguments)]))
     if arguments.format != "markdown":
         _export(filled, arguments.format)
         return 0
@@ -96,8 +92,7 @@ def _export(filled: list[FilledTable], form: str) -> None:
         folders = dict.fromkeys(str(run.folder) for one in filled for run in one.runs)
         print(json.dumps({"cells": cells, "runs": list(folders)}, indent=2))
         return
-    names = ["table", "row", "column", "value", "unit", "text"]
-    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+    writer = csv.DictWriter(sys.stdout, list(cells[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(cells)
 
@@ -123,9 +118,9 @@ def _print_hints(
     filled: list[FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
 ) -> None:
     about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
-    notes = [f"- {_numbered(numbers)}: {note}" for note, numbers in about.items()]
+    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]
     if without := [table.table.number for table in filled if not table.runs]:
-        notes.append(f"- {_numbered(without)}: no run yet")
+        notes.append(f"- Table {', '.join(without)}: no run yet")
     notes += [f"- in no table: {other[2:]}" for other in others] + [f"- left out: {run.problem}" for run in damaged]
     if notes:
         print("\nNotes:")
@@ -136,10 +131,6 @@ def _print_hints(
     if not own.exists():  # nobody's figures are to be written over
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
     print(f"  python -m tools check {own}{same_runs(arguments)}")
-
-
-def _numbered(tables: list[str]) -> str:
-    return f"Table{'s' if len(tables) > 1 else ''} {', '.join(tables)}"
 
 
 def explanation() -> str:

@@ -16,7 +16,6 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
 
-_MOST_OWNERS = 5  # that an error lists
 _HEADER = ["file", "tables", *VERDICTS, "problem"]
 
 
@@ -47,10 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _grade(file: Path, name: str, runs: list[Run], arguments: argparse.Namespace) -> Grade:
-    logs, html = chosen_logs(arguments), arguments.format == "html"
     try:
-        own = _own_runs(file, runs)
-        checked = check_file(file, own, logs, "", arguments.tiny, arguments.tolerance, show=html)
+        checked = check_file(file, _own_runs(file, runs), arguments, arguments.tiny, show=arguments.format == "html")
     except (InputError, NoRunsError) as error:
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.
@@ -75,7 +72,6 @@ def _own_runs(file: Path, runs: list[Run]) -> list[Run]:
     """
     owners = sorted({run.owner for run in runs})
     if len(owners) > 1 and file.stem not in owners:
-        more = f" and {len(owners) - _MOST_OWNERS} more" if len(owners) > _MOST_OWNERS else ""
-        names = ", ".join(f"{name}.md" for name in owners[:_MOST_OWNERS])
-        raise InputError(f"named after no owner of runs; expected one of {names}{more}")
+        names = ", ".join(f"{name}.md" for name in owners)
+        raise InputError(f"named after no owner of runs; expected one of {names}")
     return [run for run in runs if len(owners) == 1 or run.owner == file.stem]

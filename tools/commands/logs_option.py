@@ -79,8 +79,10 @@ def single_run(folder: Path) -> Run:
 
 def as_options(logs: Sequence[Path], owner: str | None = None, runs: Sequence[Path] = ()) -> str:
     """For the next command that a command recommends."""
-    given = [*(("--logs", folder) for folder in logs), *([("--owner", owner)] if owner else [])]
-    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in [*given, *(("--run", run) for run in runs)])
+    given = (
+        [("--logs", folder) for folder in logs] + [("--owner", owner)] * bool(owner) + [("--run", run) for run in runs]
+    )
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given)
 
 
 def same_runs(arguments: argparse.Namespace) -> str:

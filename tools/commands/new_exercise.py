@@ -15,25 +15,14 @@ from tools.tables.repository import ROOT, exercises, table_definitions
 
 _BASELINE = ROOT / "baseline"
 _README, _ANSWERS = (Path(__file__).with_name(f"new_exercise{which}.md") for which in ("", "_answers"))
-# `plan all` means every exercise, and a row of its --total is for all together.
-_TAKEN = ("all", "together")
-_SETTINGS_CHANGED, _SETTINGS_KEPT = "# ---- What this exercise changes ----", "# ---- As in the baseline ----"
 _RESULTS = """# Exercise {number} · Results
 
 For engineers: reference figures and how they were made. The lesson is in [README.md](README.md).
 
 Nobody has made reference runs yet: not measured.
 """
-_STEPS = """next, as CONTRIBUTING.md says (Add an exercise):
-  1. try it: source tiny.env && bash {name}/{launcher} && python -m tools fill {name} --tiny
-  2. write your idea into {name}/train.py and the settings that it changes into {name}/env_vars.sh
-  3. a line for every run of the tables in {name}/submit.txt; `# must-do` ends those that everybody does
-  4. replace what stands in parentheses in {name}/README.md and instructor/answers/{name}.md; draw the picture in
-     pictures/
-  5. list the exercise in README.md (in RESULTS.md what it leaves on disk), and the test that runs its launcher in
-     tests/readme_commands.py (LAUNCHED_BY)
-  6. list its tiny runs in {name}/tiny.txt, and write its demo, instructor/demos/{name}.md
-  7. python -m tools report && make test"""
+_STEPS = """next, as CONTRIBUTING.md says (Add an exercise); try it first:
+  source tiny.env && bash {name}/{launcher} && python -m tools fill {name} --tiny"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     name = arguments.name
-    _check(name)
-    answers = _answers(name)
+    folder, answers = ROOT / name, ROOT / "instructor" / "answers" / f"{name}.md"
+    _check(name, folder, answers)
     launcher = f"{name.replace('-', '_')}.slurm"
-    number, table = _next_exercise(), _next_table()
+    number, table = _next_numbers()
     files = {
         "train.py": _train(name, launcher, number),
         "env_vars.sh": _env_vars(name),
@@ -55,7 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         "tables.toml": f"# What the tables ask for, as CONTRIBUTING.md says\n[[tables]]\n{table} = {{}}\n",
         "RESULTS.md": _RESULTS.format(number=number),
     }
-    folder = ROOT / name
     folder.mkdir()
     with contextlib.ExitStack() as on_failure:  # half an exercise would be in everybody's tables, and in the way
         on_failure.callback(shutil.rmtree, folder)
@@ -74,29 +62,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _answers(name: str) -> Path:
-    return ROOT / "instructor" / "answers" / f"{name}.md"
-
-
-def _check(name: str) -> None:
-    """Raises InputError for a name that cannot be an exercise's."""
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{1,39}", name) or name in _TAKEN:
+def _check(name: str, *made: Path) -> None:
+    """Raises InputError for a name that cannot be an exercise's, or whose files are there."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{1,39}", name) or name in ("all", "together"):  # words of `plan`
         raise InputError(
-            f"new-exercise {name!r}: expected 2 to 40 small letters, digits, - and _, with a letter first, and not "
-            f"{' or '.join(_TAKEN)}; for example gradient-clipping"
+            f"new-exercise {name!r}: expected 2 to 40 small letters, digits, - and _, with a letter first, not all or "
+            "together; for example gradient-clipping"
         )
-    for path in (ROOT / name, _answers(name)):
+    for path in made:
         if path.exists():
             raise InputError(f"new-exercise {name}: {path} exists already; expected a new name")
 
 
-def _next_exercise() -> int:
+def _next_numbers() -> tuple[int, int]:
+    """Of the exercise, as in the READMEs' titles, and of its table."""
     titles = (re.match(r"# Exercise (\d+) ", (path / "README.md").read_text(encoding="utf-8")) for path in exercises())
-    return 1 + max(int(title[1]) for title in titles if title)
-
-
-def _next_table() -> int:
-    return 1 + max(int(re.match(r"\d+", number)[0]) for number in table_definitions(ROOT))
+    tables = (re.match(r"\d+", number) for number in table_definitions())
+    return 1 + max(int(title[1]) for title in titles if title), 1 + max(int(table[0]) for table in tables)
 
 
 def _train(name: str, launcher: str, number: int) -> str:
@@ -119,8 +101,8 @@ def _env_vars(name: str) -> str:
     settings, _, _ = _baseline("env_vars.sh").partition("\n# ---- More settings")
     experiment = 'export EXPERIMENT_NAME="${EXPERIMENT_NAME:-baseline}"\n'
     head, _, rest = settings.replace("Settings of the baseline.", f"Settings of {name}.").partition("\n\n")
-    changed = experiment.replace("baseline", name)
-    return f"{head}\n\n{_SETTINGS_CHANGED}\n{changed}\n{_SETTINGS_KEPT}\n{rest.replace(experiment, '')}"
+    changed = f"# ---- What this exercise changes ----\n{experiment.replace('baseline', name)}"
+    return f"{head}\n\n{changed}\n# ---- As in the baseline ----\n{rest.replace(experiment, '')}"
 
 
 def _launcher(name: str, launcher: str, number: int) -> str:

@@ -48,8 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not runs:
         raise no_runs(logs, title)
     if arguments.tiny and not (runs := [run for run in runs if run.facts["tiny"]]):
-        raise NoRunsError(f"no run of {title} in {' or '.join(map(str, logs))} is tiny: leave out --tiny")
-    output = arguments.output or _default_output(title + (f"-table-{arguments.table}" if arguments.table else ""))
+        raise NoRunsError(f"no run of {title} is tiny: leave out --tiny")
+    name = title + (f"-table-{arguments.table}" if arguments.table else "")
+    output = arguments.output or default_logs() / f"{name}.png"
+    if not arguments.output:
+        output.parent.mkdir(parents=True, exist_ok=True)
     plots.check_output(output)
     notes: list[str] = []
     if arguments.table:
@@ -67,12 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _default_output(name: str) -> Path:
-    folder = default_logs()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.png"
-
-
 def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple[str, list[str]]:
     """Write the figure; gives what it shows, and a line for each run that has nothing to draw.
 
@@ -82,7 +79,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     without = []
     gpus = any(run.paths("gpu_memory", ".csv") for run in runs)
     memory = "GPU memory" if gpus else "CPU memory"
-    with plots.figure(output, 1, 2, (11, 5)) as (figure, (loss_axes, memory_axes)):
+    with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         for colour, (run, label) in enumerate(zip(runs, plots.run_labels(runs), strict=True)):
             look = {"color": f"C{colour}", "label": label + _went_on(run)}
@@ -136,11 +133,12 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
     names = [" / ".join(dict.fromkeys(row[: table.label_columns])) for row in table.rows]
-    with plots.figure(output, 1, 1, (9, 0.4 * len(cells) + 1.4)) as (_, axes):
+    with plots.figure(output, 1, 1, 0.4 * len(cells) + 1.4) as (_, axes):
         bars = axes.barh(range(len(names)), [cell.value or 0 for cell in cells])
         axes.set_yticks(range(len(names)), names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)
         axes.invert_yaxis()
         axes.margins(x=0.15)
+        axes.xaxis.set_major_formatter("{x:,g}")
         axes.set(xlabel=column, title=table.caption.replace("*", ""))
     return f"Table {number}: {column}"

@@ -53,7 +53,7 @@ def _print_cells(run: Run, options: str) -> str:
         print(f"warning: the cells it fills are not known: {one_line(what)}", file=sys.stderr)
         return ""
     exercise = run.record["exercise"]
-    for line in run_cells.lines(found, exercise, f"{options}{tiny_option(run)}") or [f"none: {why_none}"]:
+    for line in run_cells.cell_lines(found, f"{options}{tiny_option(run)}") or [f"none: {why_none}"]:
         print(f"cells: {line}")
     return exercise if not found or exercise in {one.folder for one in found} else found[0].folder
 

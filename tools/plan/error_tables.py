@@ -98,7 +98,7 @@ def _inside(cases: Sequence[Case], metric: str) -> str:
 
 def draw(cases: Sequence[Case], output: Path) -> None:
     """Predicted over measured, a point per configuration."""
-    with plots.figure(output, 1, 2, (11, 5.2)) as (drawn, axes):
+    with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
             for family in _families(cases):

@@ -122,7 +122,7 @@ def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollar
 
 def draw(found: Sequence[Projected], output: Path) -> None:
     """Efficiency over the number of GPUs."""
-    with plots.figure(output, 1, 1, (7, 4.2)) as (_, axes):
+    with plots.figure(output, 1, 1, 4.2) as (_, axes):
         for strategy in ("full_shard", "hybrid_shard"):
             own = [one for one in found if one.strategy == strategy]
             axes.plot([one.gpus for one in own], [100 * one.efficiency for one in own], marker="o", label=strategy)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonpath
-from pathlib import Path
 from statistics import stdev
 
 from run_folder.plural import counted
@@ -19,8 +18,6 @@ from tools.tables.metrics import Metric, Select, Where
 
 NOT_MEASURED = "not measured"
 _TRY = 0.5  # a run on less than this part of the examples of one of the same shape only tried something
-_MOST_NOTES = 3  # of more newer runs only the number
-
 _SAID = (NOT_MEASURED, "no GPU", "one run only")  # by the cell itself, which needs no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 
@@ -53,10 +50,8 @@ def choose(runs: Sequence[Run], where: Where) -> Choice:
         alike = _alike(found[repeat])
         chosen.append(alike[-1])
         equal += alike
-        newer = found[repeat][found[repeat].index(alike[-1]) + 1 :]
-        notes += [f"{run.folder}: {_why_not(run)}; {alike[-1].folder} is shown" for run in newer[-_MOST_NOTES:]]
-        if len(newer) > _MOST_NOTES:
-            notes.append(f"{len(newer)} runs are newer than {alike[-1].folder}, which is shown")
+        if (newest := found[repeat][-1]) is not alike[-1]:
+            notes.append(f"{newest.folder}: {_why_not(newest)}; {alike[-1].folder} is shown")
     return Choice(chosen, equal, notes)
 
 
@@ -83,15 +78,11 @@ def _why_not(run: Run) -> str:
     return f"newer, but a try: it trained on {counted(run.examples_asked, 'example')}"
 
 
-def note_on_owners(runs: Sequence[Run]) -> str:
+def _note_on_places(runs: Sequence[Run]) -> list[str]:
     """Whose runs were to choose from, if they are several people's or lie in several folders."""
-    places = dict.fromkeys((run.owner, run.folder.parent.parent) for run in runs)
-    owners = {owner for owner, _ in places}
-    if len(places) < 2:
-        return ""
-    of = f"{len(owners)} people" if len(owners) > 1 else f"{len(places)} folders"
-    whose = ", ".join(f"{owner} ({place})" if len(owners) > 1 else str(place) for owner, place in places)
-    return f"runs of {of}: {whose}; each cell shows the newest, --owner and --logs choose"
+    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in runs)
+    shown = f"runs from several places: {', '.join(places)}; each cell shows the newest, --owner and --logs choose"
+    return [shown] if len(places) > 1 else []
 
 
 @dataclass(frozen=True)
@@ -104,13 +95,6 @@ class Cell:
     value: float | None
     metric: Metric
     runs: tuple[Run, ...] = ()
-
-    @property
-    def answered(self) -> bool:
-        """Whether it shows what it asks for: a figure, or of a metric that is a word its word."""
-        return self.value is not None or (
-            self.metric.kind is str and self.text not in (*_SAID, self.metric.missing, "unreadable log")
-        )
 
 
 @dataclass
@@ -135,7 +119,8 @@ class FilledTable:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
             replays = " (replays, not measured)" if any(run.is_replay for run in self.runs) else ""
-            place = commonpath(_comparable([run.folder for run in self.runs]))
+            absolute = any(run.folder.is_absolute() for run in self.runs)
+            place = commonpath([run.folder.absolute() if absolute else run.folder for run in self.runs])
             return f"From {len(self.runs)} runs in `{place}`{replays}"
         folders = [f"`{run.folder}`{self._remark(run)}" for run in self.runs]
         return f"From {', '.join(folders)}" if folders else "From no run"
@@ -147,11 +132,6 @@ class FilledTable:
         if self.table.tiny and count > 1:  # the table's title may say another number
             remarks.append(f"{count} processes")
         return f" ({', '.join(remarks)})" if remarks else ""
-
-
-def _comparable(folders: list[Path]) -> list[Path]:
-    """The folders as given, or all absolute where only some are."""
-    return folders if len({folder.is_absolute() for folder in folders}) == 1 else [f.absolute() for f in folders]
 
 
 def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda cell: True) -> FilledTable:
@@ -170,8 +150,8 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda 
     for row in plan(table):
         filled.cells.append([_fill_cell(filled, chosen, cell) if cell and wanted(cell) else None for cell in row])
     filled.runs.sort(key=lambda run: run.start)
-    if note := note_on_owners([run for choice in choices.values() for run in choice.equal]):
-        _note(filled, note)
+    notes = filled.notes + _note_on_places([run for choice in choices.values() for run in choice.equal])
+    filled.notes = list(dict.fromkeys(notes))
     return filled
 
 
@@ -182,8 +162,7 @@ def _fill_cell(filled: FilledTable, chosen: Callable[[Where], Choice], cell: Pla
     def select(conditions: Where) -> list[Run]:
         choice = chosen(conditions)
         used.extend(choice.runs)
-        for note in choice.notes:
-            _note(filled, note)
+        filled.notes += choice.notes
         return _completed(choice.runs, conditions)
 
     value, text = None, ""
@@ -193,13 +172,13 @@ def _fill_cell(filled: FilledTable, chosen: Callable[[Where], Choice], cell: Pla
     except UnavailableError as missing:
         text = str(missing)
         if used and used[-1].state == "completed" and text not in _SAID and cell.metric.kind is not str:
-            _note(filled, f"{used[-1].folder}: {text}")
+            filled.notes.append(f"{used[-1].folder}: {text}")
     except InputError as error:
         text = "unreadable log"
-        _note(filled, str(error))
+        filled.notes.append(str(error))
     for run in used:
         if run.state != "completed":
-            _note(filled, f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
+            filled.notes.append(f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
     filled.runs += [run for run in used if run not in filled.runs]
     return Cell(text, value, cell.metric, tuple({run.folder: run for run in used}.values()))
 
@@ -232,9 +211,7 @@ def figure_of(run: Run, metric: Metric) -> str:
     def select(conditions: Where) -> list[Run]:
         if conditions:
             raise UnavailableError("compares runs")
-        if run.state != "completed":
-            raise UnavailableError(run.outcome)
-        return [run]
+        return _completed([run], {})
 
     try:
         return written(metric, metric.value(select, {}), unit_named=True)
@@ -242,11 +219,6 @@ def figure_of(run: Run, metric: Metric) -> str:
         return str(missing)
     except InputError:
         return "unreadable log"
-
-
-def _note(filled: FilledTable, text: str) -> None:
-    if text not in filled.notes:
-        filled.notes.append(text)
 
 
 def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str:
@@ -261,32 +233,27 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], commands: Mappi
     exercises = {table.path.parent.resolve().name for table in tables}
     # Some tables are about several exercises.
     own = [run for run in runs if run.record["exercise"] in exercises] or runs
+    counts = Counter(reason for reason in why_in_no_table(tables, own) if reason)
     return [
         f"- {counted(count, 'run')}: {reason}" + (f"; `{commands[reason]}`" if reason in commands else "")
-        for reason, count in left_out(tables, own).items()
+        for reason, count in counts.items()
     ]
 
 
-def left_out(tables: Sequence[Table], runs: Sequence[Run]) -> Counter[str]:
-    """For each reason why no cell asks for a run, how many of the runs (of the tables' exercises) have it."""
+def why_in_no_table(tables: Sequence[Table], runs: Sequence[Run]) -> list[str]:
+    """For each run what the cell nearest to it asks for otherwise; "" where a cell asks for the run."""
     cells = (cell for table in tables for row in plan(table) for cell in row if cell)
-    conditions = {str(where): where for where in (run_conditions(cell.where) for cell in cells)}
-    return Counter(reason for run in runs if (reason := _reason(run, list(conditions.values()))))
+    conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
+    return [_why_in_no_cell(run, conditions) for run in runs]
 
 
-def _reason(run: Run, conditions: Sequence[Where]) -> str:
-    """What the cell that is nearest to the run asks for otherwise; nothing where a cell asks for the run."""
-    nearest: list[str] | None = None
-    for where in conditions:
-        if "tiny" in where and run.facts["tiny"] != where["tiny"]:
-            return "tiny" if run.facts["tiny"] else "not tiny"
-        differing = [key for key, wanted in where.items() if not run.matches({key: wanted})]
-        if not differing:
-            return ""
-        texts = [_difference(key, run.facts[key], where[key]) for key in differing]
-        if nearest is None or len(texts) < len(nearest):
-            nearest = texts
-    return "; ".join(nearest or [])
+def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
+    tiny = run.facts["tiny"]
+    if conditions and all(where["tiny"] != tiny for where in conditions):
+        return "tiny" if tiny else "not tiny"
+    differing = ([one for one in where.items() if not run.matches(dict([one]))] for where in conditions)
+    nearest = min(differing, key=len, default=[])
+    return "; ".join(_difference(key, run.facts[key], wanted) for key, wanted in nearest)
 
 
 def _difference(key: str, found: object, wanted: object) -> str:
@@ -294,8 +261,5 @@ def _difference(key: str, found: object, wanted: object) -> str:
     name = {"world_size": "processes"}.get(key, key.replace("_", " "))
     if isinstance(wanted, bool):
         return f"not {name}" if wanted else name
-    return f"{name} {_text(found)}" + ("" if isinstance(wanted, Not) else f", not {_text(wanted)}")
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    here, there = ("none" if one is None else f"{one:,}" if isinstance(one, int) else one for one in (found, wanted))
+    return f"{name} {here}" + ("" if isinstance(wanted, Not) else f", not {there}")

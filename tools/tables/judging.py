@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -19,66 +19,44 @@ from tools.tables.repository import ROOT
 RIGHT, ANOTHER_RUN, WRONG, BLANK = "right", "of an equal run", "wrong", "not filled in"
 VERDICTS = (RIGHT, ANOTHER_RUN, WRONG, BLANK)
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
-_NUMBER = re.compile(r"([+-]?\d[\d.,]*(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
-_GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")  # 21,658 and 1,234.5
-_POINTS = re.compile(r"[+-]?\d{1,3}(?:\.\d{3})+")  # 21.658, as some countries write it
+_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(?!\d{3}\b)(\d+)")  # 0,7039 and 12,5, not 21,658
+_NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
 _DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
 _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na", "n.a.", "none", "tbd", "todo"}
 # Other ways to write a metric's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
-_USUAL = "steps_per_second"  # for a figure that no two reference runs have
+_USUAL = "steps_per_second"  # for a figure that compares runs, or that no two reference runs have
 _NOT_COMPARED = {"repeat", "run_dir", "experiment_name", "output_dir"}
 
 
 @dataclass(frozen=True)
 class OwnCell:
-    """Attributes: values: what the figure may mean, the likelier first; remark: how it was read.
-
-    problem: why it cannot be read; blank: nothing stands there, or that there is nothing.
+    """Attributes: value: the figure; problem: why it cannot be read; blank: nothing stands there, or that there is
+    nothing. A word has none of them.
     """
 
-    values: tuple[float, ...] = ()
-    remark: str = ""
+    value: float | None = None
     problem: str = ""
     blank: bool = False
 
 
 def read_cell(text: str, metric: Metric) -> OwnCell:
-    """A cell as a participant wrote it; a word gives no value and no problem."""
+    """A cell as a participant wrote it."""
     plain = normalised(text)
     if plain in _NOTHING:
         return OwnCell(blank=True)
     if not any(character.isdigit() for character in plain):
         return OwnCell()
-    plain = _ABOUT.sub("", text.strip("*_` "), count=1)
-    remark = f"read as {plain}" if plain != text.strip("*_` ") else ""
+    plain = _DECIMAL_COMMA.sub(r"\1.\2", _ABOUT.sub("", text.strip("*_` "), count=1))
     if metric.unit == "s" and (match := _DURATION.fullmatch(plain)):
-        return OwnCell((int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3]),), remark)
+        return OwnCell(int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3]))
     match = _NUMBER.fullmatch(plain)
-    values = _values(match[1]) if match else ()
-    if not match or not values:
+    if not match:
         return OwnCell(problem="neither a figure such as 12.5 or 21,658 nor a word such as OOM")
     unit = _UNIT_NAMES.get(match[2], match[2])
     if unit and unit != metric.unit:
         return OwnCell(problem=f"in {match[2]}, but the column is in {metric.unit or 'no unit'}")
-    if "," in match[1] and not _GROUPED.fullmatch(match[1]):
-        remark = f"read as {values[0]:g}"
-    return OwnCell(values, remark)
-
-
-def _values(digits: str) -> tuple[float, ...]:
-    """What digits with points and commas may mean: 0,7039 and 12,5 have decimal commas, 1,297 may have one."""
-    readings = []
-    if _GROUPED.fullmatch(digits) or "," not in digits:
-        readings.append(digits.replace(",", ""))
-    if digits.count(",") == 1 and digits.rfind(".") < digits.find(","):
-        readings.append(digits.replace(".", "").replace(",", "."))
-    if _POINTS.fullmatch(digits):
-        readings.append(digits.replace(".", ""))
-    try:
-        return tuple(map(float, readings))
-    except ValueError:
-        return ()
+    return OwnCell(float(match[1].replace(",", "")))
 
 
 def differences_percent(runs: Iterable[Run], figure: str) -> list[float]:
@@ -99,22 +77,15 @@ def _settings(run: Run) -> str:
     return json.dumps([str(run.folder.parent.parent), [run.facts[name] for name in names], settings], sort_keys=True)
 
 
-def spread_percent(metric: Metric, own: Sequence[Run]) -> tuple[float, str]:
-    """By how much two equal runs differ in this figure, and whose: the participant's largest, or 9 of 10 of ours."""
-    figure = metric.figure or _USUAL
-    if found := differences_percent(own, figure):
-        return found[-1], f"your {counted(len(found), 'pair')} of equal runs"
-    return _reference(figure)
-
-
 @cache
-def _reference(figure: str) -> tuple[float, str]:
-    folder = ROOT / "logs" / "reference"
-    hosts = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    found = differences_percent((run for host in hosts for run in find_runs(host)), figure)
-    if not found:
-        return _reference(_USUAL) if figure != _USUAL else (0.0, "no equal runs")
-    return found[int(len(found) * 0.9)], f"9 of 10 of {counted(len(found), 'pair')} of equal runs in logs/reference"
+def spread_percent(figure: str) -> tuple[float, str]:
+    """By how much 9 of 10 pairs of equal reference runs differ in a figure, at most; and the words for it."""
+    hosts = sorted((ROOT / "logs" / "reference").glob("*/"))
+    found = differences_percent((run for host in hosts for run in find_runs(host)), figure) if figure else []
+    if not found and figure != _USUAL:
+        return spread_percent(_USUAL)
+    percent = found[int(len(found) * 0.9)] if found else 0.0
+    return percent, f"9 of 10 of {counted(len(found), 'pair')} of equal runs in logs/reference"
 
 
 @dataclass(frozen=True)
@@ -132,7 +103,7 @@ class Judgement:
 Checked = list[tuple[FilledTable, list[Judgement]]]
 
 
-def verdicts(checked: Checked) -> Counter[str]:
+def counts(checked: Checked) -> Counter[str]:
     """How many cells have each verdict."""
     return Counter(cell.verdict for _, cells in checked for cell in cells)
 
@@ -155,7 +126,7 @@ class Grade:
 
     @property
     def count(self) -> Counter[str]:
-        return verdicts(self.checked)
+        return counts(self.checked)
 
     @property
     def tables(self) -> str:

@@ -50,8 +50,9 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         for number, line in enumerate(lines, 1)
         if (match := _DEFINITION.fullmatch(line))
     }
-    cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
-    used = {name for one in found.values() if one.title.startswith("= ") for name in _NAME.findall(one.title)}
+    computed = {name for name, one in found.items() if one.title.startswith("= ")}
+    cells = {name: _cell(path, one, read) for name, one in found.items() if name not in computed}
+    used = {name for one in computed for name in _NAME.findall(found[one].title)}
     differed = []
     for number, line in enumerate(lines, 1):
 

@@ -1,7 +1,6 @@
 """Where the exercises and their documents are."""
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
@@ -10,8 +9,7 @@ from tools.tables.definitions import definitions, exercises_of
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
-_DOCUMENTS = ("README.md", "RESULTS.md", "START.md")
-_ANSWERS = Path("instructor", "answers")
+_DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "FIGURES.md", "PLANNER.md")
 
 
 def exercise_folder(name: str) -> Path:
@@ -34,31 +32,15 @@ def exercises(root: Path = ROOT) -> list[Path]:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """Every README.md, RESULTS.md and START.md, and the answer key; none in hidden folders and participants' runs."""
-    return sorted(_documents(root, Path()))
-
-
-def _documents(root: Path, below: Path) -> Iterator[Path]:
-    for entry in os.scandir(root / below):
-        if entry.is_dir() and not entry.name.startswith(".") and (below.name != "logs" or entry.name == "reference"):
-            yield from _documents(root, below / entry.name)
-        elif entry.name in _DOCUMENTS or (below == _ANSWERS and entry.name.endswith(".md")):
-            yield root / below / entry.name
+    """Every document that may have generated blocks; none in hidden folders and participants' runs."""
+    places = ("", "[!.]*/", "logs/reference/")
+    found = {path for name in _DOCUMENTS for place in places for path in root.glob(f"{place}{name}")}
+    return sorted(found | set(root.glob("instructor/answers/*.md")))
 
 
 def table_definitions(root: Path = ROOT) -> dict[str, Table]:
-    """The blank table of each number.
-
-    Raises:
-        InputError: two documents define the same table.
-    """
-    found: dict[str, Table] = {}
-    for table in (table for folder in exercises(root) for table in definitions(folder)):
-        if first := found.get(table.number):
-            places = f"{table.path}:{table.header_line}", f"{first.path}:{first.header_line}"
-            raise InputError(f"{places[0]}: Table {table.number} is also in {places[1]}")
-        found[table.number] = table
-    return found
+    """The blank table of each number."""
+    return {table.number: table for folder in exercises(root) for table in definitions(folder)}
 
 
 def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:
@@ -68,15 +50,12 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
         runs: those of other exercises, and those that cannot be read, whose exercise nobody knows.
     """
     nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
-    if unreadable := [run.problem for run in runs if run.problem]:
-        return NoRunsError("\n".join([nothing, *(f"unreadable: {problem}" for problem in unreadable)]))
+    if unreadable := [f"unreadable: {run.problem}" for run in runs if run.problem]:
+        return NoRunsError("\n".join([nothing, *unreadable]))
     launchers = sorted((ROOT / exercise).glob("*.slurm")) if exercise else []
-    if launchers:
-        launcher = f"{exercise}/{launchers[0].name}"
-        return NoRunsError(f"{nothing} Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`.")
-    if exercise and (borrowed := borrowed_runs(exercise)):
-        return NoRunsError(f"{nothing} {borrowed}")
-    return NoRunsError(f"{nothing} Start one with `sbatch` or `bash` and an exercise's launcher (*.slurm).")
+    launcher = launchers[0].relative_to(ROOT) if launchers else "EXERCISE/LAUNCHER.slurm"
+    start = f"Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
+    return NoRunsError(f"{nothing} {(exercise and borrowed_runs(exercise)) or start}")
 
 
 def borrowed_runs(folder: str) -> str:

@@ -7,13 +7,11 @@ from pathlib import Path
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.tables.definitions import definitions, exercises_of, plan, run_conditions, tiny_views
-from tools.tables.fill import Cell, FilledTable, fill, left_out
+from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table
 from tools.tables.markdown import Table
 from tools.tables.repository import exercises
 
-_MOST_LINES = 4
-_WIDTH = 100  # of a line, in characters
-_FIGURE_WIDTH = 9  # room for every figure, so that equal runs name the same cells
+_MOST_TABLES = 3  # that are shown
 
 
 @dataclass(frozen=True)
@@ -28,26 +26,12 @@ class RunCells:
         """The exercise that has the table."""
         return self.table.path.parent.name
 
-    def line(self, exercise: str) -> str:
-        """Such as: Table 11, row "2 GPUs": Samples/s 27.33; Train Runtime (sec) 14.0; and 3 more."""
-        rows, columns = ({place[axis] for place in self.cells} for axis in (0, 1))
-        if len(rows) == 1:
-            where, names = f', row "{self.cells[0][0]}"', [column for _, column, _ in self.cells]
-        elif len(columns) == 1:
-            where, names = f', column "{self.cells[0][1]}"', [row for row, _, _ in self.cells]
-        else:
-            where, names = "", [f"{row}, {column}" for row, column, _ in self.cells]
-        repeats = max(len(cell.runs) for _, _, cell in self.cells)
-        head = f"Table {self.table.number}{' (tiny runs)' if self.table.tiny else ''}"
-        head += f" of {self.folder}" if self.folder != exercise else ""
-        head += where + (f", from {repeats} runs" if repeats > 1 else "")
-        fitting, width = 0, len(head)
-        for name in names:
-            width += len(name) + _FIGURE_WIDTH
-            fitting += not fitting or width <= _WIDTH
-        figures = [f"{name} {cell.text}" for name, (_, _, cell) in zip(names[:fitting], self.cells, strict=False)]
-        more = [f"and {len(names) - fitting} more"] if fitting < len(names) else []
-        return f"{head}: {'; '.join([*figures, *more])}"
+    def line(self) -> str:
+        """Such as: Table 11 of fsdp: 2 GPUs, Samples/s 27.33; and 3 more."""
+        (row, column, cell), *others = self.cells
+        more = f"; and {len(others)} more" if others else ""
+        tiny = " (tiny runs)" if self.table.tiny else ""
+        return f"Table {self.table.number}{tiny} of {self.folder}: {row}, {column} {cell.text}{more}"
 
 
 def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[RunCells], str]:
@@ -71,15 +55,12 @@ def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[RunCells], str]:
     return found, "" if found else _why_none(run, tables, filled)
 
 
-def lines(found: Sequence[RunCells], exercise: str, options: str) -> list[str]:
+def cell_lines(found: Sequence[RunCells], options: str) -> list[str]:
     """A line for each of the first tables, and one that says where the other cells are; `options`: of `fill`."""
-    if len(found) <= _MOST_LINES:
-        return [one.line(exercise) for one in found]
-    shown, others = found[: _MOST_LINES - 1], found[_MOST_LINES - 1 :]
-    count = sum(len(one.cells) for one in others)
+    others = found[_MOST_TABLES:]
     commands = dict.fromkeys(f"python -m tools fill {one.folder}{options}" for one in others)
-    more = f"and {count} more in {len(others)} tables: {', '.join(commands)}"
-    return [*(one.line(exercise) for one in shown), more]
+    more = [f"more in {len(others)} tables: {', '.join(commands)}"] if others else []
+    return [*(one.line() for one in found[:_MOST_TABLES]), *more]
 
 
 def _tables_about(run: Run) -> Iterator[Table]:
@@ -97,7 +78,7 @@ def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
     table = filled.table
     for row, plans, cells in zip(table.rows, plan(table), filled.cells, strict=True):
         for column, about, cell in zip(table.header, plans, cells, strict=True):
-            if about and cell and cell.answered and run in cell.runs:
+            if about and cell and cell.value is not None and run in cell.runs:
                 where = run_conditions(about.where)
                 if all(other.matches(where) for other in cell.runs):
                     yield " / ".join(row[: table.label_columns]), column, cell
@@ -106,10 +87,10 @@ def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
 def _why_none(run: Run, tables: Sequence[Table], filled: Sequence[FilledTable]) -> str:
     if not tables:
         return f"no table is about runs of {run.record['exercise']}"
-    if reasons := left_out(tables, [run]):
-        return next(iter(reasons))
-    cells = [cell for table in filled for row in table.cells for cell in row if cell]
-    if words := dict.fromkeys(cell.text for cell in cells if run in cell.runs):
-        return ", ".join(words)
-    notes = [note for table in filled for note in table.notes if note.startswith(f"{run.folder}: ")]
-    return notes[0].removeprefix(f"{run.folder}: ") if notes else "another run is shown"
+    (reason,) = why_in_no_table(tables, [run])
+    if reason:
+        return reason
+    words = {cell.text: None for table in filled for row in table.cells for cell in row if cell and run in cell.runs}
+    about = f"{run.folder}: "
+    notes = [note.removeprefix(about) for table in filled for note in table.notes if note.startswith(about)]
+    return ", ".join(words) or next(iter(notes), "another run is shown")

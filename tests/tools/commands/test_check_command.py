@@ -48,12 +48,6 @@ def test_right_figures_pass_and_the_tolerance_is_stated(checked, make_run):
     assert "tolerance: 2 %, or half a unit of the last digit" in printed
 
 
-@pytest.mark.parametrize("value", ["11.60", "12.0", "11.8 samples/sec", "1.18e1", "11.80 samples/s"])
-def test_figure_within_the_tolerance_passes(checked, make_run, value):
-    make_run("r1")
-    assert checked([RIGHT[0], value, *RIGHT[2:]])[0] == 0
-
-
 def test_wrong_figure_is_named_with_table_row_and_column_and_the_expected_one_is_shown_only_if_asked_for(
     checked, make_run
 ):
@@ -63,13 +57,6 @@ def test_wrong_figure_is_named_with_table_row_and_column_and_the_expected_one_is
     assert "my_results.md:5: Table 1, Train Loss (mean), Value: found 0.75: too large\n" in printed
     assert "0.7039" not in printed
     assert "found 0.75: too large, expected 0.7039\n" in checked(["0.75", *RIGHT[1:]], "--show")[1]
-
-
-def test_tolerance_can_be_chosen(checked, make_run):
-    make_run("r1")
-    values = ["0.715", *RIGHT[1:]]
-    assert checked(values, "--tolerance", "1")[0] == 1
-    assert checked(values, "--tolerance", "1.7")[0] == 0
 
 
 def test_speed_of_an_equal_run_is_none_of_this_run_yet_not_wrong(checked, make_run):
@@ -92,15 +79,6 @@ def test_speed_that_the_trainer_prints_is_not_the_table_s_and_check_says_which_i
     assert "(summary.json, train/samples_per_second)" in printed
 
 
-def test_participants_own_equal_runs_say_how_much_they_differ(checked, make_run):
-    make_run("r1", {"start_time": "2026-11-20T09:45:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 11.4})
-    make_run("r2", {"start_time": "2026-11-20T09:50:00+00:00"}, {"f1": 55.125, "train/samples_per_second": 12.0})
-    values = [RIGHT[0], "12.6", *RIGHT[2:]]
-    assert "found 12.6: not of this run, but within 5 % (your 1 pair of equal runs)" in checked(values)[1]
-    make_run("r3", {"settings": {"batch_size": 2}}, {"f1": 55.125, "train/samples_per_second": 30.0})
-    assert "(your 1 pair of equal runs)" in checked(values)[1]
-
-
 @pytest.mark.parametrize("figure", ["steps_per_second", "train_runtime_s"])
 def test_reference_runs_say_what_two_equal_runs_differ_by(figure):
     differences = [
@@ -108,22 +86,9 @@ def test_reference_runs_say_what_two_equal_runs_differ_by(figure):
         for host in sorted((ROOT / "logs/reference").glob("h*"))
         for difference in judging.differences_percent(find_runs(host), figure)
     ]
-    percent, whose = judging.spread_percent(METRICS[{"train_runtime_s": "train_runtime"}.get(figure, figure)], [])
+    percent, whose = judging.spread_percent(figure)
     assert whose == f"9 of 10 of {len(differences)} pairs of equal runs in logs/reference"
     assert sum(difference <= percent for difference in differences) >= 0.9 * len(differences) and len(differences) > 50
-
-
-def test_rounding_of_a_small_figure_is_not_wrong(checked, make_run):
-    make_run("r1", summary={"f1": 0.004})
-    assert checked([RIGHT[0], "no step times", RIGHT[2], "0"])[0] == 0
-    assert checked([RIGHT[0], "no step times", RIGHT[2], "0.02"])[0] == 1
-
-
-def test_blank_cell_is_listed_and_wrong_only_in_a_complete_check(checked, make_run):
-    make_run("r1")
-    code, printed, _ = checked(RIGHT[:3])
-    assert code == 0 and "F1 (%), Value: not filled in" in printed
-    assert checked(RIGHT[:3], "--complete")[0] == 1
 
 
 def test_word_is_compared_as_a_word(checked, make_run):
@@ -144,10 +109,9 @@ def test_what_fill_prints_passes_the_check(checked, make_run, make_readme, logs,
 @pytest.mark.parametrize(
     ("value", "verdict", "remark"),
     [
-        ("0,7039", "4 right", "found 0,7039: read as 0.7039"),
-        ("ca. 0.70", "4 right", "found ca. 0.70: read as 0.70"),
-        ("~0,71", "4 right", "found ~0,71: read as 0.71"),
+        ("ca. 0.70", "4 right", ""),
         ("**0.7039**", "4 right", ""),
+        ("0,7039", "4 right", ""),
         ("n/a", "3 right", "not filled in"),
         ("-", "3 right", "not filled in"),
         ("12.5x", "3 right", "found '12.5x': in x, but the column is in no unit"),
@@ -164,24 +128,6 @@ def test_cell_is_read_as_people_write_it_and_one_that_cannot_be_costs_only_itsel
     assert (
         f"my_results.md:5: Table 1, Train Loss (mean), Value: {remark}" in printed if remark else ":5:" not in printed
     )
-
-
-def test_comma_that_may_be_decimal_is_what_the_logs_say(checked, make_run):
-    make_run("r1", summary={"f1": 1297.0, "train_loss": 1.297, "train/samples_per_second": 11.8})
-    code, printed, _ = checked(["1,297", "11,8", "32", "1,297"])
-    assert code == 0 and "4 right" in printed and printed.count("read as 1.297") == 1
-
-
-@pytest.mark.parametrize(("value", "right"), [("21,658", 1), ("21.658", 1), ("21658", 1), ("21.658,0", 1), ("21.7", 0)])
-def test_thousands_may_be_grouped_as_people_do(value, right):
-    assert (check.judge(value, Cell("21,658", 21658.0, METRICS["peak_gpu"]), 2.0, [])[0] == "right") == right
-
-
-def test_where_the_logs_have_no_figure_none_is_asked_for(checked, make_run):
-    make_run("r1", summary={"train/samples_per_second": 11.8})
-    assert "4 right, 0 of an equal run, 0 wrong, 0 not" in checked([*RIGHT[:3], "n/a"])[1]
-    assert "3 right, 0 of an equal run, 0 wrong, 0 not" in checked(RIGHT[:3], "--complete")[1]
-    assert "4 cells: 3 right, 0 of an equal run, 1 wrong" in checked(RIGHT)[1]
 
 
 def test_cell_without_a_run_is_asked_for_by_nobody_and_a_figure_in_it_is_wrong(make_readme, checked, make_run):
@@ -223,7 +169,7 @@ def test_tiny_runs_are_compared_with_tables_about_tiny_runs(checked, make_run):
     ("text", "error"),
     [
         ("# My results\n", "my_results.md: no tables found"),
-        (f"<!-- generated: x -->\n{README}<!-- end generated -->", "my_results.md: its tables are generated, of the"),
+        (f"<!-- generated: x -->\n{README}<!-- end generated -->", "no tables found but in generated blocks"),
         (README.replace("Table 1", "Table 77"), "my_results.md:3: unknown Table 77; the READMEs have 1"),
         (README.replace("Value", "Figure"), "my_results.md:3: the columns of Table 1 are not those of"),
         (README.replace("F1 (%)", "F2 (%)"), "my_results.md:8: the row 'F2 (%)' is not in Table 1 of"),
@@ -236,17 +182,6 @@ def test_table_that_is_not_the_readme_s_is_an_error_with_its_line(checked, make_
     assert code == 2 and error in printed
 
 
-def test_row_that_was_deleted_counts_as_not_filled_in(checked, make_run):
-    make_run("r1")
-    code, printed, _ = checked(RIGHT[:3], text=README.replace("| F1 (%) | |\n", ""))
-    assert code == 0 and "F1 (%), Value: not filled in" in printed
-
-
-def test_missing_file_is_named(capsys):
-    assert main(["check", "nowhere.md"]) == 2
-    assert capsys.readouterr().err.startswith("error: nowhere.md")
-
-
 def test_no_runs_to_check_against_has_its_own_exit_code(checked):
     assert checked(RIGHT)[0] == 3
 
@@ -254,4 +189,4 @@ def test_no_runs_to_check_against_has_its_own_exit_code(checked):
 @pytest.mark.parametrize("value", ["0:05:00", "5:00", "300 sec", "300"])
 def test_runtime_may_be_written_as_a_duration(value):
     cell = Cell("300 s", 300.0, METRICS["total_runtime"])
-    assert check.judge(value, cell, 0.0, []) == ("right", "")
+    assert check.judge(value, cell, 0.0) == ("right", "")

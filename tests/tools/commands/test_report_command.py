@@ -22,14 +22,6 @@ def test_block_is_filled_and_the_blank_table_stays_blank(root, capsys):
     assert "baseline/README.md: generated block updated" in capsys.readouterr().out
 
 
-def test_report_is_stable(root):
-    main(["report", "--root", str(root)])
-    before = (root / "baseline/README.md").read_text()
-    assert main(["report", "--root", str(root), "--check"]) == 0
-    assert main(["report", "--root", str(root)]) == 0
-    assert (root / "baseline/README.md").read_text() == before
-
-
 def test_drifted_block_is_named_and_left_alone(root, capsys):
     main(["report", "--root", str(root)])
     readme = root / "baseline/README.md"
@@ -69,3 +61,37 @@ def test_readmes_of_participants_runs_and_hidden_folders_are_left_alone(root, ca
         (root / folder).mkdir(parents=True, exist_ok=True)
         (root / folder / "README.md").write_text("<!-- generated: rm -rf / -->\n<!-- end generated -->\n")
     assert main(["report", "--root", str(root)]) == 0
+
+
+def test_plot_is_compared_as_text_and_a_check_writes_nothing(root, capsys):
+    plot = "python -m tools plot baseline --logs logs --plain --output baseline/loss.svg"
+    readme, picture = root / "baseline/README.md", root / "baseline/loss.svg"
+    readme.write_text(f"<!-- generated: {plot} -->\n<!-- end generated -->\n")
+    assert main(["report", "--root", str(root), "--check"]) == 1 and not picture.exists()
+    assert "baseline/loss.svg: plot has drifted" in capsys.readouterr().out
+    assert main(["report", "--root", str(root)]) == 0
+    assert "\n![Training loss and GPU memory of baseline](loss.svg)\n" in readme.read_text()
+    assert main(["report", "--root", str(root), "--check"]) == 0
+    picture.write_text(picture.read_text().replace("Training loss", "Loss"))
+    assert main(["report", "--root", str(root), "--check"]) == 1 and "Training loss" not in picture.read_text()
+
+
+@pytest.mark.parametrize("output", ["--output baseline/loss.png", "--output=baseline/loss.svg --plain"])
+def test_plot_that_cannot_be_compared_as_text_is_refused(root, capsys, output):
+    plot = f"python -m tools plot baseline --logs logs {output}"
+    (root / "baseline/README.md").write_text(f"<!-- generated: {plot} -->\n<!-- end generated -->\n")
+    assert main(["report", "--root", str(root)]) == 2
+    assert "expected `--output FILE.svg` at its end" in capsys.readouterr().err
+
+
+def test_folders_of_runs_are_listed_with_machine_commit_and_what_they_are_for(make_run, tmp_path, capsys):
+    gpus = {"gpu_names": ["NVIDIA H200"] * 2, "git_commit": "0123456789"}
+    (tmp_path / "machines").mkdir()
+    host = make_run("r1", gpus).parents[1].rename(tmp_path / "machines" / "host")
+    assert main(["report", "--folders", str(host.parent)]) == 0
+    assert "| `host` | 2 x H200 | 1 | `0123456` | baseline |\n" in capsys.readouterr().out
+    (host / "runs.txt").write_text(
+        "# What DDP costs\n# on two GPUs (32 cores). How to start them\nfsdp/multi_gpu.slurm\n"
+    )
+    main(["report", "--folders", str(host.parent)])
+    assert "| What DDP costs on two GPUs (32 cores) |\n" in capsys.readouterr().out

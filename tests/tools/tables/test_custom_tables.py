@@ -55,37 +55,6 @@ def run(nodes=1, gpus_per_node=1, config=None, fsdp=True, summary=(), layers=3, 
     return record | {"settings": settings}, dict(summary), files
 
 
-def test_single_node_is_the_run_without_fsdp(row):
-    filled = row(
-        "13", "Training Speed (samples/sec)", run(summary={"train/samples_per_second": 30.0}, fsdp=False), run()
-    )
-    assert filled["Value"] == "30.00"
-
-
-def test_table_14_shows_default_and_callback_side_by_side(row):
-    weak = run(gpus_per_node=2, config="constant", summary={"train/samples_per_second": 99.0})
-    filled = row("14", "Single node, 2 GPUs", run(gpus_per_node=2), weak)
-    assert filled == {
-        "Setup": "Single node, 2 GPUs",
-        "Total GPUs": "2",
-        "Samples/s (Default)": "15.00",
-        "Samples/s (Callback)": "20.00",
-        "GPU Memory (GB, Default)": "10.92",  # the mean of the log's four samples, 10,415 MiB
-        "GPU Memory (GB, Callback)": "20.97",
-        "GPU Utilization (%)": "90.0",
-        "Train Loss (mean)": "2.5000",
-        "Runtime (s)": "100.0",
-    }
-
-
-def test_table_15_shows_the_measured_fabric(row):
-    assert row("15", "2 nodes", run(nodes=2, **{"nccl.log": FABRIC}))["AllReduce BW (GB/s)"] == "12.35"
-
-
-def test_table_15_has_no_bandwidth_without_a_check(row):
-    assert row("15", "1 node", run())["AllReduce BW (GB/s)"] == "no fabric check"
-
-
 def test_K12_bandwidth_of_another_world_is_not_shown(row):
     two_worlds = FABRIC.replace("Rank  1", "Rank  0")
     filled = row("15", "2 nodes", run(nodes=2, **{"nccl.log": two_worlds}))

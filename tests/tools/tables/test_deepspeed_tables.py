@@ -31,49 +31,6 @@ def run(make_run: Callable[..., Path]) -> Callable[..., Path]:
     return make
 
 
-def test_pinned_memory_is_of_the_small_model_and_not_of_a_larger_one(run, filled) -> None:
-    run("r1", SINGLE, "zero2_offload", model="bloom-560m", used=1000)
-    run("r2", SINGLE, "zero2_offload_unpinned", model="bloom-560m", used=2000)
-    run("r3", SINGLE, "zero2_offload", model="bloom-3b", used=3000, train_examples=10_000)
-    rows = filled(SINGLE, "3")
-    assert rows["pin_memory true"][0] == "1,000"
-    assert rows["pin_memory false"][0] == "2,000"
-
-
-def test_stages_are_told_apart_by_model_data_and_offload(run, filled) -> None:
-    run("r1", SINGLE, "zero2", model="bloom-560m", used=100)
-    run("r2", SINGLE, "zero2_offload", model="bloom-560m", used=200)
-    run("r3", SINGLE, "zero2_offload", model="bloom-7b1", used=300, train_examples=10_000, state="oom")
-    run("r4", SINGLE, "zero3_offload", model="bloom-7b1", used=400, train_examples=10_000)
-    rows = filled(SINGLE, "4")
-    assert len(rows) == 10
-    assert rows["BLOOM-560m, 500 / Stage 2"][0] == "100"
-    assert rows["BLOOM-560m, 500 / Stage 2 + offload"][0] == "200"
-    assert rows["BLOOM-7b1, 10,000 / Stage 2 + offload"] == ["OOM"] * 3
-    assert rows["BLOOM-7b1, 10,000 / Stage 3 + offload"][0] == "400"
-    assert rows["BLOOM-3b, 10,000 / Stage 3 + offload"] == ["not measured"] * 3
-
-
-def test_large_micro_batch_of_table_4d_is_not_in_table_4(run, filled) -> None:
-    for name, batch, accumulation in (("r1", 4, 4), ("r2", 16, 1)):  # the later one would win
-        settings = {"batch_size": batch, "grad_acc": accumulation, "fp16": True}
-        run(name, SINGLE, "zero3_offload", model="bloom-560m", used=batch, settings=settings, precision="fp16")
-    assert filled(SINGLE, "4")["BLOOM-560m, 500 / Stage 3 + offload"][0] == "4"
-    rows = filled(SINGLE, "4d")
-    assert rows["Stage 3 + offload / 16 x 1, fp16"][:2] == ["1,600.0", "10.00"]
-    assert rows["Stage 3 + offload / 16 x 1, bf16"][0] == "not measured"
-    assert rows["Stage 3 + offload, tuned / 16 x 1, bf16"][0] == "not measured"
-
-
-def test_tuned_configuration_is_not_taken_for_the_plain_one(run, filled) -> None:
-    settings = {"batch_size": 4, "grad_acc": 4, "fp16": True}
-    for name, config, used in (("r1", "zero3_offload", 10), ("r2", "zero3_offload_tuned", 20)):
-        run(name, SINGLE, config, model="bloom-560m", used=used, settings=settings, precision="fp16")
-    assert filled(SINGLE, "4")["BLOOM-560m, 500 / Stage 3 + offload"][0] == "10"
-    rows = filled(SINGLE, "4d")
-    assert rows["Stage 3 + offload, tuned / 4 x 4, fp16"][1] == "10.00"
-
-
 def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run, filled) -> None:
     for gpus in (2, 4):
         run(f"r{gpus}", MULTI, "zero0", model="bloom-1b7", gpus=gpus, train_examples=10_000 * gpus)
@@ -81,14 +38,6 @@ def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run,
     rows = filled(MULTI, "5")
     assert rows["Samples/sec"] == ["20.00", "40.00", "not measured", "not measured"]
     assert rows["Steps/sec"][:2] == ["0.625", "0.625"]
-
-
-def test_zero_stages_are_compared_on_two_gpus(run, filled) -> None:
-    run("r1", MULTI, "zero3", model="bloom-1b7", gpus=2, used=200)
-    run("r2", MULTI, "zero3_offload", model="bloom-1b7", gpus=2, used=50)
-    run("r3", MULTI, "zero3", model="bloom-1b7", gpus=4, used=7)  # newer
-    assert filled(MULTI, "6")["Peak GPU Memory (MiB)"] == [*["not measured"] * 4, "200", "50"]
-    assert filled(MULTI, "7")["Stage 3"][:3] == ["200 MiB", "50 MiB", "75.0"]
 
 
 def test_runtimes_of_unequal_numbers_of_steps_are_no_offload_trade_off(make_run, filled) -> None:
@@ -101,11 +50,6 @@ def test_runtimes_of_unequal_numbers_of_steps_are_no_offload_trade_off(make_run,
         make_run(config, place | {"config": config}, summary, **{"steps.csv": header + line * steps})
     assert filled(MULTI, "7")["Stage 1"][3:] == ["12.0 s", "12.0 s", "unequal work"]
     assert filled(MULTI, "7")["Stage 2"][3:] == ["10.0 s", "12.0 s", "20.0"]
-
-
-def test_nodes_are_told_apart(run, filled) -> None:
-    run("r1", MULTI, "zero0", model="bloom-1b7", used=30, nodes=4)
-    assert filled(MULTI, "8")["Peak GPU Memory (MiB)"] == ["not measured", "30", "not measured"]
 
 
 def sharding(method: str, *parts: bool, offload: bool = False) -> dict[str, object]:
@@ -130,32 +74,11 @@ def test_classes_that_were_not_looked_at_or_were_our_own_are_no_yes(run, filled)
     assert rows["Works with HF Trainer"] == ["not measured", "not measured", "yes", "not measured"]
 
 
-def test_abilities_come_from_runs_of_several_exercises(run, filled) -> None:
-    fsdp = ROOT / "fsdp"
-    zero3 = sharding("zero3", True, True, True, offload=True)
-    run("r1", ZERO3, "ds_zero3_offload", model="bloom-7b1", gpus=2, sharding=zero3, **TRAINER)
-    run("r2", fsdp, "full_shard", model="bloom-560m", gpus=4, sharding=sharding("fsdp2", True, True, True))
-    run("r3", fsdp, "ddp", model="bloom-560m", gpus=4, sharding=sharding("ddp", False, False, False), **TRAINER)
-    run("r4", ROOT / "baseline", "x", model="bloom-560m", sharding=sharding("fsdp1", True, True, True))
-    rows = filled(ZERO3, "9")
-    assert rows["Parameter sharding"] == ["no", "not measured", "yes", "yes"]
-    assert rows["CPU offload"] == ["not measured", "not measured", "not measured", "yes"]
-    assert rows["Works with HF Trainer"] == ["yes", "not measured", "not measured", "yes"]
-
-
 def test_a_newer_run_that_shards_less_does_not_hide_what_the_method_can(run, filled) -> None:
     fsdp = ROOT / "fsdp"
     run("r1", fsdp, "full_shard", model="bloom-560m", gpus=4, sharding=sharding("fsdp2", True, True, True))
     run("r2", fsdp, "shard_grad_op", model="bloom-560m", gpus=4, sharding=sharding("fsdp2", False, True, True))
     assert filled(ZERO3, "9")["Parameter sharding"][2] == "yes"
-
-
-def test_one_gpu_shows_nothing_about_sharding(run, filled) -> None:
-    seen = sharding("fsdp2", False, False, False) | LIBRARY
-    run("r1", ROOT / "fsdp", "full_shard", model="bloom-560m", sharding=seen)
-    rows = filled(ZERO3, "9")
-    assert rows["Parameter sharding"][2] == "not measured"
-    assert rows["No model-code change"][2] == "yes"
 
 
 def parameters(name: str) -> int:

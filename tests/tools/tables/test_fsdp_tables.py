@@ -28,18 +28,6 @@ def fsdp_run(make_run):
     return make
 
 
-def test_strategies_are_told_apart_and_compared_on_four_gpus(fsdp_run, filled) -> None:
-    fsdp_run("r1", "full_shard", 1, 4, speed=20.0)
-    fsdp_run("r2", "full_shard", 1, 1, speed=5.0)  # newer, but for Table 11
-    fsdp_run("r3", "full_shard_offload", 1, 4, speed=8.0)
-    fsdp_run("r4", "ddp", 1, 4, speed=25.0)
-    rows = filled("10")
-    assert rows["DDP"] == ["25.00", "640.0", "21,658", "10,415", "8,000", "90.0", "1.5000"]
-    assert rows["FULL_SHARD"][0] == "20.00"
-    assert rows["FULL_SHARD + offload"][0] == "8.00"
-    assert rows["HYBRID_SHARD"] == ["not measured"] * 7
-
-
 def test_scale_factors_are_against_one_gpu(fsdp_run, filled) -> None:
     fsdp_run("r1", "full_shard", 1, 1, speed=10.0, runtime=400.0)
     fsdp_run("r2", "full_shard", 1, 4, speed=30.0, runtime=160.0)
@@ -51,11 +39,6 @@ def test_scale_factors_are_against_one_gpu(fsdp_run, filled) -> None:
     assert filled("12")["4 nodes"] == ["4", "15.00", "1.50", "800.0", "0.50", "1.5000", "1.05"]
 
 
-def test_factor_without_the_one_gpu_run_is_not_made_up(fsdp_run, filled) -> None:
-    fsdp_run("r1", "full_shard", 1, 2, speed=18.0)
-    assert filled("11")["2 GPUs"][1:3] == ["18.00", "not measured"]
-
-
 def test_runtimes_of_unequal_work_are_no_factor(fsdp_run, filled) -> None:
     header, line = "step,step_time_s,tokens,real_tokens,loss,epoch\n", "1,0.5,{},10,9.0,0.1\n"
     fsdp_run("r1", "full_shard", 1, 1, files={"steps.csv": header + line.format(2048) * 8})
@@ -63,15 +46,6 @@ def test_runtimes_of_unequal_work_are_no_factor(fsdp_run, filled) -> None:
     fsdp_run("r3", "full_shard", 1, 4, files={"steps.csv": header + line.format(8192) * 8})
     assert filled("11")["2 GPUs"][4] == "1.00"
     assert filled("11")["4 GPUs"][4] == "unequal work"
-
-
-def test_gap_to_ddp_is_that_of_the_same_batch(fsdp_run, filled) -> None:
-    fsdp_run("r1", "ddp", 1, 4, speed=200.0, batch=(4, 4))
-    fsdp_run("r2", "full_shard", 1, 4, speed=100.0, batch=(4, 4))
-    fsdp_run("r3", "ddp", 1, 4, speed=300.0, batch=(16, 1))
-    fsdp_run("r4", "full_shard", 1, 4, speed=270.0, batch=(16, 1))
-    assert filled("10b")["FULL_SHARD"] == ["100.00", "50.0", "1,000", "270.00", "90.0", "1,000"]
-    assert filled("10")["FULL_SHARD"][0] == "not measured"  # those are Table 10b's
 
 
 def test_steps_slowed_down_by_the_profiler_are_in_no_table(fsdp_run, filled) -> None:

@@ -22,15 +22,6 @@ def test_caption_belongs_to_the_table_below_it(read, text):
     assert table.blank
 
 
-def test_line_numbers_are_those_of_the_file(read):
-    (table,) = read("# Lesson\n\n" + TABLE)
-    assert (table.header_line, table.lines) == (5, [7])
-
-
-def test_table_without_caption_is_no_definition(read):
-    assert read("| a | b |\n|---|---|\n| c | |\n") == []
-
-
 def test_generated_and_fenced_tables_are_no_definitions(read):
     generated = f"<!-- generated: python -m tools fill baseline -->\n{TABLE}<!-- end generated -->\n"
     assert len(read(generated + "```\n" + TABLE + "```\n" + TABLE)) == 1

@@ -29,9 +29,3 @@ def test_steps_that_cannot_be_read_are_an_error_that_names_them(make_run, tmp_pa
         (folder / "steps.csv").symlink_to(tmp_path)
     with pytest.raises(InputError, match=r"steps\.csv"):
         METRICS["loss_equal"].value(lambda _: [read_run(folder)], {})
-
-
-def test_steps_file_with_a_header_alone_has_no_loss_to_compare(make_run):
-    run = read_run(make_run("r1", **{"steps.csv": "step,step_time_s,tokens,real_tokens,loss,epoch\n"}))
-    with pytest.raises(UnavailableError, match="no steps"):
-        METRICS["loss_difference"].value(lambda _: [run], {})

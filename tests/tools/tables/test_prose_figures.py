@@ -76,18 +76,6 @@ def test_drifted_figure_is_named_and_mended(
     assert (root / "README.md").read_text() == README
 
 
-def test_figure_follows_a_table_that_changed(root: Path) -> None:
-    (root / "RESULTS.md").write_text(RESULTS.replace("25.77", "523.10"))
-    assert report(root) == 0
-    assert "[2.0][ratio] times" in (root / "README.md").read_text()
-
-
-def test_cell_without_a_figure_replaces_the_figure(root: Path) -> None:
-    (root / "RESULTS.md").write_text(RESULTS.replace("78 s", "OOM"))
-    assert report(root) == 0
-    assert "in [OOM][time]" in (root / "README.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [

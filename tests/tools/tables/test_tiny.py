@@ -1,9 +1,7 @@
 import pytest
 
-from tools.logs.runs import find_runs
 from tools.tables import markdown
 from tools.tables.definitions import SIZES, TINY_CAPTION_END, definitions, meaning, plan, tiny_view, tiny_views
-from tools.tables.fill import fill
 from tools.tables.repository import ROOT, exercises
 
 TOP = "11_labelled"
@@ -30,12 +28,8 @@ def test_blank_tiny_tables_are_those_that_check_knows(exercise, tmp_path):
     ("exercise", "label", "tiny"),
     [
         ("deepspeed-single-gpu", "BLOOM-560m, 500", "tiny"),
-        ("deepspeed-single-gpu", "4 x 4, fp16", "tiny"),
         ("deepspeed-single-gpu", "Stage 2 + offload", "Stage 2 + offload"),
-        ("fsdp", "2 GPUs", "2 GPUs"),
         ("fsdp", "Of DDP, 4 x 4 (%)", "Of DDP (%)"),
-        ("speed-ladder", "11 labelled, 40 epochs", "11 labelled"),
-        ("speed-ladder", "peer: trl padded, 64 rows", "peer: trl padded"),
         ("models", "llama-2-7b, variant: float8, 4,096 tokens", "variant: float8"),
         ("benchmark", "zs0_fp32_gpus1_bs32_sl128", "zs0_fp32_gpus1"),
     ],
@@ -52,29 +46,3 @@ def test_row_that_differs_in_size_only_and_a_table_that_asks_for_nothing_new_are
     assert view.caption == "**Table 4** *Large (tiny runs)*"
     assert [row[:2] for row in view.rows] == [["tiny", "Stage 2"], ["tiny", "Stage 3"]]
     assert view.lines == [5, 7]
-
-
-def test_share_of_one_gpu_is_that_of_the_tiny_runs_whatever_their_number(make_run, logs):
-    facts = {"settings": {"rung": TOP, "model_name": "tiny"}, "model": {"name": "tiny", "hidden_size": 64}}
-    speeds = {"train/samples_per_second": 100.0}, {"train/samples_per_second": 150.0}
-    make_run("one", facts | {"exercise": "speed-ladder", "world_size": 1}, speeds[0])
-    make_run("two", facts | {"exercise": "fsdp", "world_size": 2, "sharding": {"method": "ddp"}}, speeds[1])
-    (table,) = (table for table in definitions(ROOT / "speed-ladder") if table.number == "19")
-    cells = {row[0]: row[-1] for row in filled(tiny_view(table), find_runs(logs))}
-    assert (cells["One GPU"], cells["DDP"]) == ("100.0", "75.0")
-
-
-def filled(table, runs):
-    return [
-        [row[0], *(cell.text for cell in cells if cell)]
-        for row, cells in zip(table.rows, fill(table, runs).cells, strict=True)
-    ]
-
-
-def test_table_about_one_gpu_shows_no_tiny_run_of_two_processes(make_run, logs):
-    facts = {"exercise": "speed-ladder", "model": {"name": "tiny", "hidden_size": 64}}
-    facts |= {"settings": {"rung": TOP, "model_name": "tiny"}}
-    make_run("one", facts)
-    make_run("two", facts | {"world_size": 2, "start_time": "2026-11-22T09:45:00+00:00"})
-    ladder = next(table for table in definitions(ROOT / "speed-ladder") if table.number == "18")
-    assert [run.folder.name for run in fill(tiny_view(ladder), find_runs(logs)).runs] == ["one"]
