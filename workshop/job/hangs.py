@@ -17,6 +17,8 @@ import contextlib
 import faulthandler
 import os
 import signal
+import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -59,7 +61,10 @@ class HangWatch(TrainerCallback):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.stacks = settings.run_dir / STACKS / f"rank-{os.environ.get('RANK', '0')}.txt"
+        rank = os.environ.get("RANK", "0")
+        self.stacks = settings.run_dir / STACKS / f"rank-{rank}.txt"
+        self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
+        self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
         self._limit_s, self._armed_s = 0, 0.0
         self._compiles = True  # the first step of this attempt
 
@@ -83,6 +88,11 @@ class HangWatch(TrainerCallback):
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
+            self._timer.cancel()
+            self.collectives.unlink(missing_ok=True)  # of a rank that got on after all
+            self._timer = threading.Timer(limit_s - min(10.0, limit_s / 2), self._write_collectives)
+            self._timer.daemon = True
+            self._timer.start()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         progress(slow=self._compiles)
@@ -108,7 +118,17 @@ class HangWatch(TrainerCallback):
         _watch = None
         faulthandler.cancel_dump_traceback_later()
         faulthandler.unregister(signal.SIGTERM)
+        self._timer.cancel()
         self.file.close()
         with contextlib.suppress(OSError):
+            self.collectives.unlink(missing_ok=True)
             self.stacks.unlink()
             self.stacks.parent.rmdir()  # the last rank's succeeds
+
+    def _write_collectives(self) -> None:
+        """Write what PyTorch's Flight Recorder knows of the last collectives: which rank was in which."""
+        if torch.distributed.is_initialized():
+            try:  # a function without a public name, which another PyTorch may not have
+                self.collectives.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
+            except Exception as error:
+                print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)

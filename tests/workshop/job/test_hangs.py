@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from hangs_on_ranks import LIMIT_S
 from transformers import Trainer, TrainingArguments
 
@@ -170,6 +171,25 @@ def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
     ]
     watch.stop()
     assert not (settings.run_dir / "stacks").exists()
+
+
+def test_collectives_are_written_down_before_the_limit_and_forgotten_if_the_rank_gets_on(
+    settings: SimpleNamespace,
+) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{settings.run_dir}/store", rank=0, world_size=1)
+    try:
+        watch = HangWatch(settings)
+        watch.on_train_begin()
+        dist.all_reduce(torch.ones(1))
+        hangs.progress()
+        assert watch._timer.interval == LONG_S - 10, "it comes after the limit"
+        watch._timer.function()
+        (entry, *_) = json.loads(watch.collectives.read_text())["entries"]
+        assert entry["profiling_name"] == "gloo:all_reduce"
+        hangs.progress(slow=True)
+        assert not watch.collectives.exists()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_0_watches_nothing(settings: SimpleNamespace) -> None:
