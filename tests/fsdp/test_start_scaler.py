@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
@@ -40,10 +39,3 @@ def test_optimizer_of_a_checkpoint_is_loaded_with_fp16() -> None:
     assert torch.equal(model.weight, before)  # PyTorch's own step for it moves nothing
     loaded = get_optimizer_state_dict(model, optimizer)["state"]["weight"]["exp_avg"]
     assert torch.equal(loaded, saved["state"]["weight"]["exp_avg"])
-
-
-def test_without_it_pytorch_still_refuses_so_the_call_is_needed() -> None:
-    model, saved = trained_state()
-    optimizer, _ = fp16_optimizer(model)
-    with pytest.raises(AssertionError, match="_scale is None"):
-        set_optimizer_state_dict(model, optimizer, optim_state_dict=saved)
