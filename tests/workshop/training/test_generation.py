@@ -37,14 +37,6 @@ def generate(model, tokenizer, examples=EXAMPLES, **settings):
     return answer_questions(model, tokenizer, examples, **own | settings)
 
 
-def test_every_batch_of_answers_is_progress(tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answering for longer than HANG_TIMEOUT_S would be ended as a hang."""
-    batches = []
-    monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
-    generate(tiny_bloom(), tokenizer, batch_size=4)
-    assert len(batches) == 3
-
-
 def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(tokenizer):
     alone = {}
     for example in EXAMPLES:
@@ -56,13 +48,18 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_training_goes_on_in_the_mode_it_was_in(tokenizer, training):
+def test_training_goes_on_in_the_mode_it_was_in_and_every_batch_of_answers_is_progress(
+    tokenizer, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answering for longer than HANG_TIMEOUT_S would be ended as a hang."""
     model = tiny_bloom().train(training)
-    seen = []
+    seen, batches = [], []
     model.transformer.register_forward_hook(lambda module, *_: seen.append(module.training))
-    generate(model, tokenizer, max_new_tokens=1)
+    monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
+    generate(model, tokenizer, max_new_tokens=1, batch_size=4)
     assert not any(seen)
     assert model.training is training
+    assert len(batches) == 3
 
 
 def test_an_answer_is_the_first_line_before_the_end(tokenizer):
