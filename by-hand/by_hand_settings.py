@@ -8,7 +8,7 @@ from custom_model.settings import MODEL_NAME, GPTSettings
 from run_folder.plural import counted
 from run_folder.settings import setting
 from workshop.errors import WorkshopError
-from workshop.training.deepspeed import check_conflicts, check_sections, read_json, world_size
+from workshop.training.deepspeed import check_keys, read_json, world_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,7 @@ def zero_json(settings: ByHandSettings) -> dict[str, Any]:
     """A file of ds_configs/. Raises WorkshopError as the other chapters do for one that contradicts the settings."""
     path = Path(settings.config)
     config = read_json(path)
-    check_sections(path, config)
+    check_keys(path, config, settings)
     if "stage" not in config.get("zero_optimization", {}):
         raise WorkshopError(f"{path}: found no zero_optimization.stage, expected 0, 1, 2 or 3")
-    check_conflicts(path, config, settings)
     return config

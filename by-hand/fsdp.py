@@ -69,8 +69,8 @@ def main() -> None:
         optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
     )
 
-    for step, micro_batches in zip(range(1, steps + 1), batches_of_steps(loader, settings), strict=False):
-        with evidence.step(step, micro_batches):
+    for micro_batches in islice(batches_of_steps(loader, settings), steps):
+        with evidence.step():
             # 5. What the loss is divided by: the targets in all micro-batches of all ranks. A mean of means would
             #    weigh a target more where a micro-batch has few.
             targets = sum((batch["labels"][:, 1:] != IGNORE).sum() for batch in micro_batches).to(device)

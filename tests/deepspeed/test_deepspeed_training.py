@@ -74,8 +74,6 @@ def test_configuration_trains_as_the_baseline_and_its_model_loads(
     model = AutoModelForCausalLM.from_pretrained(run / "bloom-qa-finetuned")
     first = AutoModelForCausalLM.from_pretrained(start["MODEL_NAME"])
     assert {name: p.shape for name, p in model.named_parameters()} == {n: p.shape for n, p in first.named_parameters()}
-    prompt = load_tokenizer("sample")("Question: Where", return_tensors="pt")
-    assert model.generate(**prompt, max_new_tokens=4, do_sample=False).shape[1] > prompt["input_ids"].shape[1]
 
 
 def test_K10_saved_zero3_weights_are_the_trained_ones(runs: Path) -> None:

@@ -19,7 +19,7 @@ from run_folder.env_file import sourced
 from tests.launching import PATH, REPO, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.kernels.fast_models.small_models import TOKENIZER, bloom, small
+from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from workshop.errors import WorkshopError
 from workshop.settings import LADDER_NAMES, Settings
 
@@ -43,7 +43,7 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     the textbook by DDP in the chapter of FSDP, which knows no rungs, and the top rung.
     """
     folder = tmp_path_factory.mktemp("ladder")
-    for name, model in (("tiny", bloom()), ("tiny-llama", small("llama"))):
+    for name, model in (("tiny", small("tiny")), ("tiny-llama", small("llama"))):
         model.save_pretrained(folder / name)
         TOKENIZER.save_pretrained(folder / name)
     textbook, llama = (TRAINING | {"MODEL_NAME": str(folder / name)} for name in ("tiny", "tiny-llama"))

@@ -65,8 +65,9 @@ class CollectiveCounter(TorchDispatchMode):
 def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective:
     plain = name.replace("_", "")
     kind = next((kind for part, kind in KINDS.items() if part in plain), name)
-    messages = [_tensors(value) for value in (*arguments.values(), result)]
-    message = max(messages, key=lambda tensors: sum(tensor.nbytes for tensor in tensors))
+    messages = (tree_leaves(value) for value in (*arguments.values(), result))
+    tensors = ([leaf for leaf in message if isinstance(leaf, torch.Tensor)] for message in messages)
+    message = max(tensors, key=lambda tensors: sum(tensor.nbytes for tensor in tensors))
     group = arguments.get("process_group", arguments.get("group_name"))
     if isinstance(group, str):
         group = dist.distributed_c10d._resolve_process_group(group)
@@ -75,10 +76,6 @@ def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective
     ranks = dist.get_process_group_ranks(group)
     dtype = str(message[0].dtype).removeprefix("torch.") if message else ""
     return Collective(kind, " ".join(map(str, ranks)), dtype, sum(tensor.nbytes for tensor in message))
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def write_collectives(path: Path, step: int, calls: Counter[Collective]) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +78,18 @@ def wandb_facts() -> Facts:
     return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
 
 
-def part(look: Callable[..., Any], *arguments: Any) -> Any:
+def part(look: Callable[[], Any]) -> Any:
     """One part that fails, a package that cannot be imported, must not cost the others."""
     try:
-        return look(*arguments)
+        return look()
     except Exception as error:
         return {"problem": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
 def main(names: Sequence[str]) -> None:
-    facts = {
-        "torch": part(torch_facts),
-        "operators": part(operator_facts),
-        "cache": part(cache_facts, names),
-        "wandb": part(wandb_facts),
-    }
-    print(json.dumps(facts))
+    looks = {"torch": torch_facts, "operators": operator_facts, "wandb": wandb_facts}
+    looks["cache"] = partial(cache_facts, names)
+    print(json.dumps({name: part(look) for name, look in looks.items()}))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,4 @@
-"""The evidence a run leaves, in the order in which a train.py calls for it.
-
-reporting        the Trainer's arguments about its log
-open_records     the settings into run.json; W&B, where it is on, into the run's folder
-measurements     the callbacks: steps.csv, speed, memory, what was sharded
-write_summary    summary.json: the figures of the training
-score_answers    exact match and F1, added to summary.json
-end_run          the ranks part; the scores in the log, the summary for Weights & Biases; the process ends
-"""
+"""The evidence a run leaves: what a train.py calls, from the Trainer's arguments to the end of the process."""
 
 import json
 import statistics
@@ -22,17 +14,10 @@ from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.settings import Settings
-from workshop.training.callbacks import (
-    ProgressLine,
-    Step,
-    StepRecorder,
-    TrainSpeedCallback,
-    UtilisationCallback,
-    find_callback,
-)
-from workshop.training.saving import CheckpointWriter, LossOfTime
-from workshop.training.scoring import ScoreBefore, scores, sentences
-from workshop.training.sharding import ShardingRecorder, check_named_blocks, trainer_classes
+from workshop.training.callbacks import ProgressLine, Step, StepRecorder, find_callback
+from workshop.training.generation import ScoreBefore, scores, sentences
+from workshop.training.saving import CheckpointWriter
+from workshop.training.sharding import ShardingRecorder, check_named_blocks, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
 
 
@@ -65,11 +50,8 @@ def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list
         recorder,
         ProgressLine(),
         HangWatch(settings),
-        TrainSpeedCallback(recorder),
-        UtilisationCallback(recorder),
         *([Profiler(settings)] if settings.profile else []),
         *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
-        LossOfTime(settings),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]
 
@@ -86,10 +68,9 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         end_process()
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    recorder = find_callback(trainer, StepRecorder)
     if settings.goes_on:
-        final = _whole_training(
-            final, writer.trained_before_s if writer else 0.0, find_callback(trainer, StepRecorder).steps
-        )
+        final = _whole_training(final, writer.trained_before_s if writer else 0.0, recorder.steps)
     speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
     summary = {
         "train_runtime_s": final["train_runtime"],
@@ -98,13 +79,13 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         "train_steps_per_second": final["train_steps_per_second"],
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
-        **find_callback(trainer, TrainSpeedCallback).summary(),
-        **find_callback(trainer, UtilisationCallback).summary(),
+        **recorder.summary(),
         **(writer.summary() if writer else {}),
     }
     _add_to_summary(settings, trainer, summary)
     if trainer.is_world_process_zero():
-        update_run_record(settings.run_dir, trainer_classes=trainer_classes(trainer))
+        classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
+        update_run_record(settings.run_dir, trainer_classes=classes)
 
 
 def _whole_training(final: dict[str, float], before_s: float, steps: list[Step]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,30 +24,31 @@ class RunRecorder(TrainerCallback):
     """Tells run.json what is about to run, as soon as the Trainer knows it."""
 
     def __init__(self, settings: Settings, data: Data) -> None:
-        self.settings = settings
-        self.data = data
+        self.settings, self.data = settings, data
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
     ) -> None:
         asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
-        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for, args.device)
+        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for)
 
 
-def record_facts(
-    settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, device: torch.device
-) -> None:
+def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str) -> None:
     """Write run.json's facts and print them, on rank 0. Collective: every rank calls it.
 
     Args:
         rows: to train on, packed or not.
         asked_for: the precision.
     """
-    gpu_names = gather_objects(torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    gpu = torch.cuda.is_available()
+    gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)
     hosts = set(gather_objects(host_id()))
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
     size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
+    heads, hidden_size, head_size = (
+        getattr(model.config, name, None) for name in ("num_attention_heads", "hidden_size", "head_dim")
+    )
     facts = {
         "world_size": world_size,
         "model": {
@@ -55,11 +57,11 @@ def record_facts(
             "block_parameters": size.blocks,
             "embedding_parameters": size.embedding,
             "layers": getattr(model.config, "num_hidden_layers", None),
-            "hidden_size": getattr(model.config, "hidden_size", None),
-            "attention_size": attention_size(model.config),
+            "hidden_size": hidden_size,
+            "attention_size": heads * head_size if heads and head_size else hidden_size,  # they may differ
             "untied_embedding": size.untied,
         },
-        "device": device.type,
+        "device": "cuda" if gpu else "cpu",
         "gpu_names": [name for name in gpu_names if name],
         "cpu_threads": torch.get_num_threads(),
         "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
@@ -87,12 +89,6 @@ def record_facts(
         )
 
 
-def attention_size(config: Any) -> int | None:
-    """Heads x the size of a head, which may differ from the hidden size."""
-    heads, head_size = (getattr(config, name, None) for name in ("num_attention_heads", "head_dim"))
-    return heads * head_size if heads and head_size else getattr(config, "hidden_size", None)
-
-
 def host_id() -> str:
     """The kernel that runs this process: the "nodes" of an emulated cluster have their own hostnames but share it."""
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -101,16 +97,8 @@ def host_id() -> str:
 
 def versions() -> dict[str, str | None]:
     """The versions of what decides speed and results; None for a package that is not installed."""
-
-    def installed(package: str) -> str | None:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            return None
-
-    packages = ("torch", "transformers", "accelerate", "deepspeed")
-    return {
-        "python": platform.python_version(),
-        **{package: installed(package) for package in packages},
-        "cuda": torch.version.cuda,
-    }
+    packages: dict[str, str | None] = dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed"))
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            packages[package] = version(package)
+    return {"python": platform.python_version(), **packages, "cuda": torch.version.cuda}

@@ -4,7 +4,7 @@ import psutil
 import torch
 from transformers import Trainer, TrainingArguments
 
-from workshop.training.callbacks import StepRecorder, UtilisationCallback, find_callback, gather_objects
+from workshop.training.callbacks import StepRecorder, find_callback, gather_objects
 from workshop.training.models import model_size
 
 GIB = 2**30
@@ -21,9 +21,10 @@ class OffloadCheck:
     def report(self, trainer: Trainer) -> None:
         """Print one line per claim, `ok` or `NOT SO`, on rank 0. Collective: call it on every rank."""
         grown = sum(gather_objects(psutil.Process().memory_info().rss - self.start_bytes))
-        peak = max(gather_objects(find_callback(trainer, UtilisationCallback).peaks[0])) * 2**20
+        recorder = find_callback(trainer, StepRecorder)
+        peak = (recorder.gpu_summary()["peak_mem_alloc_mib"] or 0) * 2**20
         states = STATE_BYTES * model_size(trainer.model).parameters
-        losses = [step.loss for step in find_callback(trainer, StepRecorder).steps]
+        losses = [step.loss for step in recorder.steps]
         tenth = max(1, len(losses) // 10)
         first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
         claims = [

@@ -12,6 +12,7 @@ from transformers import Trainer, TrainerCallback
 
 from run_folder import steps_csv
 
+PROGRESS_INTERVAL_S = 10
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
@@ -34,6 +35,12 @@ def synchronise() -> None:
     """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def forget_peak() -> None:
+    """The peak of the GPU's memory is counted from here on."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def gather_objects(value: Any) -> list[Any]:
@@ -86,12 +93,29 @@ class TokenCounter:
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
 
 
+@dataclass(frozen=True)
+class GpuSample:
+    """A rank's GPU at the end of a step: MiB and %; the peaks are since the training or the last evaluation began."""
+
+    allocated: float
+    reserved: float
+    total: float
+    load: float
+    peak_allocated: float
+    peak_reserved: float
+
+
 class StepRecorder(TrainerCallback):
-    """Writes steps.csv while the training runs, so that a run that dies leaves what it did."""
+    """Writes steps.csv while the training runs, so that a run that dies leaves what it did; looks at the GPU too.
+
+    A step lasts from the end of the one before, so that waiting for data counts. What lies between epochs does not, nor
+    does the look at the GPU.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
+        self.samples: list[GpuSample] = []  # of this rank, in this attempt
         self.counter: TokenCounter | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
@@ -100,6 +124,7 @@ class StepRecorder(TrainerCallback):
         self.counter = TokenCounter(model, args.device)
         if state.is_world_process_zero and self.path.exists():
             self._forget_steps_after(state.global_step)
+        forget_peak()  # a model may be whole on the GPU before it is sharded
 
     def _forget_steps_after(self, last: int) -> None:
         """Steps of an attempt before this one that are done again: each has one line."""
@@ -119,75 +144,52 @@ class StepRecorder(TrainerCallback):
         synchronise()
         self._start_s = time.perf_counter()
 
-    # A step lasts from the end of the one before, so that waiting for data counts; what lies between epochs does not.
     on_epoch_begin = start_clock
-    on_evaluate = start_clock
     on_save = start_clock
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
+        forget_peak()  # the logits of an evaluation batch may need more memory
+        self.start_clock()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         synchronise()
         end_s = time.perf_counter()
-        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
-        counts = self.counter.take()
-        self._last = {"step_time_s": end_s - self._start_s, **counts, "peak_mem_alloc_mib": peak}
+        self._last = {"step_time_s": end_s - self._start_s, **self.counter.take(), "peak_mem_alloc_mib": None}
         self._start_s = end_s
+        if torch.cuda.is_available():
+            look_s = time.perf_counter()
+            free, total = torch.cuda.mem_get_info()
+            sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
+            peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
+            self.samples.append(GpuSample(*(size / 2**20 for size in sizes), torch.cuda.utilization(), *peaks))
+            self._last["peak_mem_alloc_mib"] = peaks[0]
+            self._start_s += time.perf_counter() - look_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         # The Trainer logs the loss of a step (averaged over micro-batches and ranks) right after on_step_end.
         if "loss" in logs:
-            step = Step(state.global_step, **self._last, loss=float(logs["loss"]), epoch=round(state.epoch, 4))
-            self.steps.append(step)
-            if state.is_world_process_zero:
-                self.write(step)
+            self.record(state.global_step, float(logs["loss"]), state.epoch, state.is_world_process_zero)
 
-    def leave_out(self, seconds: float) -> None:
-        """What the measuring itself took since the last step ended, while the GPU had nothing to do."""
-        self._start_s += seconds
-
-    def write(self, step: Step) -> None:
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
-            writer = csv.writer(file)
-            if new:
-                writer.writerow([item.name for item in fields(Step)])
-            writer.writerow(astuple(step))
-
-
-class ProgressLine(TrainerCallback):
-    """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
-
-    def __init__(self, interval_s: float = 10.0) -> None:
-        self.interval_s = interval_s
-        self._printed_s = self._first_end_s = 0.0
-        self._first: int | None = None
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._printed_s, self._first = time.monotonic(), None
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        now_s = time.monotonic()
-        if self._first is None:  # compiles and allocates; of a run that goes on it is not step 1
-            self._first, self._first_end_s = state.global_step, now_s
-        if state.is_world_process_zero and now_s - self._printed_s >= self.interval_s:
-            self._printed_s = now_s
-            line = f"step {state.global_step} of {state.max_steps} ({state.global_step / state.max_steps:.0%})"
-            if measured := state.global_step - self._first:
-                remaining_s = (now_s - self._first_end_s) / measured * (state.max_steps - state.global_step)
-                line += f", about {remaining_s:.0f} s left"
-            print(line, flush=True)
-
-
-class TrainSpeedCallback(TrainerCallback):
-    """Mean speed over the training from the recorder's steps, the warm-up left out once (not once per epoch)."""
-
-    def __init__(self, recorder: StepRecorder) -> None:
-        self.recorder = recorder
+    def record(self, number: int, loss: float, epoch: float, write: bool) -> Step:
+        """The step that has just ended, kept and, where `write`, added to steps.csv."""
+        step = Step(number, **self._last, loss=loss, epoch=round(epoch, 4))
+        self.steps.append(step)
+        if write:
+            new = not self.path.exists()
+            with self.path.open("a", newline="") as file:
+                if new:
+                    csv.writer(file).writerow([item.name for item in fields(Step)])
+                csv.writer(file).writerow(astuple(step))
+        return step
 
     def summary(self) -> dict[str, Any]:
-        """Means per second, from what was counted in each step."""
-        steps = self.recorder.steps
-        warmup = min(WARMUP_STEPS, len(steps) // 2)
-        timed = steps[warmup:]
+        """Means over the training, as keys of summary.json. Collective: call it on every rank."""
+        return self._speeds() | self.gpu_summary()
+
+    def _speeds(self) -> dict[str, Any]:
+        """Per second, from what was counted in each step; the warm-up is left out once, not once per epoch."""
+        warmup = min(WARMUP_STEPS, len(self.steps) // 2)
+        timed = self.steps[warmup:]
         seconds = sum(step.step_time_s for step in timed)
         if not seconds:
             return {"warmup_steps": warmup}
@@ -199,47 +201,39 @@ class TrainSpeedCallback(TrainerCallback):
             "train/median_tokens_per_second": statistics.median(step.tokens / step.step_time_s for step in timed),
         }
 
+    def gpu_summary(self) -> dict[str, float | None]:
+        """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
+        samples = [sample for of_rank in gather_objects(self.samples) for sample in of_rank]
+        figures = {
+            "avg_mem_alloc_MB": (statistics.fmean, "allocated"),
+            "avg_mem_reserved_MB": (statistics.fmean, "reserved"),
+            "avg_mem_total_MB": (statistics.fmean, "total"),
+            "avg_gpu_util_%": (statistics.fmean, "load"),
+            "std_gpu_util_%": (statistics.pstdev, "load"),
+            "peak_mem_alloc_mib": (max, "peak_allocated"),
+            "peak_mem_reserved_mib": (max, "peak_reserved"),
+        }
+        return {
+            key: figure([getattr(sample, name) for sample in samples]) if samples else None
+            for key, (figure, name) in figures.items()
+        }
 
-class UtilisationCallback(TrainerCallback):
-    """Memory and load of this rank's GPU at the end of every training step; evaluation is left out."""
 
-    def __init__(self, recorder: StepRecorder) -> None:
-        self.recorder = recorder  # which has waited for the GPU before
-        self.samples: list[tuple[float, float, float, float]] = []  # allocated, reserved, total (MiB), load (%)
-        self.peaks = (0.0, 0.0)  # allocated, reserved (MiB)
+class ProgressLine(TrainerCallback):
+    """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._printed_s = time.monotonic()
+        self._first: tuple[int, float] | None = None  # its number and end; it compiles and allocates
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if torch.cuda.is_available():
-            start_s = time.perf_counter()
-            free, total = torch.cuda.mem_get_info()
-            sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
-            self.samples.append((*(size / 2**20 for size in sizes), torch.cuda.utilization()))
-            peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
-            self.peaks = (max(self.peaks[0], peaks[0]), max(self.peaks[1], peaks[1]))
-            self.recorder.leave_out(time.perf_counter() - start_s)
-
-    def _forget_peak(self, *_: Any, **__: Any) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-
-    # A model may be whole on the GPU before it is sharded, and the logits of an evaluation batch may need more memory.
-    on_train_begin = _forget_peak
-    on_evaluate = _forget_peak
-
-    def summary(self) -> dict[str, Any]:
-        """Figures over the samples of all ranks; zeros count. Null without a GPU. Collective: call it on every rank."""
-        ranks = gather_objects((self.samples, self.peaks))
-        samples = [sample for rank_samples, _ in ranks for sample in rank_samples]
-        if not samples:
-            names = ("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB", "avg_gpu_util_%", "std_gpu_util_%")
-            return dict.fromkeys((*names, "peak_mem_alloc_mib", "peak_mem_reserved_mib"))
-        allocated, reserved, total, load = zip(*samples, strict=True)
-        return {
-            "avg_mem_alloc_MB": statistics.fmean(allocated),
-            "avg_mem_reserved_MB": statistics.fmean(reserved),
-            "avg_mem_total_MB": statistics.fmean(total),
-            "avg_gpu_util_%": statistics.fmean(load),
-            "std_gpu_util_%": statistics.pstdev(load),
-            "peak_mem_alloc_mib": max(rank_peaks[0] for _, rank_peaks in ranks),
-            "peak_mem_reserved_mib": max(rank_peaks[1] for _, rank_peaks in ranks),
-        }
+        done, now_s = state.global_step, time.monotonic()
+        self._first = self._first or (done, now_s)
+        if state.is_world_process_zero and now_s - self._printed_s >= PROGRESS_INTERVAL_S:
+            self._printed_s = now_s
+            line = f"step {done} of {state.max_steps} ({done / state.max_steps:.0%})"
+            first, first_end_s = self._first
+            if done > first:
+                remaining_s = (now_s - first_end_s) / (done - first) * (state.max_steps - done)
+                line += f", about {remaining_s:.0f} s left"
+            print(line, flush=True)

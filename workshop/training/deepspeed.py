@@ -48,8 +48,7 @@ def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
     """
     path = Path(settings.config)
     config = read_json(path)
-    check_sections(path, config)
-    check_conflicts(path, config, settings)
+    check_keys(path, config, settings)
     if settings.optimizer != "adamw_torch_fused" and "optimizer" in config:
         raise WorkshopError(
             f"OPTIMIZER={settings.optimizer}: {path} has an optimizer of its own, which wins; expected it left out"
@@ -70,12 +69,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return config
 
 
-def check_sections(path: Path, config: dict[str, Any]) -> None:
-    unknown = sorted(set(config) - SECTIONS)
-    if unknown:
-        raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
-
-
 def check_zero(path: Path, zero: dict[str, Any]) -> None:
     """Let DeepSpeed's own schema judge the ZeRO section, without the values that are still "auto"."""
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
@@ -89,8 +82,13 @@ def check_zero(path: Path, zero: dict[str, Any]) -> None:
         raise WorkshopError(f"{path}: {key} is {first['input']!r}: {first['msg']}") from None
 
 
-def check_conflicts(path: Path, config: dict[str, Any], settings: DeclaredSettings) -> None:
-    """The settings have one place. A JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5)."""
+def check_keys(path: Path, config: dict[str, Any], settings: DeclaredSettings) -> None:
+    """Raises WorkshopError for a section that nothing reads, or a value that contradicts the settings.
+
+    They have one place: a JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5).
+    """
+    if unknown := sorted(set(config) - SECTIONS):
+        raise WorkshopError(f"{path}: nothing reads '{unknown[0]}'; expected keys out of {', '.join(sorted(SECTIONS))}")
     expected = {
         "train_micro_batch_size_per_gpu": ("BATCH_SIZE", settings.batch_size),
         "gradient_accumulation_steps": ("GRAD_ACC", settings.grad_acc),

@@ -29,9 +29,8 @@ COMMON = {
     "fsdp": bool,
     "version": (1, 2),
     "cpu_offload": bool,
-    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP"),
+    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP",),  # with any other, blocks would be no units (erratum K2)
     "transformer_layer_cls_to_wrap": list,
-    "min_num_params": int,
     "cpu_ram_efficient_loading": bool,
     "state_dict_type": ("FULL_STATE_DICT", "SHARDED_STATE_DICT"),
     "activation_checkpointing": bool,
@@ -53,7 +52,10 @@ DDP = {
     **{"bucket_cap_mb": int, "gradient_as_bucket_view": bool, "static_graph": bool, "optimize_ddp": bool},
     "comm_hook": ("fp16", "bf16"),
 }
-OTHER_NAMES = {"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"}
+OTHER_NAMES = {
+    **{"offload_to_cpu": "cpu_offload", "mixed_precision": "FP16 or BF16 in env_vars.sh"},
+    **dict.fromkeys(DDP, '"fsdp": false beside it, because it is DDP\'s'),
+}
 
 
 def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
@@ -65,7 +67,13 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
     if not config.pop("fsdp", True):
         return None, None
     replicas = config.pop("dp_replicate_size", 1)
-    return config, hybrid_mesh(replicas) if replicas > 1 else None
+    if replicas == 1:
+        return config, None
+    from accelerate.parallelism_config import ParallelismConfig
+
+    # A 2-D mesh: rows hold one sharded copy each, columns add up its gradients. torchrun numbers the ranks node by
+    # node, so with as many copies as nodes all sharding traffic stays inside a node.
+    return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
 
 
 def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
@@ -74,14 +82,14 @@ def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
     """
     path = Path(settings.config)
     config = read_json(path)
-    check(path, config)
+    check_keys(path, config)
     if settings.timers:
         raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+    if config.get("static_graph") and settings.grad_acc > 1:
+        # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which with
+        # accumulation communicates nothing.
+        raise WorkshopError(f"GRAD_ACC={settings.grad_acc}: {path} has static_graph; expected GRAD_ACC=1")
     if not config.get("fsdp", True):
-        if config.get("static_graph") and settings.grad_acc > 1:
-            # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which
-            # with accumulation communicates nothing.
-            raise WorkshopError(f"GRAD_ACC={settings.grad_acc}: {path} has static_graph; expected GRAD_ACC=1")
         return config
     config.setdefault("version", 2)
     if config["version"] == 1 and config.get("cpu_offload") and settings.fp16 and "fused" in settings.optimizer:
@@ -95,59 +103,31 @@ def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
             "Trainer's own would gather every block once more in the backward pass"
         )
-    check_replicas(path, config.get("dp_replicate_size", 1))
-    return config
-
-
-def check(path: Path, config: dict[str, Any]) -> None:
-    """Raises WorkshopError for a key that nothing reads or a value that does not fit."""
-    version = config.get("version", 2)
-    readable = {**COMMON, **BY_VERSION.get(version, {})} if config.get("fsdp", True) else {"fsdp": bool, **DDP}
-    for key, value in config.items():
-        if key not in readable:
-            raise WorkshopError(f"{path}: nothing reads '{key}'{_hint(key, readable, version)}")
-        allowed = readable[key]
-        if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):
-            expected = {bool: "true or false", int: "a whole number", list: "a list of class names"}.get(allowed)
-            expected = expected or " or ".join(map(str, allowed))
-            raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
-    by_size = config.get("auto_wrap_policy") == "SIZE_BASED_WRAP"
-    unread = "transformer_layer_cls_to_wrap" if by_size else "min_num_params"
-    if unread in config:
-        raise WorkshopError(f"{path}: nothing reads '{unread}' with this auto_wrap_policy; expected it to be left out")
-
-
-def _hint(key: str, readable: dict[str, Any], version: int) -> str:
-    if key in OTHER_NAMES:
-        return f"; expected {OTHER_NAMES[key]}"
-    if readable.keys() >= DDP.keys():
-        return f' where "fsdp" is false; expected keys out of {", ".join(sorted(readable))}'
-    if key in DDP:
-        return '; it is DDP\'s: expected "fsdp": false beside it'
-    if any(key in keys for keys in BY_VERSION.values()):
-        return f" in FSDP{version}; expected keys out of {', '.join(sorted(readable))}"
-    close = get_close_matches(key, readable, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]}?)" if close else f"; expected keys out of {', '.join(sorted(readable))}"
-
-
-def check_replicas(path: Path, replicas: int) -> None:
-    """Raises WorkshopError if the ranks cannot be split into so many groups of at least two."""
-    ranks = world_size()
+    ranks, replicas = world_size(), config.get("dp_replicate_size", 1)
     if replicas > 1 and (ranks % replicas or ranks // replicas < 2):
         raise WorkshopError(
             f"{path}: dp_replicate_size is {replicas}, which cannot split {counted(ranks, 'GPU')} into groups of "
             f"equally many, at least two; expected GPUs in a multiple of {replicas}, {2 * replicas} or more"
         )
+    return config
 
 
-def hybrid_mesh(replicas: int) -> ParallelismConfig:
-    """Ranks as a 2-D mesh: rows hold one sharded copy each, columns add up its gradients.
-
-    torchrun numbers the ranks node by node, so with as many copies as nodes all sharding traffic stays inside a node.
-    """
-    from accelerate.parallelism_config import ParallelismConfig
-
-    return ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
+def check_keys(path: Path, config: dict[str, Any]) -> None:
+    """Raises WorkshopError for a key that nothing reads or a value that does not fit."""
+    version = config.get("version", 2)
+    readable, where = {**COMMON, **BY_VERSION.get(version, {})}, f"in FSDP{version}"
+    if not config.get("fsdp", True):
+        readable, where = {"fsdp": bool, **DDP}, 'where "fsdp" is false'
+    for key, value in config.items():
+        if key not in readable:
+            close = get_close_matches(key, readable, n=1, cutoff=0.5)
+            expected = OTHER_NAMES.get(key) or "".join(close) or f"keys out of {', '.join(sorted(readable))}"
+            raise WorkshopError(f"{path}: nothing reads '{key}' {where}; expected {expected}")
+        allowed = readable[key]
+        if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):
+            expected = {bool: "true or false", int: "a whole number", list: "a list of class names"}.get(allowed)
+            expected = expected or " or ".join(map(str, allowed))
+            raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
 
 
 def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:

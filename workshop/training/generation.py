@@ -1,19 +1,28 @@
-"""Answers by greedy generation, batched, on every rank of a job: one GPU, DDP, ZeRO-3 and FSDP alike."""
+"""Answers by greedy generation, batched, on every rank of a job: one GPU, DDP, ZeRO-3 and FSDP alike; and their scores.
+
+Exact match and F1 of held-out questions, of those that were trained on, and before the training: each tells something
+else. Only held-out questions show whether a model can answer; training questions beside them show whether it has only
+learnt its lesson by heart; an untrained model shows what the score is worth.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.squad import Example
 from workshop.errors import WorkshopError
 from workshop.job.hangs import progress
+from workshop.settings import Settings
+from workshop.training.callbacks import forget_peak, gather_objects
+from workshop.training.squad_metric import score
 
 
 @torch.no_grad()
@@ -22,28 +31,22 @@ def answer_questions(
     tokenizer: PreTrainedTokenizerBase,
     examples: Sequence[Example],
     *,
+    device: torch.device,
     max_length: int,
     batch_size: int,
     max_new_tokens: int = 32,
-    rank: int = 0,
-    world_size: int = 1,
-    synced: bool = False,
-    device: torch.device | None = None,
 ) -> dict[str, str]:
     """The model's answer to every question, by example id, the same on all ranks.
 
-    All ranks must call this together. `model` may be the wrapped one (DDP, DeepSpeed, FSDP). `synced` keeps ranks that
-    are done running until the last one is: needed where a forward pass is collective (ZeRO-3, FSDP). Prompt and answer
-    together have at most `max_length` tokens. `device` is where the model computes, by default this process's GPU if
-    there is one: the parameters do not tell, they may be offloaded. The model keeps the mode, training or not, that it
-    came in. Raises WorkshopError if `max_length` leaves no room for a prompt.
+    All ranks must call this together. `model` may be the wrapped one (DDP, DeepSpeed, FSDP); it computes on `device`,
+    which the parameters do not tell: they may be offloaded. It keeps the mode, training or not, that it came in. Prompt
+    and answer together have at most `max_length` tokens. Raises WorkshopError if that leaves no room for a prompt.
     """
     if max_new_tokens >= max_length:
         raise WorkshopError(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
-    if device is None:
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     collate = PaddingCollator(tokenizer.pad_token_id, None, side="left")
     prompts = encode_prompts(examples, tokenizer, max_length - max_new_tokens)
     mine = _share(prompts, rank, world_size)
@@ -61,7 +64,7 @@ def answer_questions(
                 num_beams=1,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
-                synced_gpus=synced,
+                synced_gpus=world_size > 1,  # who is done goes on until all are: a sharded forward pass is collective
             )
             progress()
             new_tokens = sequences[:, batch["input_ids"].shape[1] :].tolist()
@@ -69,10 +72,7 @@ def answer_questions(
                 examples[index].id: _answer(tokenizer, ids) for index, ids in zip(indices, new_tokens, strict=True)
             }
 
-    if world_size > 1:
-        shares: list[dict[str, str]] = [{}] * world_size
-        dist.all_gather_object(shares, answers)
-        answers = {key: text for share in shares for key, text in share.items()}
+    answers = {key: text for share in gather_objects(answers) for key, text in share.items()}
     return {example.id: answers[example.id] for example in examples}
 
 
@@ -110,3 +110,62 @@ def _answer(tokenizer: PreTrainedTokenizerBase, new_tokens: list[int]) -> str:
     ids = list(takewhile(lambda token_id: token_id != tokenizer.eos_token_id, new_tokens))
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
     return text.partition("\n")[0].strip()
+
+
+def scores(
+    settings: Settings,
+    arguments: TrainingArguments,
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    name: str = "{}",
+) -> dict[str, Any]:
+    """`exact_match`, `f1` and `generated_examples` of greedy answers, as keys of summary.json; `name` renames them.
+
+    `model` may be the wrapped one. Collective: call it on every rank. No keys without examples.
+    """
+    if not examples:
+        return {}
+    answers = answer_questions(
+        model,
+        tokenizer,
+        examples,
+        device=arguments.device,
+        max_length=settings.max_length,
+        batch_size=settings.eval_batch_size or settings.batch_size,
+        max_new_tokens=settings.max_new_tokens,
+    )
+    figures = score(examples, answers) | {"generated_examples": len(examples)}
+    return {name.format(key): figure for key, figure in figures.items()}
+
+
+class ScoreBefore(TrainerCallback):
+    """The held-out questions, answered by the model that the training starts from; GENERATE_BEFORE=true."""
+
+    def __init__(self, settings: Settings, examples: Sequence[Example]) -> None:
+        self.settings, self.examples = settings, examples
+        self.summary: dict[str, Any] = {}
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
+    ) -> None:
+        if state.global_step:  # resumed: this is no untrained model
+            return
+        self.summary = scores(self.settings, args, model, processing_class, self.examples, "{}_before")
+        self.summary.pop("generated_examples_before", None)  # as many as after the training
+        forget_peak()  # the memory that answering needs is not the training's
+
+
+def sentences(summary: dict[str, Any]) -> list[str]:
+    """What the scores say, for people."""
+
+    def pair(name: str) -> str:
+        return f"exact match {summary[name.format('exact_match')]:.1f} %, F1 {summary[name.format('f1')]:.1f} %"
+
+    lines = []
+    if "exact_match" in summary:
+        before = f"; before the training {pair('{}_before')}" if "f1_before" in summary else ""
+        lines.append(f"held-out questions ({summary['generated_examples']}): {pair('{}')}{before}")
+    if "train_exact_match" in summary:
+        lines.append(f"training questions ({summary['train_generated_examples']}): {pair('train_{}')}")
+    return lines

@@ -35,7 +35,8 @@ class CheckpointWriter(TrainerCallback):
     """Saves each checkpoint aside and renames it when it is whole; saves once more and ends when told to.
 
     Told to: the supervisor says `stop` (workshop/job/control.py), or a rank receives SIGTERM. Give it to the Trainer as
-    the last callback: it looks at what the others have decided.
+    the last callback: it looks at what the others have decided. Once a training that goes on is further than it had
+    come, it adds to run.json for how long it had been dead.
 
     Attributes:
         save_times_s, sizes_bytes: of each checkpoint, seen by rank 0: the training waits for so long.
@@ -55,12 +56,15 @@ class CheckpointWriter(TrainerCallback):
         self._first_s = 0.0  # what the first save is taken to last
         self._saved_step = -1
         self._handler: Any = None
+        self._attempt: dict[str, Any] = {}  # the one before, while it was further than this one
+        self._step_begin_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._begin_s = time.monotonic()
         if self.settings.goes_on:
             self.trained_before_s = manifest(Path(self.settings.resume_from)).get("train_runtime_s", 0.0)
         if state.is_world_process_zero:
+            self._attempt = last_attempt(self.settings.run_dir)
             parameters = read_run_record(self.settings.run_dir)["model"]["parameters"]
             self._first_s = FIRST_SAVE_S + parameters * FIRST_SAVE_S_PER_PARAMETER
             remove_unfinished(self.settings.output_path)
@@ -72,7 +76,14 @@ class CheckpointWriter(TrainerCallback):
     def _on_sigterm(self, *_: Any) -> None:
         self._signalled = True
 
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._step_begin_s = time.time()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._attempt and state.global_step > self._attempt["last_step"]:
+            seconds_lost = round(self._step_begin_s - self._attempt["last_step_s"], 1)
+            update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
+            self._attempt = {}
         self._asked = max(self._asked, self._agree(state, args.device))
         # At the end of an epoch the evaluation comes first: who goes on from a checkpoint does not look back.
         at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6
@@ -173,26 +184,3 @@ class CheckpointWriter(TrainerCallback):
             "checkpoint_mib": self.sizes_bytes[-1] / 2**20,
             "checkpoint_time_share_%": 100 * sum(times_s) / (time.monotonic() - self._begin_s),
         }
-
-
-class LossOfTime(TrainerCallback):
-    """Adds to run.json how long the attempt before had been dead, once the training is further than that had come."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._last_step: int | None = None
-        self._step_begin_s = 0.0
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        attempt = last_attempt(self.settings.run_dir)
-        if state.is_world_process_zero and attempt and "seconds_lost" not in attempt:
-            self._last_step = attempt["last_step"]
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self._step_begin_s = time.time()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._last_step is not None and state.global_step > self._last_step:
-            died_s = last_attempt(self.settings.run_dir)["last_step_s"]
-            update_last_attempt(self.settings.run_dir, seconds_lost=round(self._step_begin_s - died_s, 1))
-            self._last_step = None

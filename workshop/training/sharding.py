@@ -13,7 +13,7 @@ import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
 from workshop.errors import WorkshopError
@@ -35,11 +35,6 @@ def own_modules(model: torch.nn.Module) -> list[str]:
     """Classes of the model and its parts that neither PyTorch nor transformers brings; none: the library's code ran."""
     kinds = {type(module) for module in model.modules()}
     return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
-
-
-def trainer_classes(trainer: Trainer) -> list[str]:
-    """The trainer's class and those it inherits from."""
-    return [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
 
 
 def check_named_blocks(settings: Settings, model: torch.nn.Module) -> None:
@@ -83,6 +78,18 @@ def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
 
 
+class SeenPrecision:
+    """`name`: the type in which the first linear layer of the blocks has computed; remove `hook` when it is known."""
+
+    def __init__(self, blocks: torch.nn.Module) -> None:
+        self.name: str | None = None
+        linear = next(module for module in blocks.modules() if isinstance(module, LINEAR))
+        self.hook = linear.register_forward_hook(self._see)
+
+    def _see(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        self.name = PRECISIONS[output.dtype]
+
+
 def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
     """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed.
 
@@ -106,26 +113,23 @@ class ShardingRecorder(TrainerCallback):
 
     def __init__(self, settings: Settings, model: torch.nn.Module) -> None:
         self.settings = settings
-        self.size = model_size(model)
         self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
         self.blocks = blocks_of(model)
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
-        self.full = {"parameters": self.size.blocks, "gradients": self.size.blocks, "optimizer": self.size.parameters}
-        self.precision: str | None = None
+        size = model_size(model)
+        self.full = {"parameters": size.blocks, "gradients": size.blocks, "optimizer": size.parameters}
         self.method = "none"
-        self._hooks: list[Any] = []
+        self._hooks: list[Any] = []  # until all is known
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
         if args.fsdp:
             self._check_units(model)
         if args.deepspeed:
             self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
-            self.full["gradients"] = self.size.parameters
-        linear = next((module for module in self.blocks.modules() if isinstance(module, LINEAR)), None)
-        self._hooks = [model.register_forward_hook(self._after_forward)]
-        if linear is not None:
-            self._hooks.append(linear.register_forward_hook(self._see_precision))
+            self.full["gradients"] = self.full["optimizer"]
+        self.precision = SeenPrecision(self.blocks)
+        self._hooks = [model.register_forward_hook(self._after_forward), self.precision.hook]
 
     def _check_units(self, model: torch.nn.Module) -> None:
         self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
@@ -144,9 +148,6 @@ class ShardingRecorder(TrainerCallback):
         if DistributedDataParallel._active_ddp_module is not None:  # its forward pass has called this one
             self.method = "ddp"
 
-    def _see_precision(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
-        self.precision = PRECISIONS.get(output.dtype, str(output.dtype))
-
     def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
         # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer's.
         if self._hooks and args.deepspeed:
@@ -154,54 +155,39 @@ class ShardingRecorder(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._hooks and not args.deepspeed:
-            gradients = (parameter.grad for parameter in self.blocks.parameters())
-            self.held["gradients"] = local_numel(gradient for gradient in gradients if gradient is not None)
+            self.held["gradients"] = local_numel(p.grad for p in self.blocks.parameters() if p.grad is not None)
 
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
         if not self._hooks:
             return
-        if state.is_world_process_zero and self.precision:
-            update_run_record(self.settings.run_dir, precision=self.precision)
-        moments = self._moments(args, optimizer)
+        if state.is_world_process_zero:
+            update_run_record(self.settings.run_dir, precision=self.precision.name)
+        if args.deepspeed:  # Hugging Face's wrapper around ZeRO's around the one that computes
+            zero = optimizer.optimizer
+            optimizer = getattr(zero, "optimizer", zero)
+            offloads = bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
+        else:
+            offloads = any(map(unit_offloads, self.blocks.modules()))
+        moments = [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
         if not moments:  # fp16 skips its first steps: no moments yet
             return
+        if args.device.type != "cpu":  # else all memory is the CPU's: does what lives have the machinery to offload?
+            offloads = all(tensor.device.type == "cpu" for tensor in moments)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
         self.held["optimizer"] = local_numel(moments)
         most = {key: max(ranks[key] for ranks in gather_objects(self.held)) for key in self.held}
-        if not state.is_world_process_zero:
-            return
-        sharding = {
-            "method": self.method,
-            **{key: held < self.full[key] for key, held in most.items()},
-            "cpu_offload": self._offloaded(args, optimizer, moments),
-            **self.classes,
-        }
-        update_run_record(self.settings.run_dir, sharding=sharding)
-        parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
-        offload = ", offloaded to the CPU" if sharding["cpu_offload"] else ""
-        print(f"strategy: {self.method}, computing in {self.precision}; a rank holds at most {parts}{offload}")
-
-    def _moments(self, args: Any, optimizer: Any) -> list[torch.Tensor]:
-        """The first moment of all parameters that this rank's optimizer has."""
-        if args.deepspeed:  # Hugging Face's wrapper around ZeRO's around the one that computes
-            optimizer = getattr(optimizer.optimizer, "optimizer", optimizer.optimizer)
-        return [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
-
-    def _offloaded(self, args: Any, optimizer: Any, moments: list[torch.Tensor]) -> bool:
-        if args.device.type != "cpu":
-            return all(tensor.device.type == "cpu" for tensor in moments)
-        # All memory is the CPU's: whether the living optimizer or shard units have the machinery for it.
-        if args.deepspeed:
-            zero = optimizer.optimizer
-            return bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
-        # FSDP1 cannot offload without a GPU.
-        return any(offloads(module) for module in self.blocks.modules() if isinstance(module, FSDPModule))
+        if state.is_world_process_zero:
+            sharded = {key: held < self.full[key] for key, held in most.items()}
+            sharding = {"method": self.method, **sharded, "cpu_offload": offloads, **self.classes}
+            update_run_record(self.settings.run_dir, sharding=sharding)
+            parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
+            offload = ", offloaded to the CPU" if offloads else ""
+            print(f"strategy: {self.method}, computing in {self.precision.name}; a rank holds at most {parts}{offload}")
 
 
-def offloads(unit: FSDPModule) -> bool:
-    """Whether an FSDP2 unit keeps its parameters in CPU memory between their uses."""
-    state = unit._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # the latter before torch 2.13
-    return any(group and isinstance(group.offload_policy, CPUOffloadPolicy) for group in groups)
+def unit_offloads(module: torch.nn.Module) -> bool:
+    """Whether it is a unit of FSDP2 that keeps its parameters in CPU memory between their uses."""
+    group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
+    return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)

@@ -7,10 +7,9 @@ occur, and each prediction is scored against the reference answer that it matche
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from workshop.data.squad import Example
-from workshop.errors import WorkshopError
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -19,20 +18,17 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
     """Score predictions by example id.
 
-    Returns `exact_match` and `f1` in percent of all examples, `total` (examples) and `unanswered` (examples without a
-    prediction, which count zero). Predictions for other ids are ignored. Raises WorkshopError without any example.
+    Returns `exact_match` and `f1` in percent of all examples, of which there is at least one: those without a
+    prediction count zero. Predictions for other ids are ignored.
     """
-    if not examples:
-        raise WorkshopError("exact match and F1: found no examples to score, expected at least one (EVAL_SIZE)")
     answered = [(predictions[example.id], example.answers) for example in examples if example.id in predictions]
-    matches = sum(max(exact_match(text, answer) for answer in answers) for text, answers in answered)
-    overlap = sum(max(f1(text, answer) for answer in answers) for text, answers in answered)
-    return {
-        "exact_match": 100.0 * matches / len(examples),
-        "f1": 100.0 * overlap / len(examples),
-        "total": len(examples),
-        "unanswered": len(examples) - len(answered),
-    }
+
+    def percent(measure: Callable[[str, str], float]) -> float:
+        return (
+            100.0 * sum(max(measure(text, answer) for answer in answers) for text, answers in answered) / len(examples)
+        )
+
+    return {"exact_match": percent(exact_match), "f1": percent(f1)}
 
 
 def normalise(text: str) -> str:

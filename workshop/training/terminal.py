@@ -4,7 +4,6 @@ train.out keeps all of it. Of the lines about steps, and of progress bars, one e
 its end; a warning of several ranks once; and nothing that only informs, or sounds wrong and is not.
 """
 
-import codecs
 import os
 import re
 import sys
@@ -28,15 +27,6 @@ _LEFT_OUT = re.compile(
 )
 
 
-def lines(pieces: Iterable[str]) -> Iterator[str]:
-    """What is between line ends; a progress bar's are carriage returns."""
-    rest = ""
-    for piece in pieces:
-        *complete, rest = re.split(r"[\r\n]", rest + piece)
-        yield from complete
-    yield rest
-
-
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """The lines that are shown."""
     shown_s, shown_bar, warnings = float("-inf"), "", set()
@@ -55,24 +45,26 @@ def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic
         yield line
 
 
+def lines(output: Path, offset: int, over: threading.Event) -> Iterator[str]:
+    """Those of a file that grows, until the step is over; what ends a progress bar is a line's end too."""
+    with output.open(errors="replace") as file:
+        file.seek(offset)
+        begun = ""
+        while not over.is_set():
+            piece = file.readline()
+            begun += piece
+            if piece.endswith("\n"):
+                yield begun.removesuffix("\n")
+                begun = ""
+            elif not piece:
+                over.wait(LOOK_EVERY_S)
+        yield from (begun + file.read()).split("\n")
+
+
 def follow(output: Path, offset: int, over: threading.Event) -> None:
     """Print what a person can follow of a step's output, until the step is over."""
-
-    def pieces() -> Iterator[str]:
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        with output.open("rb") as file:
-            file.seek(offset)
-            while True:
-                last = over.is_set()
-                if piece := file.read(1 << 16):
-                    yield decode(piece)
-                elif last:
-                    return
-                else:
-                    over.wait(LOOK_EVERY_S)
-
     try:
-        for line in readable(lines(pieces())):
+        for line in readable(lines(output, offset, over)):
             print(line, flush=True)
     except BrokenPipeError:  # nobody looks any more; the training goes on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

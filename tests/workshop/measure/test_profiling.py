@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.workshop.kernels.fast_models.small_models import settings
 from workshop.measure.profiling import Profiler, covered_us, shares
 
 
@@ -23,7 +22,7 @@ def test_communication_behind_computation_is_told_from_waiting_for_it() -> None:
 
 @pytest.mark.parametrize(("asked", "steps", "products"), [("2:3", 4, 2), ("1:9", 4, 4)])
 def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: int, tmp_path) -> None:
-    profiler = Profiler(settings(PROFILE=asked, RUN_DIR=str(tmp_path)))
+    profiler = Profiler(SimpleNamespace(profile=asked, run_dir=tmp_path))
     state = SimpleNamespace(global_step=0, is_world_process_zero=True)
     profiler.on_train_begin(None, state, None)
     for step in range(1, steps + 1):

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from tests.launching import REPO
@@ -12,44 +11,33 @@ from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.training.models import TINY
-from workshop.training.sharding import ShardingRecorder, check_named_blocks, own_modules, trainer_classes
-
-
-class OwnTrainer(Trainer):
-    pass
+from workshop.training.sharding import ShardingRecorder, check_named_blocks, own_modules
 
 
 def gpt2() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=32))
 
 
-def observed(run_dir: Path, model: torch.nn.Module, **arguments: object) -> dict:
-    """run.json after one real step; whatever the settings say, FP16=true among them."""
-    settings = Settings.from_environment(ENVIRONMENT | {"RUN_DIR": str(run_dir)}, Path("none"))
-    trainer = OwnTrainer(
+@pytest.mark.parametrize(("bf16", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_one_process_is_not_called_ddp_and_a_gpt2s_precision_is_seen_in_its_layers_which_are_no_linear_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bf16: bool, precision: str
+) -> None:
+    """After one real step; whatever the settings say, FP16=true among them."""
+    settings = Settings.from_environment(ENVIRONMENT | {"RUN_DIR": str(tmp_path)}, Path("none"))
+    own = {"max_steps": 1, "use_cpu": True, "report_to": "none", "bf16": bf16}
+    model = gpt2()
+    Trainer(
         model=model,
-        args=TrainingArguments(output_dir=str(run_dir), max_steps=1, use_cpu=True, report_to="none", **arguments),
+        args=TrainingArguments(output_dir=str(tmp_path), **own),
         train_dataset=[{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 8,
         callbacks=[ShardingRecorder(settings, model)],
-    )
-    trainer.train()
-    assert trainer_classes(trainer)[:2] == [f"{__name__}.OwnTrainer", "transformers.trainer.Trainer"]
-    return json.loads((run_dir / "run.json").read_text())
-
-
-@pytest.mark.parametrize("bf16", [True, False])
-def test_precision_of_a_gpt2_is_seen_although_its_layers_are_no_linear_ones(tmp_path: Path, bf16: bool) -> None:
-    assert observed(tmp_path, gpt2(), bf16=bf16)["precision"] == ("bf16" if bf16 else "fp32")
-
-
-def test_one_process_is_not_called_ddp_and_its_classes_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sharding = observed(tmp_path, gpt2())["sharding"]
-    held = "100% of the parameters, 100% of the gradients, 100% of the optimizer"
-    assert f"strategy: none, computing in fp32; a rank holds at most {held}\n" in capsys.readouterr().out
-    assert (sharding["method"], sharding["own_modules"]) == ("none", [])
+    ).train()
+    facts = json.loads((tmp_path / "run.json").read_text())
+    sharding = facts["sharding"]
+    assert (sharding["method"], sharding["own_modules"], facts["precision"]) == ("none", [], precision)
     assert sharding["model_class"] == "transformers.models.gpt2.modeling_gpt2.GPT2LMHeadModel"
+    held = "100% of the parameters, 100% of the gradients, 100% of the optimizer"
+    assert f"strategy: none, computing in {precision}; a rank holds at most {held}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -83,13 +71,3 @@ def test_part_of_the_model_with_a_class_of_our_own_is_named() -> None:
     model.transformer.h[1].self_attention.__class__ = Attention
     (name,) = own_modules(model)
     assert name.endswith("Attention")
-
-
-def test_reference_runs_keep_no_constant_that_looks_observed_and_the_changed_ones_say_so() -> None:
-    records = [json.loads(path.read_text()) for path in (REPO / "logs" / "reference").rglob("run.json")]
-    seen = [record for record in records if "parameters" in record.get("sharding", {})]
-    assert seen
-    for record in seen:
-        assert not {"unchanged_model", "hf_trainer"} & set(record["sharding"])
-        assert ("own_modules" in record["sharding"]) != ("not observed" in record.get("note", ""))
-        assert record["world_size"] > 1 or record["sharding"]["method"] != "ddp"

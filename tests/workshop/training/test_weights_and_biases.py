@@ -42,15 +42,12 @@ def settings(**changed: str) -> Settings:
     return Settings.from_environment(ENVIRONMENT | changed, Path("none"))
 
 
-def test_report_to_takes_what_the_trainer_takes() -> None:
+def test_report_to_takes_what_the_trainer_takes_and_wandb_only_where_it_can_be_used(monkeypatch, capsys) -> None:
     assert reporters(settings(REPORT_TO="tensorboard, mlflow")) == ["tensorboard", "mlflow"]
     assert reporters(settings()) == ["none"]
     assert reporters(settings(REPORT_TO="wandb", WANDB_MODE="disabled")) == ["none"]
     with pytest.raises(WorkshopError, match="REPORT_TO: found 'wnadb'; expected out of azure_ml, "):
         reporters(settings(REPORT_TO="wnadb"))
-
-
-def test_run_without_wandb_installed_goes_on(monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert reporters(settings(REPORT_TO="wandb")) == ["none"]
     assert "wandb is not installed" in capsys.readouterr().out

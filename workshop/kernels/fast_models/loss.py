@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workshop.kernels.fast_models.targets import IGNORE
+from workshop.kernels.fast_models.packing import IGNORE
 
 
 def loss_sum(
@@ -99,35 +99,27 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int
     ) -> torch.Tensor:
         dtype = product_type(weight)
-        with torch.autocast(hidden.device.type, enabled=False):
-            return _Chunked._in_chunks(ctx, hidden, weight, targets, chunk, dtype)
-
-    @staticmethod
-    def _in_chunks(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int, dtype: torch.dtype
-    ) -> torch.Tensor:
         evaluate = _fused_on_gpu if hidden.is_cuda else _loss_and_gradient
         need_hidden, need_weight = ctx.needs_input_grad[:2]
-        narrow, head = hidden.to(dtype), weight.to(dtype)
-        loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        hidden_gradient = torch.empty_like(hidden) if need_hidden else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
-        for start in range(0, len(hidden), chunk):
-            part = slice(start, start + chunk)
-            chunk_loss, gradient = evaluate(narrow[part] @ head.T, targets[part])
-            loss += chunk_loss
-            if need_hidden:
-                hidden_gradient[part] = gradient @ head
-            if need_weight:
-                weight_gradient += gradient.T @ narrow[part]
-            del gradient  # as large as the chunk's logits, and else there until the next chunk has both of its own
-        ctx.gradients = (hidden_gradient, None if weight_gradient is None else weight_gradient.to(weight.dtype))
+        with torch.autocast(hidden.device.type, enabled=False):
+            narrow, head = hidden.to(dtype), weight.to(dtype)
+            loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
+            hidden_gradient = torch.empty_like(hidden) if need_hidden else None
+            weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if need_weight else None
+            for start in range(0, len(hidden), chunk):
+                part = slice(start, start + chunk)
+                chunk_loss, gradient = evaluate(narrow[part] @ head.T, targets[part])
+                loss += chunk_loss
+                if need_hidden:
+                    hidden_gradient[part] = gradient @ head
+                if need_weight:
+                    weight_gradient += gradient.T @ narrow[part]
+                del gradient  # as large as the chunk's logits, and else there until the next chunk has both of its own
+        ctx.gradients = (hidden_gradient, weight_gradient.to(weight.dtype) if need_weight else None)
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden_gradient, weight_gradient = (
-            None if gradient is None else gradient.mul_(upstream) for gradient in ctx.gradients
-        )
+        gradients = [None if gradient is None else gradient.mul_(upstream) for gradient in ctx.gradients]
         ctx.gradients = None  # gigabytes, and of no use any more
-        return hidden_gradient, weight_gradient, None, None
+        return *gradients, None, None

@@ -24,7 +24,7 @@ from workshop.kernels.fast_models.attention import (
     use_flex,
 )
 from workshop.kernels.fast_models.loss import loss_sum, product_type
-from workshop.kernels.fast_models.targets import IGNORE, next_targets
+from workshop.kernels.fast_models.packing import IGNORE, next_targets
 
 # Whose loss is the cross-entropy of a head without bias, and whose layers all see the whole row; each has its tests.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")

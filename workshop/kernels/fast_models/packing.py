@@ -1,4 +1,4 @@
-"""Several short examples in one row of full length, instead of one example and two thirds padding.
+"""Rows that waste nothing: several short examples in one row of full length, and which of its positions have a target.
 
 Each row says which of its tokens belong to which example (`document_ids`, from 1); the attention keeps them apart
 (attention.py) and the first token of an example is nobody's target, so every example has the loss it
@@ -6,10 +6,14 @@ would have alone. The rows are made once, so the same examples share a row in ev
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from workshop.kernels.fast_models.targets import IGNORE
+import torch
+from torch.nn import functional
 
+IGNORE = -100  # the label of a position without a target, as in torch.nn.CrossEntropyLoss
 Row = dict[str, list[int]]  # an example or a row of several: `input_ids`, `attention_mask`, `labels`
 
 
@@ -45,3 +49,22 @@ def _row(examples: list[Row]) -> Row:
         row["labels"] += [IGNORE, *example["labels"][1:]]
         row["document_ids"] += [number] * size
     return row
+
+
+def next_targets(labels: torch.Tensor) -> torch.Tensor:
+    """What each position is to predict, flat: the label of the next one of its row; IGNORE at the row's end."""
+    return functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
+
+
+@dataclass(frozen=True)
+class LabelledOnly:
+    """Makes batches as `collator` does, and adds `target_positions`: the flat positions whose next token is a target.
+
+    Here and not on the GPU, where their number would be something that the CPU has to wait for.
+    """
+
+    collator: Callable[[list[dict[str, list[int]]]], dict[str, Any]]
+
+    def __call__(self, rows: list[dict[str, list[int]]]) -> dict[str, Any]:
+        batch = self.collator(rows)
+        return batch | {"target_positions": (next_targets(batch["labels"]) != IGNORE).nonzero().squeeze(1)}

@@ -5,11 +5,9 @@ import copy
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
 from workshop.data.sources import load_squad
 from workshop.kernels import fast_models
-from workshop.settings import Settings
 from workshop.training.models import SHAPES, TINY, blocks_of
 
 LENGTH = 512
@@ -22,25 +20,15 @@ SIZES = {"tiny": {}, "wider": {"hidden_size": 192, "n_head": 6}}
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 
 
-def bloom(shape: str = "tiny") -> PreTrainedModel:
-    """With weights five times the usual: at the usual ones every attention is an average, whatever its mask."""
-    config = AutoConfig.from_pretrained(TINY, initializer_range=0.1, **SIZES[shape])
+def small(name: str, **sizes: int) -> PreTrainedModel:
+    """A BLOOM of SIZES or one of FAMILIES, with weights five times the usual.
+
+    At the usual ones every attention is an average, whatever its mask.
+    """
+    config, sizes = (TINY, SIZES[name]) if name in SIZES else (SHAPES[f"tiny-{name}"], sizes)
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
-
-
-def small(family: str, **sizes: int) -> PreTrainedModel:
-    """A small model of any family, with weights as `bloom`'s."""
-    if family == "bloom":
-        return bloom()
-    config = AutoConfig.from_pretrained(SHAPES[f"tiny-{family}"], initializer_range=0.1, **sizes)
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
-
-
-def settings(**switches: str) -> Settings:
-    """Settings as an exercise would have them, in fp32."""
-    return Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"} | switches)
+    own = AutoConfig.from_pretrained(config, initializer_range=0.1, **sizes)
+    return AutoModelForCausalLM.from_config(own, dtype=torch.float32).train()
 
 
 def faster(

@@ -1,7 +1,6 @@
 """The chunked loss is the cross-entropy, and it never holds all logits."""
 
 import functools
-import weakref
 
 import pytest
 import torch
@@ -63,32 +62,6 @@ def test_logits_of_all_positions_never_exist_together(method: str, positions_at_
     with Largest() as largest:
         solved(method, chunk=30)
     assert largest.elements == positions_at_a_time * VOCABULARY
-
-
-class Alive(TorchDispatchMode):
-    """How many tensors of this many elements there were at once, at most."""
-
-    def __init__(self, elements: int) -> None:
-        super().__init__()
-        self.elements, self.storages, self.most = elements, weakref.WeakValueDictionary(), 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.numel() == self.elements:
-            storage = result.untyped_storage()
-            self.storages[storage.data_ptr()] = storage
-            self.most = max(self.most, len(self.storages))
-        return result
-
-
-def test_chunk_is_gone_before_the_next_one_has_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return logits.new_zeros(()), torch.ones_like(logits)  # as the compiled kernel: logits in, gradient out
-
-    monkeypatch.setattr(loss_module, "_loss_and_gradient", at_once)
-    with Alive(10 * VOCABULARY) as alive:
-        solved("chunked", chunk=10)
-    assert alive.most == 2
 
 
 def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:

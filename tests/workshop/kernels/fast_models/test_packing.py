@@ -1,9 +1,5 @@
 """Packing loses nothing, fills the rows, and lets no example learn from its neighbour."""
 
-import pytest
-import torch
-
-from tests.workshop.kernels.fast_models.small_models import EXAMPLES, LENGTH, batch, bloom, faster
 from workshop.kernels.fast_models import pack
 
 
@@ -29,16 +25,3 @@ def test_first_token_of_an_example_is_no_target_of_the_one_before() -> None:
     (row,) = pack([example(3, 7), example(2, 9)], 8)
     assert row["document_ids"] == [1, 1, 1, 2, 2]
     assert row["labels"] == [-100, 7, 7, -100, 9]
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@torch.no_grad()
-def test_example_does_not_see_its_neighbour(attention: str) -> None:
-    fast = faster(bloom(), attention=attention)
-    inputs = batch(pack(EXAMPLES, LENGTH))
-    ids, documents = inputs["input_ids"], inputs["document_ids"]
-    before = fast._hidden(ids, documents)
-    other = torch.where(documents == 1, (ids + 1) % 1024, ids)
-    after = fast._hidden(other, documents)
-    assert torch.equal(after[documents == 2], before[documents == 2])
-    assert not torch.allclose(after[documents == 1], before[documents == 1])
