@@ -2,7 +2,7 @@
 
 from tests.launching import REPO
 from tools.logs.runs import find_runs
-from tools.plan import evaluate, first_choice
+from tools.plan import accuracy, first_choice
 from tools.plan.first_choice import Comparison, Option
 
 
@@ -10,7 +10,7 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     folders = [REPO / "logs" / "reference" / name for name in ("h200x4-gap", "h200x4-host-e", "h200x4-host-b")]
     found = [
         one
-        for one in first_choice.comparisons(evaluate.cases(find_runs(*folders)))
+        for one in first_choice.comparisons(accuracy.cases(find_runs(*folders)))
         if "gpt2" not in one.work  # its four choices take 57 to 64 ms, repeats of one of them 51 to 75
     ]
     assert {(one.where, one.work.split(",")[0]) for one in found} >= {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tools.plan.memory import Strategy, peak_allocated
+from tools.plan.memory import peak_allocated
+from tools.plan.workload import Strategy
 
 MIB = 2**20
 BLOOM_1B7 = 1_722_408_960
