@@ -76,19 +76,16 @@ def test_network_between_nodes_takes_the_place_of_nvlink() -> None:
     assert inside["link"] == pytest.approx(between["fabric"] * 10 / 450)
 
 
-def test_slower_gpu_makes_no_launch_slower_and_has_only_its_precisions() -> None:
+def test_slower_gpu_makes_no_launch_slower_and_the_longer_of_gpu_and_host_decides() -> None:
+    small = step_time(work(), STARTS)
+    assert small.decided_by == "host"
+    assert small.host < small.total < small.host + small.gpu + small.gaps
+    assert StepTime(1, 0.1, 0, 0, 0, 1).decided_by == "gpu"
     slow = work(gpu=GPUS["a100-80gb"])
     assert slow["half_products"] / work()["half_products"] == pytest.approx(989 / 312)
     assert slow["launches"] == work()["launches"]
     with pytest.raises(InputError, match="has no bf16; expected fp16, fp32"):
         work(gpu=GPUS["v100-32gb"])
-
-
-def test_the_longer_of_gpu_and_host_decides() -> None:
-    small = step_time(work(), STARTS)
-    assert small.decided_by == "host"
-    assert small.host < small.total < small.host + small.gpu + small.gaps
-    assert StepTime(1, 0.1, 0, 0, 0, 1).decided_by == "gpu"
 
 
 def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_nothing_says() -> None:
