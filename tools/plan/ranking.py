@@ -211,25 +211,21 @@ def _micro_batches(batch: int) -> list[int]:
 
 
 def _shards(workload: Workload) -> bool:
-    """Whether a hybrid strategy has ranks to share among and ranks to repeat."""
-    replicas = workload.strategy.config.get("dp_replicate_size", 1)
-    return replicas == 1 or (workload.strategy.world_size % replicas == 0 and workload.strategy.shards > 1)
-
-
-def _examples(question: Question) -> int:
-    """As many as the rows need; a rung may pack several into one."""
-    per_row = PACKED_EXAMPLES_PER_POSITION * question.length if question.rung else 1
-    return ceil(question.steps * question.gpus * question.batch * max(1, per_row))
+    """Whether a hybrid strategy has ranks to share among."""
+    return workload.strategy.config.get("dp_replicate_size", 1) == 1 or workload.strategy.shards > 1
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
     folder = launcher.split("/")[0]
     fsdp = name in FSDP + FSDP_OFFLOAD
+    # As many examples as the rows need; a rung may pack several into one.
+    per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if question.rung else 1
+    examples = ceil(question.steps * question.gpus * question.batch * per_row)
     settings = {
         "RUNG": question.rung,
         "MODEL_NAME": question.model,
         "MODEL_INIT": "" if question.model in HUB_NAMES else "random",
-        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, _examples(question))),
+        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, examples)),
         "MAX_STEPS": str(question.steps),
         "MAX_LENGTH": str(question.length),
         "BATCH_SIZE": str(micro_batch),
