@@ -36,14 +36,13 @@ def test_partition_that_is_down_is_seen_and_its_job_is_not_left_behind(
         monkeypatch.setenv(name, slurm.env[name])
     partition = slurm.run("sinfo", "--noheader", "--format=%R").split()[0]
     place = Place(slurm.env)
-    well = {one.name: one for one in (checks.slurm(place), checks.launchers(place), checks.accounting(place))}
-    assert well["slurm"].status == "ok" and well["accounting"].status == "warning"
-    assert "fsdp/multi_node.slurm" not in well["launchers"].text, "two nodes with two GPUs each are here"
+    assert checks.slurm(place).status == "ok"
+    assert "fsdp/multi_node.slurm" not in checks.launchers(place).text, "two nodes with two GPUs each are here"
     slurm.run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
     try:
         assert checks.slurm(Place(slurm.env)).status == "error"
-        (found,) = on_node.findings(slurm.env, tmp_path, ["--space", "0"], wait_s=1)
+        (found,) = on_node.findings(slurm.env, tmp_path, ["--space", "0"], wait_s=3)
     finally:
         slurm.run("scontrol", "update", f"PartitionName={partition}", "State=UP")
     assert found.status == "error" and "PENDING (PartitionDown" in found.text
-    assert slurm.run("squeue", "--noheader", "--name=doctor") == ""
+    assert "doctor" not in slurm.run("squeue", "--noheader", "--format=%j")

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import socket
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from run_folder.env_file import sourced
 from run_folder.plural import counted
 from tools.commands.number_options import at_least_0
 from tools.doctor import on_node
-from tools.doctor.checks import CHECKS, Place, probe
+from tools.doctor.checks import Place, findings, probe
 from tools.logs.runs import default_logs
 from tools.tables.repository import ROOT
 
@@ -43,12 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
         found = on_node.findings(variables, logs, same, arguments.wait)
     else:
         facts = probe(variables, arguments.names)
-        place = Place(variables, arguments.names, logs, arguments.space, facts)
-        found = [finding for check in CHECKS if (finding := check(place))]
+        found = [*findings(Place(variables, arguments.names, logs, arguments.space, facts))]
     errors = [one for one in found if one.status == "error"]
     if arguments.json:
-        facts = {"host": socket.gethostname(), "time_s": time.time(), "findings": [asdict(one) for one in found]}
-        print(json.dumps(facts, indent=2))
+        print(json.dumps({"host": socket.gethostname(), "findings": [asdict(one) for one in found]}, indent=2))
     else:
         print("\n".join(map(str, found)))
         warnings = sum(one.status == "warning" for one in found)

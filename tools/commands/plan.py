@@ -13,19 +13,9 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import (
-    beside_measured,
-    constants,
-    cost,
-    error_tables,
-    evaluate,
-    first_choice,
-    projection,
-    ranking,
-    simulate,
-)
+from tools.plan import accuracy, beside_measured, constants, cost, first_choice, projection, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.predict import TITLES, Prediction, predict
+from tools.plan.predict import TITLES, Prediction, markdown, predict
 from tools.plan.ranking import Question, rank
 from tools.plan.submitted_lines import check_node, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
@@ -136,24 +126,25 @@ def _lines(arguments: argparse.Namespace) -> str:
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
     titles = ["run", *TITLES, "steps per epoch", "limited by", arguments.gpu]
-    text = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    for line, prediction in rows:
-        cells = ["- | " * (len(TITLES) + 1) + "-", "not planned: starts no training that is simulated"]
-        if prediction:
-            time = prediction.time
-            cells = [*prediction.cells, f"{time.steps_per_epoch:,}", time.parts.decided_by, prediction.reason]
-        text.append(f"| {line.exercise.name}: {line.short} | {' | '.join(cells)} |")
+    cells = [[f"{line.exercise.name}: {line.short}", *_cells(prediction)] for line, prediction in rows]
+    text = [markdown(titles, cells)]
     found = [prediction for _, prediction in rows if prediction]
     if len(found) > 1:
         hours = sum(one.ranges["gpu_hours"].expected for one in found)
         text.append(f"\n{len(found)} runs: {hours:,.1f} GPU-hours in all")
     if arguments.gpu != MEASURED:
         text.append(f"note: {arguments.gpu} by its data sheet; nearly all measured runs are of {MEASURED}")
-    if any(one.time.parts.decided_by == "host" for one in found):
+    if any(one.parts.decided_by == "host" for one in found):
         text.append(
             "note: limited by the host, which launches the kernels: CPUs differ by up to 2 times, see the interval"
         )
     return "\n".join(text)
+
+
+def _cells(found: Prediction | None) -> list[str]:
+    if not found:
+        return [*["-"] * (len(TITLES) + 2), "not planned: starts no training that is simulated"]
+    return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 
 def _total(arguments: argparse.Namespace) -> str:
@@ -179,15 +170,14 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
 
 
 def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
-    parts = {name: float(f"{value:.4g}") for name, value in vars(prediction.time.parts).items()}
     return {
         "run": f"{line.exercise.name}: {line.short}",
         **prediction.figures,
-        "optimizer_steps": prediction.time.steps,
-        "steps_per_epoch": prediction.time.steps_per_epoch,
-        "terms_mib": {name: round(size, 1) for name, size in prediction.memory.terms.items()},
-        "step_parts_s": parts,
-        "limited_by": prediction.time.parts.decided_by,
+        "optimizer_steps": prediction.workload.steps,
+        "steps_per_epoch": prediction.workload.steps_per_epoch,
+        "terms_mib": {name: round(size, 1) for name, size in prediction.terms.items()},
+        "step_parts_s": {name: float(f"{value:.4g}") for name, value in vars(prediction.parts).items()},
+        "limited_by": prediction.parts.decided_by,
         "verdict": prediction.verdict,
     }
 
@@ -240,17 +230,17 @@ def _runs(arguments: argparse.Namespace) -> list[Run]:
 
 def _check(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
-    found = evaluate.cases(runs)
+    found = accuracy.cases(runs)
     if not found:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")
     if arguments.format == "json":
-        return json.dumps({"families": evaluate.families(found)}, indent=2)
+        return json.dumps({"families": beside_measured.families(found)}, indent=2)
     chosen = first_choice.comparisons(found)
-    tables = [] if arguments.plain else [error_tables.configurations(found), first_choice.table(chosen)]
-    tables += [error_tables.summary(found), error_tables.out_of_memory(found)]
+    tables = [] if arguments.plain else [beside_measured.configurations(found), first_choice.table(chosen)]
+    tables += [beside_measured.summary(found), beside_measured.out_of_memory(found)]
     tables += [first_choice.sentence(chosen)] * bool(chosen)
     if arguments.output:
-        error_tables.draw(found, arguments.output)
+        beside_measured.draw(found, arguments.output)
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
 
@@ -263,8 +253,8 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
-    simulate.keep([*planned, *evaluate.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
-    constants.save(evaluate.fit(runs))
+    simulate.keep([*planned, *accuracy.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
+    constants.save(accuracy.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"
 
 

@@ -1,76 +1,137 @@
-"""Predictions beside what was measured: in cells of tables and of `runs --figures`; and those kept before the runs."""
+"""Predictions beside what was measured: errors as Markdown tables and as a picture, and in cells of other tables."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tools import plots
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
-from tools.plan import evaluate
-from tools.plan.predict import Prediction
+from tools.plan import accuracy
+from tools.plan.accuracy import METRICS, Case
+from tools.plan.predict import Prediction, markdown
 from tools.tables.fill import Cell, FilledTable, written
-from tools.tables.metrics import METRICS
+from tools.tables.metrics import METRICS as KNOWN
 
-PREFIX = "predicted_"
-# A metric's name, the prediction's, and the factor between their units.
-_SAME = {
-    "peak_allocated": ("peak_allocated_mib", 1),
-    "memory_allocated": ("peak_allocated_mib", 1),
-    "memory_allocated_gb": ("peak_allocated_mib", 2**20 / 1e9),
-    "peak_reserved": ("peak_reserved_mib", 1),
-    "peak_gpu": ("nvidia_smi_mib", 1),
-    "peak_cpu": ("cpu_mib", 1),
-    "step_time": ("step_time_s", 1000),
-    "tokens_per_second": ("tokens_per_second", 1),
-    "median_tokens_per_second": ("tokens_per_second", 1),
-    "samples_per_second": ("samples_per_second", 1),
-    "total_runtime": ("total_runtime_s", 1),
-}
-NAMES = [PREFIX + name for name in _SAME]
-Predictions = dict[Path, Prediction]
+TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")  # of the columns of METRICS
+_BUSY_PERCENT = 70
+_CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "step, CPU's optimizer")
+
+# ---- errors of the cases ----
 
 
-def predictions(runs: Sequence[Run]) -> Predictions:
-    """Predictions by run folder, for runs on GPUs that completed or ran out of memory.
-
-    Each leaves out its own configuration if there are enough others (tools/plan/evaluate.py).
-    """
-    return {run.folder: case.predicted for case in evaluate.cases(runs) for run in case.runs}
-
-
-def figure(found: Predictions, run: Run, name: str) -> str:
-    """The predicted figure as printed, without its unit; `name`: one of NAMES."""
-    if run.folder not in found:
-        return "not predicted"
-    return _text(found[run.folder], name.removeprefix(PREFIX))
-
-
-def is_predicted(name: str) -> bool:
-    """Whether it names a prediction. Raises InputError for one that does not exist."""
-    if name.startswith(PREFIX) and name not in METRICS and name not in NAMES:
-        raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
-    return name in NAMES
+def families(cases: Sequence[Case]) -> dict[str, dict[str, dict[str, float]]]:
+    """Mean and worst absolute error in percent of each family's metrics, over configurations."""
+    answer: dict[str, dict[str, dict[str, float]]] = {}
+    for family, own in _by_family(cases):
+        answer[family] = {}
+        for metric in METRICS:
+            if errors := _sizes(own, metric):
+                answer[family][metric] = {
+                    "mean_error_percent": round(statistics.fmean(errors), 2),
+                    "worst_error_percent": round(max(errors), 2),
+                    "runs": sum(len(case.runs) for case in own if metric in case.measured),
+                }
+    return answer
 
 
-def with_predictions(table: FilledTable, found: Predictions) -> FilledTable:
-    """The table with the prediction beside every figure that has one."""
-
-    def add(cell: Cell | None) -> Cell | None:
-        if cell is None or cell.metric.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
-            return cell
-        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.metric.name)})")
-
-    return replace(table, cells=[[add(cell) for cell in row] for row in table.cells])
+def summary(cases: Sequence[Case]) -> str:
+    """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
+    by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
+    rows = [*_by_family(cases), ("all, limited by the host", by_host), ("**all**", cases)]
+    inside = " | ".join(_inside(cases, metric) for metric in METRICS)
+    table = markdown(["", "configurations", *TITLES, *_CLASSES], [_row(*one) for one in rows])
+    return f"{table}\n| runs inside the interval | | {inside} | {'| ' * len(_CLASSES)}"
 
 
-def _text(prediction: Prediction, name: str) -> str:
-    source, factor = _SAME[name]
-    return written(METRICS[name], prediction.ranges[source].expected * factor, unit_named=True)
+def configurations(cases: Sequence[Case]) -> str:
+    """A row per configuration: predicted and measured allocated memory and step time."""
+    titles = ("allocated: predicted (MiB)", "measured", "error (%)", "step: predicted (ms)", "measured", "error (%)")
+    rows = []
+    for family, own in _by_family(cases):
+        for case in own:
+            facts, nodes = case.runs[0].facts, case.workload.setup.nodes
+            gpus = f"x{facts['world_size']}" + (f" on {nodes} nodes" if nodes > 1 else "")
+            words = (facts["rung"] or facts["config"], facts["model"], gpus, facts["precision"])
+            name = " ".join(str(word) for word in (*words, f"{facts['batch_size']}x{facts['grad_acc']}") if word)
+            allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
+            step = _cells(case, "step_time_s", 1000, ("-", "-"))
+            rows.append([family, name, *allocated, *step, case.predicted.parts.decided_by])
+    return markdown(["family", "configuration", *titles, "limited by"], rows)
+
+
+def out_of_memory(cases: Sequence[Case]) -> str:
+    """Whether OOM was predicted where it happened, and only there."""
+    ended = [case for case in cases if case.ran_out]
+    said = [case for case in cases if case.predicted.verdict == "does not fit"]
+    right = sum(case.ran_out for case in said)
+    return (
+        f"Said not to fit: {right} of the {len(ended)} configurations that ran out of memory, {len(said) - right} of "
+        f"the {len(cases) - len(ended)} that completed."
+    )
+
+
+def draw(cases: Sequence[Case], output: Path) -> None:
+    """Predicted over measured, a point per configuration."""
+    with plots.figure(output, 2, 1, 9) as (drawn, axes):
+        panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
+        for one, (metric, title) in zip(axes, panels, strict=True):
+            for family, every in _by_family(cases):
+                own = [case for case in every if metric in case.measured]
+                measured = [case.measured[metric] for case in own]
+                one.scatter(measured, [case.predicted.ranges[metric].expected for case in own], s=18, label=family)
+            ends = one.get_xlim()
+            one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
+            one.set(xscale="log", yscale="log", title=title)
+            for axis in (one.xaxis, one.yaxis):
+                axis.set_major_formatter("{x:g}")
+            plots.label(one, "measured", "predicted", "nothing measured")
+        plots.legend_below(drawn, axes, 5)
+
+
+def _by_family(cases: Sequence[Case]) -> Iterator[tuple[str, list[Case]]]:
+    for family in sorted({case.family for case in cases}):
+        yield family, [case for case in cases if case.family == family]
+
+
+def _sizes(cases: Sequence[Case], metric: str) -> list[float]:
+    return [abs(case.errors_percent[metric]) for case in cases if metric in case.measured]
+
+
+def _row(name: str, cases: Sequence[Case]) -> list[str]:
+    errors = [_sizes(cases, metric) for metric in METRICS]
+    errors += [_sizes([case for case in cases if _class(case) == one], "step_time_s") for one in _CLASSES]
+    cells = (f"{statistics.fmean(found):.1f} ({max(found):.0f})" if found else "-" for found in errors)
+    return [name, str(len(cases)), *cells]
+
+
+def _class(case: Case) -> str:
+    """The class of the case's step. The CPU's optimizer is a class: nvidia-smi calls a GPU busy that waits for it."""
+    if case.workload.strategy.share_on_cpu:
+        return _CLASSES[2]
+    found = [run.figures.gpu_utilization_percent for run in case.runs]
+    busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
+    return _CLASSES[0] if busy else _CLASSES[1]
+
+
+def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, str, str]:
+    predicted = f"{case.predicted.ranges[metric].expected * factor:,.0f}"
+    if metric not in case.measured:
+        return predicted, *without
+    return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.errors_percent[metric]:+.1f}"
+
+
+def _inside(cases: Sequence[Case], metric: str) -> str:
+    found = []
+    for case in cases:
+        expected = case.predicted.ranges[metric]
+        found += [expected.least <= one[metric] <= expected.largest for one in case.each if metric in one]
+    return f"{100 * statistics.fmean(found):.0f} %" if found else "-"
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----
@@ -88,32 +149,26 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     if not (isinstance(predictions, list) and predictions and all(map(_is_prediction, predictions))):
         raise InputError(f"{file}: no predictions; expected what plan --format json prints")
     newest = _newest_runs([one["run"] for one in predictions], runs)
-    found = [(one, evaluate.measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
+    found = [(one, accuracy.measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
     if not found:
         raise InputError(f"{file}: none of its {len(predictions)} lines completed on a GPU in these logs")
-    errors = [
-        {name: 100 * (one[name]["expected"] / value - 1) for name, value in measured.items()} for one, measured in found
-    ]
-    rows = [[_without_usual(one["run"]), *_percents(error)] for (one, _), error in zip(found, errors, strict=True)]
-    by_metric = {name: [error[name] for error in errors if name in error] for name in evaluate.METRICS}
-    sizes = {name: [abs(value) for value in values] for name, values in by_metric.items()}
-    means = (f"{statistics.fmean(one):.1f} ({max(one):.1f})" if one else "-" for one in sizes.values())
-    rows.append(["**mean (worst)**", *means])
-    inside = [
-        sum(one[name]["least"] <= measured[name] <= one[name]["largest"] for one, measured in found if name in measured)
-        for name in evaluate.METRICS
-    ]
-    counts = [f"{count} of {len(sizes[name])}" for name, count in zip(evaluate.METRICS, inside, strict=True)]
-    rows.append(["inside the interval", *counts])
-    titles = ["predicted before it ran: error (%)", *evaluate.TITLES]
-    head = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+    rows = [[_without_usual(one["run"])] for one, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
+    for metric in METRICS:
+        pairs = [(one[metric], measured.get(metric)) for one, measured in found]
+        errors = [None if value is None else 100 * (one["expected"] / value - 1) for one, value in pairs]
+        sizes = [abs(error) for error in errors if error is not None]
+        inside = sum(one["least"] <= value <= one["largest"] for one, value in pairs if value)
+        cells = ["-" if error is None else f"{error:+.1f}" for error in errors]
+        cells.append(f"{statistics.fmean(sizes):.1f} ({max(sizes):.1f})" if sizes else "-")
+        for row, cell in zip(rows, [*cells, f"{inside} of {len(sizes)}"], strict=True):
+            row.append(cell)
+    return markdown(["predicted before it ran: error (%)", *TITLES], rows)
 
 
 def _is_prediction(found: Any) -> bool:
     match found:
         case {"run": str(line), **ranges} if ": " in line:
-            return all(isinstance(one := ranges.get(name), dict) and one.keys() >= _RANGE for name in evaluate.METRICS)
+            return all(isinstance(one := ranges.get(name), dict) and one.keys() >= _RANGE for name in METRICS)
     return False
 
 
@@ -140,5 +195,58 @@ def _without_usual(line: str) -> str:
     return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
 
 
-def _percents(error: dict[str, Any]) -> list[str]:
-    return [f"{error[name]:+.1f}" if name in error else "-" for name in evaluate.METRICS]
+# ---- in the cells of `fill --predicted` and of `runs --figures` ----
+
+PREFIX = "predicted_"
+# A metric's name, the prediction's, and the factor between their units.
+_SAME = {
+    "peak_allocated": ("peak_allocated_mib", 1),
+    "memory_allocated": ("peak_allocated_mib", 1),
+    "memory_allocated_gb": ("peak_allocated_mib", 2**20 / 1e9),
+    "peak_reserved": ("peak_reserved_mib", 1),
+    "peak_gpu": ("nvidia_smi_mib", 1),
+    "peak_cpu": ("cpu_mib", 1),
+    "step_time": ("step_time_s", 1000),
+    "tokens_per_second": ("tokens_per_second", 1),
+    "median_tokens_per_second": ("tokens_per_second", 1),
+    "samples_per_second": ("samples_per_second", 1),
+    "total_runtime": ("total_runtime_s", 1),
+}
+NAMES = [PREFIX + name for name in _SAME]
+Predictions = dict[Path, Prediction]
+
+
+def predictions(runs: Sequence[Run]) -> Predictions:
+    """Predictions by run folder, for runs on GPUs that completed or ran out of memory.
+
+    Each leaves out its own configuration if there are enough others (tools/plan/accuracy.py).
+    """
+    return {run.folder: case.predicted for case in accuracy.cases(runs) for run in case.runs}
+
+
+def figure(found: Predictions, run: Run, name: str) -> str:
+    """The predicted figure as printed, without its unit; `name`: one of NAMES."""
+    return _text(found[run.folder], name.removeprefix(PREFIX)) if run.folder in found else "not predicted"
+
+
+def is_predicted(name: str) -> bool:
+    """Whether it names a prediction. Raises InputError for one that does not exist."""
+    if name.startswith(PREFIX) and name not in KNOWN and name not in NAMES:
+        raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
+    return name in NAMES
+
+
+def with_predictions(table: FilledTable, found: Predictions) -> FilledTable:
+    """The table with the prediction beside every figure that has one."""
+
+    def add(cell: Cell | None) -> Cell | None:
+        if cell is None or cell.metric.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
+            return cell
+        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.metric.name)})")
+
+    return replace(table, cells=[[add(cell) for cell in row] for row in table.cells])
+
+
+def _text(prediction: Prediction, name: str) -> str:
+    source, factor = _SAME[name]
+    return written(KNOWN[name], prediction.ranges[source].expected * factor, unit_named=True)

@@ -1,19 +1,18 @@
-"""constants.json: every constant that was fitted to the reference runs, with its unit and what it is multiplied with.
+"""The constants of the planner's formulas: what they are (terms.csv), their values (constants.json), and their fit.
 
-`python -m tools plan --fit` writes it anew from logs/reference. It also holds how far the runs of a kind were from
-their predictions, each predicted without its own configuration: the intervals of new predictions.
+`python -m tools plan --fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
+were from their predictions, each predicted without its own configuration: the intervals of new predictions.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from tools.plan import reserved, timing, whole_run
-from tools.plan.fitting import Constants, Terms
-from tools.plan.reserved import Beside
+from typing import Any
 
 FILE = Path(__file__).with_name("constants.json")
 HOW = (
@@ -21,20 +20,58 @@ HOW = (
     "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers. "
     "measured_per_predicted: single runs of a kind, predicted without their configuration, 2.5th and 97.5th percentile."
 )
-FORMULAS: dict[str, Terms] = {
-    "reserved_mib": reserved.TERMS,
-    "step_time_s": timing.TERMS,
-    "cpu_mib": whole_run.CPU_TERMS,
-    "other_s": whole_run.OTHER_TERMS,
-}
+# What is taken as a measurement's own error: repeats of one configuration differ by about that much.
+NOISE = 0.08
+_FAR = 2.0  # times the noise, from where on a difference counts with its size, not its square
+_STEPS = 25
+_LONGEST_STEP = 0.5  # in the logarithm
+_DIFFERENCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Term:
+    """A constant of a formula.
+
+    Attributes:
+        part: of a step's time (timing.py); "" in the other formulas.
+        unit: of the constant; "x" where the work is already in the formula's unit, at the data sheet's rate.
+        start: what the fit begins with, and returns to where no run says otherwise.
+        spread: how far the fit may leave `start`: standard deviation of the logarithm.
+        times: the work that it is multiplied with.
+    """
+
+    part: str
+    unit: str
+    start: float
+    spread: float
+    times: str
+
+
+Constants = dict[str, float]
 Ratios = dict[str, tuple[float, float]]
+CudaContext = dict[str, tuple[float, float, float]]
+
+
+def _terms() -> dict[str, dict[str, Term]]:
+    found: dict[str, dict[str, Term]] = {}
+    with Path(__file__).with_name("terms.csv").open() as file:
+        for row in csv.DictReader(file):
+            term = Term(row["part"], row["unit"], float(row["start"]), float(row["spread"]), row["times"])
+            found.setdefault(row["formula"], {})[row["term"]] = term
+    return found
+
+
+# By formula: reserved_mib, memory that PyTorch holds beside the allocated; step_time_s; cpu_mib, of the processes of a
+# node, as psrecord sums up their RSS; other_s, seconds of a job beside its optimizer steps.
+FORMULAS = _terms()
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Attributes: constants, ratios: by formula; measured / predicted by kind; beside: CUDA's and NCCL's own memory."""
+    """Attributes: constants, ratios: by formula; measured / predicted by kind; cuda_context: CUDA's and NCCL's own
+    memory by group of configurations: least, median and largest (MiB)."""
 
-    beside: Beside
+    cuda_context: CudaContext
     constants: dict[str, Constants]
     ratios: dict[str, Ratios]
 
@@ -43,14 +80,14 @@ def save(fitted: Fitted) -> None:
     formulas = {
         name: {
             "constants": {
-                term: {"value": float(f"{fitted.constants[name][term]:.4g}"), "unit": about.unit, "times": about.text}
+                term: {"value": float(f"{fitted.constants[name][term]:.4g}"), "unit": about.unit, "times": about.times}
                 for term, about in terms.items()
             },
             "measured_per_predicted": fitted.ratios[name],
         }
         for name, terms in FORMULAS.items()
     }
-    content = {"how": HOW, **formulas, "beside_reserved_mib": fitted.beside}
+    content = {"how": HOW, **formulas, "beside_reserved_mib": fitted.cuda_context}
     FILE.write_text(json.dumps(content, indent=1) + "\n")
 
 
@@ -63,5 +100,46 @@ def load() -> Fitted:
     ratios = {
         name: {kind: tuple(pair) for kind, pair in content[name]["measured_per_predicted"].items()} for name in FORMULAS
     }
-    beside = {name: tuple(three) for name, three in content["beside_reserved_mib"].items()}
-    return Fitted(beside, constants, ratios)
+    return Fitted({name: tuple(three) for name, three in content["beside_reserved_mib"].items()}, constants, ratios)
+
+
+def total(work: Mapping[str, Any], constants: Constants) -> Any:
+    """The sum of a formula's work times its constants; what has no constant counts as it is."""
+    return sum(amount * constants.get(name, 1) for name, amount in work.items())
+
+
+def fit(
+    formula: Callable[[Constants], Any],
+    measured: Any,
+    terms: Mapping[str, Term],
+    first: Constants | None = None,
+    steps: int = _STEPS,
+) -> Constants:
+    """The constants by name, by damped Gauss-Newton steps on the logarithms.
+
+    A constant that no measurement says anything about keeps its start (a prior of log-normal shape), and a measurement
+    that lies far outside, as of a host that was busy otherwise, counts less (Huber's weights).
+
+    Args:
+        formula: from constants to an array, one value per measurement.
+        measured: the array that it should give.
+        first: where to begin, as near the end as possible; default: the terms' starts.
+    """
+    import numpy as np
+
+    names = list(terms)
+    origin = np.log([term.start for term in terms.values()])
+    scale = np.array([term.spread for term in terms.values()])
+    now = np.log([first[name] for name in names]) if first else origin
+
+    def difference(logarithms: Any) -> Any:
+        return np.log(formula(dict(zip(names, np.exp(logarithms), strict=True))) / measured) / NOISE
+
+    for _ in range(steps):
+        here = difference(now)
+        weight = np.minimum(1, _FAR / np.maximum(np.abs(here), 1e-9))
+        slopes = np.stack([(difference(now + one) - here) / _DIFFERENCE for one in np.eye(len(names)) * _DIFFERENCE], 1)
+        matrix = slopes.T @ (slopes * weight[:, None]) + np.diag(1 / scale**2)
+        move = -np.linalg.solve(matrix, slopes.T @ (here * weight) + (now - origin) / scale**2)
+        now = now + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
+    return dict(zip(names, map(float, np.exp(now)), strict=True))

@@ -13,7 +13,7 @@ from functools import cache
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
-from tools.plan.predict import predict
+from tools.plan.predict import markdown, predict
 from tools.plan.submitted_lines import check_node, workload_of
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
@@ -65,13 +65,13 @@ def table(lines: Sequence[Submission], gpu: Gpu) -> str:
         groups[line.exercise.name].append(line)
     if several := len(groups) > 1:
         groups["together"] = list(lines)
-    rows = ["| Runs | Number | GPUs each | One after the other (min) | GPU-hours |", "|---|---|---|---|---|"]
+    rows = []
     for name, own in groups.items():
         required = must_do(own)
         for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
-            label = f"{name}: {what}" if several else what
-            rows.append(f"| {label} | {' | '.join(_cells(cost(chosen, gpu)))} |")
-    return "\n".join([*rows, "", f"Expected on {gpu.driver_name}; the queue, reading and filling in come on top."])
+            rows.append([f"{name}: {what}" if several else what, *_cells(cost(chosen, gpu))])
+    titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours"]
+    return f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top."
 
 
 def _cells(found: Cost) -> Iterator[str]:

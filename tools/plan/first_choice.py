@@ -12,8 +12,8 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from tools.logs.run import Run
-from tools.plan.evaluate import Case, measured_of
-from tools.plan.fitting import first_choice
+from tools.plan.accuracy import Case, measured_of
+from tools.plan.predict import first_choice, markdown
 
 GOOD_PERCENT = 5
 # Rented machines are given back: runs of one folder that are further apart than this may be of two.
@@ -67,8 +67,7 @@ def comparisons(cases: Sequence[Case]) -> list[Comparison]:
     machines = _machines([run for case in cases for run in case.runs])
     for case in cases:
         for place in {machines[run.folder] for run in case.runs}:
-            ways = cells.setdefault((place, _work(case)), {})
-            ways.setdefault(_way(case), []).append(case)
+            cells.setdefault((place, _work(case)), {}).setdefault(_way(case), []).append(case)
     found = []
     for (place, work), ways in sorted(cells.items()):
         options = [option for cases in ways.values() if (option := _option(cases, place, machines))]
@@ -80,14 +79,12 @@ def comparisons(cases: Sequence[Case]) -> list[Comparison]:
 def _option(cases: Sequence[Case], place: str, machines: dict[Path, str]) -> Option | None:
     """None without a time: a profile, or DeepSpeed's timers."""
     runs = [run for case in cases for run in case.runs if machines[run.folder] == place]
-    times = [measured_of(run).get("step_time_s") for run in runs if run.state == "completed"]
-    times = [time_s for time_s in times if time_s is not None]
-    ran_out = all(case.ran_out for case in cases)
-    if not times and not ran_out:
+    measured = [measured_of(run) for run in runs if run.state == "completed"]
+    times = [one["step_time_s"] for one in measured if "step_time_s" in one]
+    if not times and not all(case.ran_out for case in cases):
         return None
-    prediction = cases[0].predicted
+    prediction, measured_s = cases[0].predicted, statistics.median(times) if times else None
     expected_s, expected_mib = (prediction.ranges[name].expected for name in ("step_time_s", "peak_allocated_mib"))
-    measured_s = statistics.median(times) if times else None
     return Option(_name(cases[0]), measured_s, expected_s, expected_mib, prediction.verdict == "fits")
 
 
@@ -122,33 +119,23 @@ def _work(case: Case) -> str:
     shape, strategy, setup = case.workload.shape, case.workload.strategy, case.workload.setup
     rows = shape["batch_size"] * strategy.accumulation
     nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
-    words = [
-        shape["model_name"],
-        f"{counted(strategy.world_size, 'GPU')}{nodes}",
-        shape["precision"],
-        f"{counted(rows, 'row')} of {shape['max_length']}",
-    ]
+    gpus = f"{counted(strategy.world_size, 'GPU')}{nodes}"
+    words = [shape["model_name"], gpus, shape["precision"], f"{counted(rows, 'row')} of {shape['max_length']}"]
+    words += ["dynamic padding"] * setup.dynamic_padding + ["labelled"] * bool(shape.get("labelled"))
     known = {"model_name", "precision", "max_length", *_CHOSEN}
-    switches = {name: value for name, value in shape.items() if name not in known and value}
-    if setup.dynamic_padding:
-        words.append("dynamic padding")
-    if shape.get("labelled"):
-        words.append("labelled")
-    if switches:
+    if switches := {name: value for name, value in shape.items() if name not in known and value}:
         words.append(json.dumps(switches, sort_keys=True))
     return ", ".join(words)
 
 
 def table(found: Sequence[Comparison]) -> str:
     """A row per choice: how much slower the first choice is than the measured best."""
-    lines = ["| logs | work | first choice | best | slower (%) |", "|---|---|---|---|---|"]
+    rows = []
     for one in sorted(found, key=lambda one: (-one.slower_percent, one.where, one.work)):
-        work = one.work.split(", {")[0]
-        lines.append(
-            f"| {one.where} | {work} | {one.first.name} | {one.best.name} of {len(one.options)} "
-            f"| {one.slower_percent:.1f} |"
-        )
-    return "\n".join([*lines, "", sentence(found)])
+        best = f"{one.best.name} of {len(one.options)}"
+        rows.append([one.where, one.work.split(", {")[0], one.first.name, best, f"{one.slower_percent:.1f}"])
+    titles = ["logs", "work", "first choice", "best", "slower (%)"]
+    return f"{markdown(titles, rows)}\n\n{sentence(found)}"
 
 
 def sentence(found: Sequence[Comparison]) -> str:

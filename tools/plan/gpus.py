@@ -21,7 +21,6 @@ class Gpu:
             PCIe to the CPU's memory, per direction. 10^9 bytes.
         per_node: GPUs on the board that it comes on.
         node_gib: CPU memory of NVIDIA's own server with that board; another's may have less.
-        source: NVIDIA's data sheet of the GPU's figures.
     """
 
     driver_name: str
@@ -31,7 +30,6 @@ class Gpu:
     host_gb_per_s: float
     per_node: int
     node_gib: float
-    source: str
 
     def flops_per_s(self, precision: str) -> float:
         """Raises InputError for a precision that it does not have."""
@@ -45,28 +43,15 @@ class Gpu:
 # manuals of public repositories, the least where drivers differ (an A100 with 80 GB: 81,251 or 81,920 MiB). The rates
 # are the data sheets', SXM boards; they were compared on 2026-11-22 with pages that quote the sheets, not with NVIDIA's
 # PDF files. A sheet prints NVLink (900, 900, 600, 600, 300 GB/s) and PCIe as the sum of both directions. The servers
-# are DGX H200, H100, A100 (640 and 320 GB) and DGX-1: 2 TB, 2 TB, 2 TB, 1 TB and 512 GB by their data sheets.
+# are DGX H200, H100, A100 (640 and 320 GB) and DGX-1: 2 TB, 2 TB, 2 TB, 1 TB and 512 GB by their data sheets. NVIDIA's
+# data sheets: H200, 2024: 4.8 TB/s; H100, 2023, H100 SXM: 3.35 TB/s; A100, 1758950-r4, 2021, 80GB SXM: 2,039 GB/s;
+# A100, 2020, 40GB SXM: 1,555 GB/s; V100, 2020, SXM2: 900 GB/s.
 GPUS = {
-    "h200": Gpu(
-        *("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 2_048),
-        "NVIDIA H200 Tensor Core GPU, datasheet, 2024: 4.8 TB/s",
-    ),
-    "h100-80gb": Gpu(
-        *("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 2_048),
-        "NVIDIA H100 Tensor Core GPU, datasheet, 2023, H100 SXM: 3.35 TB/s",
-    ),
-    "a100-80gb": Gpu(
-        *("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 2_048),
-        "NVIDIA A100 Tensor Core GPU, datasheet 1758950-r4, 2021, A100 80GB SXM: 2,039 GB/s",
-    ),
-    "a100-40gb": Gpu(
-        *("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 1_024),
-        "NVIDIA A100 Tensor Core GPU, datasheet, 2020, A100 40GB SXM: 1,555 GB/s",
-    ),
-    "v100-32gb": Gpu(
-        *("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 512),
-        "NVIDIA V100 Tensor Core GPU, datasheet, 2020, V100 SXM2: 900 GB/s",
-    ),
+    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 2_048),
+    "h100-80gb": Gpu("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 2_048),
+    "a100-80gb": Gpu("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 2_048),
+    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 1_024),
+    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 512),
 }
 
 

@@ -7,18 +7,20 @@ half 2. DeepSpeed is 0.19.8, PyTorch 2.13.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil
 from typing import Any
 
+from tools.plan.constants import FORMULAS, CudaContext
+from tools.plan.workload import MAX_LIVE_PARAMETERS, Strategy, Workload
+
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
 WORKSPACE_BYTES = 65 << 20
 MIB = 2**20
-# DeepSpeed's defaults where the configuration does not say. Source: deepspeed/runtime/zero/config.py,
-# DeepSpeedZeroConfig: reduce_bucket_size, max_live_parameters.
+# DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 REDUCE_BUCKET = 500_000_000
-MAX_LIVE_PARAMETERS = 1_000_000_000
 
 # by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
 # there beside all else in logs/reference/h200x4-host-c/by-hand, without and with accumulation (peaks of steps.csv).
@@ -27,71 +29,10 @@ _HOOK_COPIES = {False: 4, True: 2}
 Terms = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """How a step's states lie on the GPUs.
-
-    Attributes:
-        method: none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method.
-        world_size: ranks.
-        accumulation: micro-batches per optimizer step.
-        half: whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones.
-        config: the launcher's JSON, {} without one.
-    """
-
-    method: str
-    world_size: int
-    accumulation: int
-    half: bool
-    config: dict[str, Any]
-
-    @property
-    def zero(self) -> dict[str, Any]:
-        """DeepSpeed's own part of the configuration; {} without it."""
-        return self.config.get("zero_optimization", {})
-
-    @property
-    def shards(self) -> int:
-        """Ranks that share one copy of the optimizer's states."""
-        if self.method.startswith("fsdp"):
-            return self.world_size // self.config.get("dp_replicate_size", 1)
-        return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
-
-    @property
-    def reshards(self) -> bool:
-        """Whether FSDP frees a block's gathered weights between its forward and its backward pass."""
-        return self.config.get("reshard_after_forward", True) in (True, "full_shard")
-
-    @property
-    def share_on_cpu(self) -> float:
-        """The share of the optimizer's states in CPU memory, 0 to 1."""
-        if on_cpu(self.zero, "offload_optimizer"):
-            return self.zero["offload_optimizer"].get("ratio", 1.0)
-        return float(bool(self.config.get("cpu_offload")))
-
-    @property
-    def parameters_on_cpu(self) -> bool:
-        return on_cpu(self.zero, "offload_param") or bool(self.config.get("cpu_offload"))
-
-    @property
-    def updates_elsewhere(self) -> bool:
-        """Whether another process updates the states on the CPU. Source: deepspeed/runtime/{superoffload,zenflow}."""
-        return bool(self.zero.get("zenflow")) or part_of(self.zero, "offload_optimizer").get("super_offload", False)
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
-        return bool(self.config.get("cpu_offload")) or part_of(self.zero, "offload_optimizer").get("pin_memory", False)
-
-
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     """The terms of the moment at which most is allocated on the fullest rank; their sum is the peak."""
-    if strategy.method.startswith("zero"):
-        moments = _zero(step, strategy)
-    elif strategy.method.startswith("fsdp"):
-        moments = _fsdp(step, strategy)
-    else:
-        moments = _replicated(step, strategy)
+    of_method = {"zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
+    moments = of_method.get(strategy.method, _replicated)(step, strategy)
     fullest = max(moments, key=lambda terms: sum(terms.values()))
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
@@ -126,12 +67,7 @@ def _activations(step: dict[str, Any]) -> float:
     return max(part["peak_bytes"] for part in step["parts"])
 
 
-def _zero(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
-    zero = strategy.zero
-    return {0: _zero0, 1: _zero12, 2: _zero12, 3: _zero3}[zero.get("stage", 0)](step, strategy, zero)
-
-
-def _zero0(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> list[Terms]:
+def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """No ZeRO: weights in half precision, fp32 master weights and moments on every rank.
 
     Source: deepspeed/runtime/fp16/fused_optimizer.py, FP16_Optimizer: __init__ (fp32_groups_flat); step converts all
@@ -145,10 +81,10 @@ def _zero0(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> li
     return [*_micro_batches(step, strategy, fixed, 2 * parameters), in_step]
 
 
-def _zero12(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> list[Terms]:
+def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
-    parameters, width, shards = step["parameters"], _width(strategy), strategy.world_size
-    stage, offload = zero["stage"], on_cpu(zero, "offload_optimizer")
+    parameters, width, shards, zero = step["parameters"], strategy.width, strategy.world_size, strategy.zero
+    stage, offload = zero["stage"], bool(strategy.share_on_cpu)
     fixed: Terms = {"weights": width * parameters}
     if offload:
         fixed["offload buffer"] = width * step["largest_parameter"]  # __init__: temp_grad_buffer_for_gpu_offload
@@ -182,41 +118,24 @@ def _zero12(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> l
     return moments
 
 
-def _zero3(step: dict[str, Any], strategy: Strategy, zero: dict[str, Any]) -> list[Terms]:
+def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
-    parameters, width, shards = step["parameters"], _width(strategy), strategy.world_size
+    parameters, width, shards, zero = step["parameters"], strategy.width, strategy.world_size, strategy.zero
     live = min(parameters, zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
     fixed: Terms = {"gathered weights": width * live}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
-    if shards > 1 and not on_cpu(zero, "offload_param"):
-        fixed["weights"] = width * parameters / shards
-    elif shards == 1 and not on_cpu(zero, "offload_param"):
-        fixed["gathered weights"] = width * parameters
+    if not strategy.parameters_on_cpu:
+        fixed["weights" if shards > 1 else "gathered weights"] = width * parameters / shards
     on_gpu = 1 - strategy.share_on_cpu
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
     # grad_partitions_flat_buffer: lies where the optimizer does. With a ratio (part of the optimizer on each) the fp32
     # gradients of the GPU's part were measured beside it.
-    fixed["gradients"] = (width * parameters / shards if on_gpu else 0) + (
-        4 * parameters / shards * on_gpu if 0 < on_gpu < 1 else 0
-    )
+    fixed["gradients"] = width * parameters / shards * (on_gpu > 0) + 4 * parameters / shards * on_gpu * (on_gpu < 1)
     return [{**fixed, "activations": _activations(step)}]
-
-
-def _width(strategy: Strategy) -> int:
-    return 2 if strategy.half else 4
-
-
-def on_cpu(zero: dict[str, Any], part: str) -> bool:
-    return part_of(zero, part).get("device", "none") == "cpu"
-
-
-def part_of(zero: dict[str, Any], part: str) -> dict[str, Any]:
-    """{} where it is left out or null, by which DeepSpeed means the same."""
-    return zero.get(part) or {}
 
 
 def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
@@ -226,7 +145,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     (the root unit stays gathered; the block needed next is gathered early), _fsdp_param_group.py, post_backward
     (without gradient synchronisation, as between the Trainer's micro-batches, whole gradients accumulate).
     """
-    parameters, width, shards = step["parameters"], _width(strategy), strategy.shards
+    parameters, width, shards = step["parameters"], strategy.width, strategy.shards
     block = step["block_parameters"]
     gathered = parameters - block * (step["blocks"] - 1) if strategy.reshards else parameters
     fixed: Terms = {"gathered weights": width * gathered}
@@ -245,3 +164,88 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         if strategy.accumulation > 1:
             moments.append({**now, "gradients": width * parameters})
     return moments
+
+
+# ---- beside the allocated tensors ----
+
+
+def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
+    """What PyTorch's allocator reserves: `allocated`, and by the names of terms.csv what gaps grow with. All MiB.
+
+    The gaps that nothing fitted into cannot be computed without replaying every allocation in its order. They are
+    fitted: they grow with the activations, and with the buffers that a method makes and frees in every step.
+    """
+    strategy = workload.strategy
+    method = strategy.method
+    terms = peak_allocated(step, strategy)
+    width = 2 if method in ("none", "ddp") else strategy.width
+    parameters, block, largest = (
+        width * step[name] / MIB for name in ("parameters", "block_parameters", "largest_parameter")
+    )
+    fsdp, zero = method.startswith("fsdp"), method.startswith("zero")
+    activations = terms.get("activations", 0) / MIB
+    if workload.shape.get("compile"):
+        kind = "compiled"
+    elif strategy.accumulation > 1:
+        kind = "accumulated"
+    else:
+        kind = "autocast" if workload.shape["engine"] == "autocast" else "activations"
+    work = dict.fromkeys(FORMULAS["reserved_mib"], 0.0) | {"allocated": sum(terms.values()) / MIB, kind: activations}
+    # Fitted to the one configuration that was measured, rung 3, in two runs; left out in no check.
+    work["changing"] = workload.setup.dynamic_padding * activations
+    work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+    # The first step makes them; at most all of what was freed before cannot hold them.
+    moments = 8 * step["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    work["new_states"] = min(moments, activations) * zero
+    work["streams"] = zero
+    work["fsdp_shards"] = 4 * step["parameters"] / strategy.shards / MIB * fsdp
+    work["blocks"] = block * (fsdp or method == "zero3")
+    offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
+    work["largest"] = largest * ((zero or fsdp) and not offloading_zero1)
+    return work
+
+
+def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
+    """By `method, GPUs`, by GPUs alone for a method without a run there, and over all: measured, not computed.
+
+    Args: measured: configurations, each with nvidia-smi's peak less PyTorch's reserved one (MiB).
+    """
+    groups: dict[str, list[float]] = {}
+    for workload, mib in measured:
+        for name in _context_groups(workload):
+            groups.setdefault(name, []).append(mib)
+    return {
+        name: (round(min(values)), round(statistics.median(values)), round(max(values)))
+        for name, values in sorted(groups.items())
+    }
+
+
+def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, float]:
+    """CUDA's and NCCL's own memory, which nvidia-smi counts beside PyTorch's: least, median, largest (MiB)."""
+    return next(found[name] for name in _context_groups(workload) if name in found)
+
+
+def _context_groups(workload: Workload) -> tuple[str, str, str]:
+    """The nearest first."""
+    gpus = "one GPU" if workload.strategy.world_size == 1 else "several GPUs"
+    gpus = "several nodes" if workload.setup.nodes > 1 else gpus
+    # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
+    method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
+    return f"{method}, {gpus}", gpus, "all"
+
+
+def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
+    """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
+    strategy, setup = workload.strategy, workload.setup
+    ranks, method = strategy.world_size / setup.nodes, strategy.method
+    states = parameters / MIB * (strategy.world_size / strategy.shards) / setup.nodes * strategy.share_on_cpu
+    return {
+        "processes": ranks,
+        "several": ranks * (strategy.world_size > 1),
+        "deepspeed": ranks * method.startswith("zero"),
+        "compilers": ranks * workload.compiles,
+        "workers": ranks * (workload.compiles and setup.data_workers),
+        "zero_offload": states * (method in ("zero1", "zero2")),
+        "zero3_offload": states * (method == "zero3"),
+        "fsdp_offload": states * method.startswith("fsdp"),
+    }

@@ -17,10 +17,9 @@ from typing import Any
 from tools import plots
 from tools.plan import constants
 from tools.plan.gpus import GPUS
-from tools.plan.memory import Strategy
-from tools.plan.predict import predict_from
+from tools.plan.predict import markdown, predict_from
 from tools.plan.simulate import Step, steps
-from tools.plan.workload import Length, Setup, Workload
+from tools.plan.workload import Length, Setup, Strategy, Workload
 
 SIZES = (8, 64, 1_024, 16_384)
 # Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
@@ -53,12 +52,12 @@ class Projected:
     efficiency: float
 
 
-def one_node(step: Step, shape: dict[str, Any], gpu_name: str, strategy: str, gpus: int) -> tuple[float, Workload]:
-    """Step time (s) of FSDP2 on the GPUs of one node. Args: strategy: full_shard, hybrid_shard (the same here)."""
+def _one_node_s(step: Step, shape: dict[str, Any], gpu_name: str, gpus: int) -> float:
+    """Step time (s) of FSDP2 on the GPUs of one node."""
     config = {"version": 2, "reshard_after_forward": True}
     fsdp = Strategy("fsdp2", gpus, 1, shape["precision"] != "fp32", config)
     workload = Workload(shape, fsdp, Setup(data_workers=True), Length(0, 1, 1, 0, 0, False, "no"))
-    return predict_from(step, workload, GPUS[gpu_name], constants.load()).time.step_s.expected, workload
+    return predict_from(step, workload, GPUS[gpu_name], constants.load()).ranges["step_time_s"].expected
 
 
 def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, assumed: Assumptions) -> float:
@@ -89,7 +88,7 @@ def project(
         alone_s = None
         for gpus in sizes:
             per_node = min(gpus, GPUS[gpu_name].per_node)
-            node_s, _ = one_node(step, shape, gpu_name, strategy, per_node)
+            node_s = _one_node_s(step, shape, gpu_name, per_node)
             alone_s = alone_s or node_s
             traffic_s = between_nodes_s(step, gpus, per_node, strategy, assumed)
             step_s = node_s + max(0.0, traffic_s - assumed.hidden * node_s)
@@ -99,25 +98,16 @@ def project(
 
 def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollars_per_gpu_hour: float | None) -> str:
     """A table with the time, GPU-hours and price of that many tokens, under the assumptions."""
-    titles = [
-        "GPUs",
-        "strategy",
-        "step (ms)",
-        "tokens/s",
-        "efficiency (%)",
-        f"days for {tokens:.3g} tokens",
-        "GPU-hours",
-    ]
-    titles += ["dollars"] * (dollars_per_gpu_hour is not None)
-    lines = [f"Assumed: {assumed}.\n", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    priced = dollars_per_gpu_hour is not None
+    titles = ["GPUs", "strategy", "step (ms)", "tokens/s", "efficiency (%)", f"days for {tokens:.3g} tokens"]
+    rows = []
     for one in found:
         hours = tokens / one.tokens_per_second_per_gpu / 3600
         cells = [f"{one.gpus:,}", one.strategy, f"{one.step_s * 1000:,.0f}"]
         cells += [f"{one.tokens_per_second_per_gpu * one.gpus:,.0f}", f"{100 * one.efficiency:.0f}"]
         cells += [f"{hours / one.gpus / 24:,.3g}", f"{hours:,.0f}"]
-        cells += [f"{hours * dollars_per_gpu_hour:,.0f}"] if dollars_per_gpu_hour is not None else []
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells + ([f"{hours * dollars_per_gpu_hour:,.0f}"] if priced else []))
+    return f"Assumed: {assumed}.\n\n" + markdown([*titles, "GPU-hours", *["dollars"] * priced], rows)
 
 
 def draw(found: Sequence[Projected], output: Path) -> None:
@@ -182,17 +172,13 @@ PUBLISHED = (
 
 def published_table() -> str:
     """What the projection says of other projects' measured runs, and how wrong it is."""
-    lines = [
-        "| source | run | GPUs | published (tokens/s per GPU) | projected | error (%) |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for one in PUBLISHED:
         assumed = replace(Assumptions(), fabric_gb_per_s=one.fabric_gb_per_s)
         found = project(one.shape, one.gpu, assumed, [one.gpus])
         speed = next(row for row in found if row.strategy == one.strategy).tokens_per_second_per_gpu
-        error = 100 * (speed / one.tokens_per_second - 1)
+        error = f"{100 * (speed / one.tokens_per_second - 1):+.0f}"
         gpus = f"{one.gpus} x {one.gpu}, {one.strategy}"
-        lines.append(
-            f"| {one.source} | {one.what} | {gpus} | {one.tokens_per_second:,.0f} | {speed:,.0f} | {error:+.0f} |"
-        )
-    return "\n".join(lines)
+        rows.append([one.source, one.what, gpus, f"{one.tokens_per_second:,.0f}", f"{speed:,.0f}", error])
+    titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "projected", "error (%)"]
+    return markdown(titles, rows)

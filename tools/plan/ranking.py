@@ -18,9 +18,9 @@ from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.gpu_peaks import PEAK_TFLOPS
-from tools.plan.fitting import NOISE, first_choice
-from tools.plan.gpus import GPUS, Gpu, named
-from tools.plan.predict import TITLES, Prediction, Range, predict
+from tools.plan.constants import NOISE
+from tools.plan.gpus import Gpu, named
+from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
 from tools.plan.submitted_lines import workload_of
 from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.submit.submissions import read_argument
@@ -96,9 +96,9 @@ class Question:
             raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
         if self.gpus % self.nodes:
             raise InputError(f"--gpus {self.gpus} --nodes {self.nodes}: expected as many GPUs on each node")
-        per_node = GPUS[self.gpu].per_node
+        per_node = self.hardware.per_node
         if self.gpus > self.nodes * per_node:
-            least = -(-self.gpus // per_node)
+            least = ceil(self.gpus / per_node)
             raise InputError(
                 f"--gpus {self.gpus} --nodes {self.nodes}: a node of {self.gpu} holds {per_node}; "
                 f"expected --nodes {least} or more"
@@ -107,19 +107,31 @@ class Question:
     @property
     def precision(self) -> str:
         """bf16 where the GPU has it: it needs no loss scale."""
-        return "bf16" if "bf16" in PEAK_TFLOPS[GPUS[self.gpu].driver_name] else "fp16"
+        return "bf16" if "bf16" in PEAK_TFLOPS[self.hardware.driver_name] else "fp16"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Attributes: line: as `submit` takes it; strategy: the configuration's name; config: what has to be in it;
-    changed: the shipped file of that name has something else."""
+    """One way to do the training.
 
-    line: str
+    Attributes:
+        settings, command: the line's parts, as `submit` takes it.
+        strategy: the configuration's name; config: what has to be in it.
+        changed: the shipped file of that name has something else.
+        prediction: None until it is ranked.
+    """
+
+    settings: list[str]
+    command: list[str]
     strategy: str
     config: dict[str, Any]
     changed: bool
     workload: Workload
+    prediction: Prediction | None = None
+
+    @property
+    def line(self) -> str:
+        return shlex.join([*self.settings, *self.command])
 
     @property
     def micro_batches(self) -> str:
@@ -129,33 +141,24 @@ class Candidate:
     def checkpointing(self) -> bool:
         return self.workload.shape["gradient_checkpointing"]
 
-
-@dataclass(frozen=True)
-class Ranked:
-    candidate: Candidate
-    prediction: Prediction
+    @property
+    def place(self) -> tuple[int, float, float]:
+        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
+        found, verdict = self.prediction.ranges, _ORDER[self.prediction.verdict]
+        allocated_mib = found["peak_allocated_mib"].expected
+        lost = verdict == _ORDER["does not fit"]
+        return verdict, allocated_mib if lost else found["step_time_s"].expected, allocated_mib
 
     @property
-    def tokens_per_second(self) -> float:
-        return self.prediction.ranges["tokens_per_second"].expected
-
-    @property
-    def place(self) -> tuple[int, float]:
-        """What is first is best: of those that cannot fit, the one that lacks least."""
-        allocated = self.prediction.memory.allocated.expected
-        verdict = _ORDER[self.prediction.verdict]
-        return verdict, allocated if verdict == _ORDER["does not fit"] else -self.tokens_per_second
-
-    @property
-    def option(self) -> tuple[int, float, float]:
-        """For `first_choice`; tokens per step are the same for all."""
-        memory_mib = self.prediction.memory.allocated.expected
-        verdict, order = self.place
-        return verdict, order if verdict == _ORDER["does not fit"] else 1 / self.tokens_per_second, memory_mib
+    def hours_per_billion(self) -> Range:
+        """GPU-hours of 10^9 tokens, without the start of a job."""
+        workload = self.workload
+        gpus = workload.strategy.world_size
+        return self.prediction.ranges["step_time_s"].times(gpus / 3600 * 1e9 / workload.tokens_per_step)
 
 
-def rank(question: Question) -> list[Ranked]:
-    """All candidates: the first choice, then by their speed.
+def rank(question: Question) -> list[Candidate]:
+    """All candidates, predicted: the first choice, then by their speed.
 
     Raises:
         InputError: an unknown model, or a shape that cannot be simulated.
@@ -163,16 +166,17 @@ def rank(question: Question) -> list[Ranked]:
     question.check()
     found = list(candidates(question))
     predictions = predict([one.workload for one in found], question.hardware)
-    ranked = sorted(map(Ranked, found, predictions), key=lambda one: one.place)
-    first = first_choice([one.option for one in ranked])
+    ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
+    ranked.sort(key=lambda one: one.place[:2])
+    first = first_choice([one.place for one in ranked])
     return [ranked.pop(first), *ranked]
 
 
-def best_of_each(ranked: list[Ranked]) -> list[Ranked]:
+def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
     """The first of each configuration."""
-    firsts: dict[str, Ranked] = {}
+    firsts: dict[str, Candidate] = {}
     for one in ranked:
-        firsts.setdefault(one.candidate.strategy, one)
+        firsts.setdefault(one.strategy, one)
     return list(firsts.values())
 
 
@@ -207,25 +211,21 @@ def _micro_batches(batch: int) -> list[int]:
 
 
 def _shards(workload: Workload) -> bool:
-    """Whether a hybrid strategy has ranks to share among and ranks to repeat."""
-    replicas = workload.strategy.config.get("dp_replicate_size", 1)
-    return replicas == 1 or (workload.strategy.world_size % replicas == 0 and workload.strategy.shards > 1)
-
-
-def _examples(question: Question) -> int:
-    """As many as the rows need; a rung may pack several into one."""
-    per_row = PACKED_EXAMPLES_PER_POSITION * question.length if question.rung else 1
-    return ceil(question.steps * question.gpus * question.batch * max(1, per_row))
+    """Whether a hybrid strategy has ranks to share among."""
+    return workload.strategy.config.get("dp_replicate_size", 1) == 1 or workload.strategy.shards > 1
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
     folder = launcher.split("/")[0]
     fsdp = name in FSDP + FSDP_OFFLOAD
+    # As many examples as the rows need; a rung may pack several into one.
+    per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if question.rung else 1
+    examples = ceil(question.steps * question.gpus * question.batch * per_row)
     settings = {
         "RUNG": question.rung,
         "MODEL_NAME": question.model,
         "MODEL_INIT": "" if question.model in HUB_NAMES else "random",
-        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, _examples(question))),
+        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, examples)),
         "MAX_STEPS": str(question.steps),
         "MAX_LENGTH": str(question.length),
         "BATCH_SIZE": str(micro_batch),
@@ -236,12 +236,11 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }
-    options = [f"--nodes={question.nodes}"] * (question.nodes > 1)
-    options += [f"--gpus-per-node={question.gpus // question.nodes}"]
     path = f"{'fsdp_configs' if fsdp else 'ds_configs'}/{name}.json" if name else ""
     words = [f"{key}={value}" for key, value in settings.items() if value]
-    submission = read_argument(shlex.join([*words, *options, launcher, *[path] * bool(path)]), {})
-    workload = workload_of(submission)
+    command = [f"--nodes={question.nodes}"] * (question.nodes > 1)
+    command += [f"--gpus-per-node={question.gpus // question.nodes}", launcher, *[path] * bool(path)]
+    workload = workload_of(read_argument(shlex.join([*words, *command]), {}))
     shipped = read_object((ROOT / folder / path).resolve()) if path else {}
     config = dict(shipped)
     if fsdp and name != "ddp":
@@ -250,96 +249,76 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         if checkpointing:
             config["activation_checkpointing"] = True
     if config != shipped:
-        path = "planned.json"
-        strategy = replace(workload.strategy, config=config)
-        workload = replace(
-            workload, strategy=strategy, shape=workload.shape | {"gradient_checkpointing": checkpointing}
-        )
-    setup = replace(workload.setup, fabric_gb_per_s=question.fabric_gb_per_s)
-    settings["MODEL_NAME"] = HUB_NAMES.get(question.model, question.model)
-    words = [f"{key}={value}" for key, value in settings.items() if value]
-    line = shlex.join([*words, *options, launcher, *[path] * bool(path)])
-    return Candidate(line, name or "one GPU", config, config != shipped, replace(workload, setup=setup))
+        command[-1] = "planned.json"
+        workload.shape["gradient_checkpointing"] = checkpointing
+        workload = replace(workload, strategy=replace(workload.strategy, config=config))
+    workload = replace(workload, setup=replace(workload.setup, fabric_gb_per_s=question.fabric_gb_per_s))
+    # The simulated shape has the model's own name, the line the hub's.
+    words[bool(question.rung)] = f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}"
+    return Candidate(words, command, name or "one GPU", config, config != shipped, workload)
 
 
-def text(question: Question, ranked: list[Ranked]) -> str:
+def text(question: Question, ranked: list[Candidate]) -> str:
     """A table of the configurations, the winner's command and its configuration."""
-    gpu = question.hardware
     titles = (
         *("strategy", "micro-batch x accumulation", "checkpointing", *TITLES),
         *("GPU-hours per 10^9 tokens", "limited by", question.gpu),
     )
-    lines = [
+    fabric = f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""
+    head = (
         f"{question.model} on {question.gpus} x {question.gpu}, {counted(question.nodes, 'node')}: "
-        f"{counted(question.batch, 'row')} of {question.length} tokens per GPU and step, {question.precision}"
-        + (f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""),
+        f"{counted(question.batch, 'row')} of {question.length} tokens per GPU and step, {question.precision}{fabric}\n"
         f"The same work for all: {question.steps * question.tokens_per_step:,} tokens, padding included, in "
-        f"{counted(question.steps, 'step')}; nodes with {gpu.node_gib:,.0f} GiB of CPU memory",
-        f"\n| {' | '.join(titles)} |\n|{'---|' * len(titles)}",
-    ]
-    for one in best_of_each(ranked):
-        cells = (
-            one.candidate.strategy,
-            one.candidate.micro_batches,
-            "yes" if one.candidate.checkpointing else "no",
-            *one.prediction.cells,
-            _hours_per_billion(one.prediction).text(),
-            one.prediction.time.parts.decided_by,
-            one.prediction.reason,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    first = ranked[0]
-    if first.prediction.verdict != "fits":
-        return "\n".join([*lines, "\nNone is sure to fit: more GPUs, shorter rows or a smaller batch."])
-    candidate, hours = first.candidate, first.prediction.ranges["gpu_hours"]
-    lines.append(
-        f"\nFirst: {candidate.strategy}, {hours.text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest the one "
-        "with least allocated"
+        f"{counted(question.steps, 'step')}; nodes with {question.hardware.node_gib:,.0f} GiB of CPU memory\n\n"
     )
-    settings, command = _command(first)
-    lines.append(f"\n    {settings} \\\n      sbatch {command}\n")
-    lines.append("--mem and --time are the largest that is predicted.")
-    if loading_mib := first.prediction.loading_mib:
+    rows = [
+        [
+            *(one.strategy, one.micro_batches, "yes" if one.checkpointing else "no", *one.prediction.cells),
+            *(one.hours_per_billion.text(), one.prediction.parts.decided_by, one.prediction.reason),
+        ]
+        for one in best_of_each(ranked)
+    ]
+    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked[0])}"
+
+
+def _first(question: Question, first: Candidate) -> str:
+    """The first choice's command and configuration, if it fits."""
+    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
+    if first.prediction.verdict != "fits":
+        return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
+    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
+    lines = [
+        f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
+        "the one with least allocated",
+        f"\n    {shlex.join(first.settings)} \\\n      sbatch {asked} {shlex.join(first.command)}\n",
+        "--mem and --time are the largest that is predicted.",
+    ]
+    if loading_mib:
         lines.append(f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory.")
     else:
         lines.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
-    if candidate.config:
-        folder = next(word for word in command.split() if ".slurm" in word).split("/")[0]
-        lines.append(f"\n{folder}/{command.split()[-1]}{', to be written' * candidate.changed}:\n")
-        lines.append(json.dumps(candidate.config, indent=2))
+    if first.config:
+        folder = first.command[-2].split("/")[0]
+        lines.append(f"\n{folder}/{first.command[-1]}{', to be written' * first.changed}:\n")
+        lines.append(json.dumps(first.config, indent=2))
     return "\n".join(lines)
 
 
-def _hours_per_billion(prediction: Prediction) -> Range:
-    """GPU-hours of 10^9 tokens, without the start of a job."""
-    time, gpus = prediction.time, prediction.workload.strategy.world_size
-    return time.step_s.times(gpus / 3600 * 1e9 / time.tokens)
-
-
-def _command(one: Ranked) -> tuple[str, str]:
-    """A line's settings, and the rest of it with the memory and the time that SLURM is asked for."""
-    words = one.candidate.line.split()
-    count = sum("=" in word and not word.startswith("-") for word in words)
-    found = one.prediction.ranges
-    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
-    asked = (f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    return " ".join(words[:count]), " ".join([*asked, *words[count:]])
-
-
-def as_json(question: Question, ranked: list[Ranked]) -> dict[str, Any]:
-    def entry(one: Ranked) -> dict[str, Any]:
-        prediction, candidate = one.prediction, one.candidate
-        return {
-            "strategy": candidate.strategy,
-            "line": candidate.line,
-            "micro_batches": candidate.micro_batches,
-            "checkpointing": candidate.checkpointing,
-            **prediction.figures,
-            "gpu_hours_per_1e9_tokens": _hours_per_billion(prediction).rounded,
-            "limited_by": prediction.time.parts.decided_by,
-            "verdict": prediction.reason,
-        }
-
+def as_json(question: Question, ranked: list[Candidate]) -> dict[str, Any]:
     work = {"steps": question.steps, "tokens": question.steps * question.tokens_per_step}
     node = {"node_gib": question.hardware.node_gib}
-    return {"question": vars(question) | work | node, "candidates": [entry(one) for one in ranked]}
+    entries = [
+        {
+            "strategy": one.strategy,
+            "line": one.line,
+            "micro_batches": one.micro_batches,
+            "checkpointing": one.checkpointing,
+            **one.prediction.figures,
+            "gpu_hours_per_1e9_tokens": one.hours_per_billion.rounded,
+            "limited_by": one.prediction.parts.decided_by,
+            "verdict": one.prediction.reason,
+        }
+        for one in ranked
+    ]
+    return {"question": vars(question) | work | node, "candidates": entries}

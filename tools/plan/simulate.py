@@ -32,36 +32,32 @@ def key(shape: Shape) -> str:
 
 
 def steps(shapes: list[Shape]) -> list[Step]:
-    """What workshop.simulate.step_on_meta says of each step, in the order given; equal ones are simulated once.
+    """What workshop.simulate.step_on_meta says of each step, in the order given.
 
     Raises:
         InputError: it cannot simulate one of them, as a model of an unknown shape; or PyTorch is not installed.
     """
+    return _raised(steps_or_errors(shapes))
+
+
+def steps_or_errors(shapes: list[Shape]) -> list[Step | InputError]:
+    """The same; an error in the place of each that cannot be simulated. Equal ones are simulated once."""
     known = _kept()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
     found = known | dict(zip(others, simulate(list(others.values())) if others else [], strict=True))
     return [found[key(shape)] for shape in shapes]
 
 
-def steps_or_errors(shapes: list[Shape]) -> list[Step | InputError]:
-    """The same; what cannot be simulated spoils only its own place."""
-    try:
-        return [*steps(shapes)]  # together, because PyTorch's start takes longer than a step
-    except InputError as error:
-        if len({key(shape) for shape in shapes} - _kept().keys()) == 1:  # then there is no doubt which one
-            return [_kept().get(key(shape), error) for shape in shapes]
-        return [_step_or_error(shape) for shape in shapes]
+def _raised(found: list[Step | InputError]) -> list[Step]:
+    """The steps, if there is no error among them."""
+    for one in found:
+        if isinstance(one, InputError):
+            raise one
+    return found
 
 
-def _step_or_error(shape: Shape) -> Step | InputError:
-    try:
-        return steps([shape])[0]
-    except InputError as error:
-        return error
-
-
-def simulate(shapes: list[Shape]) -> list[Step]:
-    """Without those that are kept, in two processes side by side, with a progress bar. Raises as `steps`."""
+def simulate(shapes: list[Shape]) -> list[Step | InputError]:
+    """Without those that are kept, in two processes side by side, with a progress bar."""
     from tqdm import tqdm
 
     count = min(2, len(shapes))
@@ -73,7 +69,7 @@ def simulate(shapes: list[Shape]) -> list[Step]:
 
 
 @contextmanager
-def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step]]:
+def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step | InputError]]:
     """Start workshop.simulate.step_on_meta; give a function that returns its next step. It ends with the block."""
     # Looking for cycles among what PyTorch's import makes takes a fifth of the start.
     code = "import gc; gc.disable(); from workshop.simulate.step_on_meta import main; main()"
@@ -81,11 +77,12 @@ def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step]]:
         given.writelines(f"{json.dumps(shape)}\n" for shape in shapes)
         given.seek(0)
 
-        def next_step() -> Step:
+        def next_step() -> Step | InputError:
             if line := process.stdout.readline():
-                return json.loads(line)
+                step = json.loads(line)
+                return InputError(step["error"]) if "error" in step else step
             errors.seek(0)
-            raise InputError(errors.read().strip().splitlines()[-1].removeprefix("error: "))
+            raise InputError(errors.read().strip().splitlines()[-1])
 
         command = [sys.executable, "-c", code]
         with subprocess.Popen(
@@ -108,7 +105,7 @@ def _kept() -> dict[str, Step]:
 def keep(shapes: list[Shape]) -> None:
     """Writes steps.json anew: these steps, simulated now."""
     wanted = {key(shape): shape for shape in shapes}
-    found = sorted(zip(wanted, simulate(list(wanted.values())), strict=True))
+    found = sorted(zip(wanted, _raised(simulate(list(wanted.values()))), strict=True))
     lines = (
         f"{json.dumps(name)}: "
         + json.dumps(step | {"parts": [[part[one] for one in _PART] for part in step["parts"]]}, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""How long an optimizer step takes: what is counted in it, times fitted constants (constants.json).
+"""How long an optimizer step takes, and the job beside its steps: what is counted, times fitted constants.
 
     step = (gpu^p + host^p)^(1/p) + gaps + network + offload
 
@@ -16,57 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.logs.communication import messages_of
-from tools.plan.fitting import Constants, Term
+from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
-from tools.plan.memory import MAX_LIVE_PARAMETERS, Strategy
-from tools.plan.workload import Workload
+from tools.plan.workload import DYNAMIC_SHARE, MAX_LIVE_PARAMETERS, Strategy, Workload
 
-TERMS = {
-    "half_products": Term("gpu", "x", 1.3, "matrix products in fp16 or bf16 at the data sheet's rate", 0.1),
-    "float8_products": Term("gpu", "x", 1.3, "matrix products of blocks under FLOAT8 at the data sheet's rate", 0.2),
-    "float8_casts": Term("gpu", "x", 1.5, "bytes these read and write in bf16: their scales and casts, fused", 0.5),
-    "fp32_products": Term("gpu", "x", 1.05, "matrix products in fp32 at the data sheet's rate", 0.1),
-    "attention": Term("gpu", "x", 2.5, "operations of fused attention, no position left out, at the same rates"),
-    "product_bytes": Term("gpu", "x", 0.5, "bytes that these two read and write, at the data sheet's bandwidth", 0.5),
-    "other_bytes": Term("gpu", "x", 1.3, "bytes of all other operations, each run by itself", 0.2),
-    "compiled_bytes": Term("gpu", "x", 0.4, "the same of blocks under torch.compile, as if not fused"),
-    "adam_bytes": Term("gpu", "x", 1.3, "40 bytes per parameter: the Trainer's fused AdamW, gradient clipping", 0.4),
-    "deepspeed_adam_bytes": Term("gpu", "x", 5, "the same 40 bytes of DeepSpeed: overflow, norm, fp32 copies, AdamW"),
-    "launches": Term("host", "s", 28e-6, "operations of all forward and backward passes"),
-    "compiled_blocks": Term("host", "s", 300e-6, "blocks under torch.compile, forward and backward"),
-    "zero_gradients": Term("host", "s", 100e-6, "gradients into buckets: ZeRO-1 per step, 2 per micro-batch"),
-    "zero3_modules": Term("host", "s", 1e-3, "modules with parameters of ZeRO-3: gathered before, freed after use"),
-    "zero3_gathers": Term("host", "s", 50e-6, "gathers and scatters of ZeRO-3's parameter tensors on several GPUs"),
-    "fsdp_tensors": Term("host", "s", 50e-6, "parameter tensors that FSDP gathers"),
-    "fsdp_updates": Term("host", "s", 200e-6, "parameter tensors of FSDP in the optimizer's step"),
-    "steps": Term("gaps", "s", 10e-3, "ends of a step: nothing is queued on the GPU", 0.3),
-    "by_hand_steps": Term("gaps", "s", 3e-3, "the same in by-hand's loop, without a Trainer", 0.5),
-    "updates": Term("gaps", "s", 10e-6, "parameter tensors in the Trainer's step: clipping, gradients set to none"),
-    "deepspeed_updates": Term(
-        "gaps", "s", 50e-6, "the same of a shard in DeepSpeed's, which flattens them: ZeRO-0 to 2"
-    ),
-    "zero0_gradients": Term(
-        "gaps", "s", 30e-6, "gradients that ZeRO-0 on several GPUs copies back one by one after their all-reduce"
-    ),
-    "rows": Term("gaps", "s", 0.5e-3, "rows that are made between the steps, without DATA_WORKERS"),
-    "link": Term("network", "x", 1.5, "bytes a rank sends in its node, at NVLink's rate, that no computation hides"),
-    "fabric": Term("network", "x", 1.0, "bytes a rank sends between nodes, at the all-reduce bandwidth of nccl.log"),
-    "pcie": Term("offload", "x", 1.0, "bytes between GPU and CPU memory, at PCIe's rate"),
-    "unpinned": Term("offload", "x", 6.0, "the same into memory that is not pinned, on top"),
-    "cpu_adam": Term("offload", "s", 0.5e-9, "parameters of a rank that DeepSpeed's CPU Adam updates"),
-    "cpu_overflow": Term("offload", "s", 1.1e-9, "the same in fp16 under ZeRO-3: the search for infinities"),
-    "cpu_accumulation": Term("offload", "s", 0.25e-9, "gradients that ZeRO-2 adds up, from the second micro-batch"),
-    "other_process": Term("offload", "s", 0.5e-9, "the same that a process of its own updates: SuperOffload, ZenFlow"),
-    "fsdp_cpu_adam": Term("offload", "s", 2e-9, "parameters of a rank that FSDP's AdamW updates on the CPU"),
-    "fsdp_cpu_tensors": Term("offload", "s", 150e-6, "parameter tensors that FSDP brings back per micro-batch"),
-    "fsdp1_offload": Term("offload", "s", 1e-9, "the same parameters under FSDP1, on top"),
-    "p": Term("overlap", "", 3.0, "the exponent above", 0.2),
-}
-
+_TERMS = FORMULAS["step_time_s"]
 _ADAM_BYTES = 40
-# How full rows are that are only padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
-# 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
-DYNAMIC_SHARE = 0.61
 
 
 @dataclass(frozen=True)
@@ -91,22 +46,15 @@ def step_time(work: dict[str, Any], constants: Constants) -> StepTime:
     """Args: work: of a step (`work_of`), or an array of each kind for many steps."""
 
     def part(name: str) -> Any:
-        return sum(work[key] * constants[key] for key, term in TERMS.items() if term.part == name)
+        return sum(work[key] * constants[key] for key, term in _TERMS.items() if term.part == name)
 
     gpu, host, *others = map(part, ("gpu", "host", "gaps", "network", "offload"))
     p = constants["p"]
     return StepTime(gpu, host, *others, total=(gpu**p + host**p) ** (1 / p) + sum(others))
 
 
-def tokens_of(workload: Workload) -> float:
-    """Positions of all ranks in a step, padding included."""
-    strategy, shape = workload.strategy, workload.shape
-    rows = shape["batch_size"] * strategy.accumulation * strategy.world_size
-    return rows * shape["max_length"] * (DYNAMIC_SHARE if workload.setup.dynamic_padding else 1)
-
-
 def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
-    """What is to be done in an optimizer step on one rank, by the names of TERMS.
+    """What is to be done in an optimizer step on one rank, by the names of terms.csv.
 
     Args:
         step: as simulated.
@@ -193,8 +141,7 @@ def _sent_bytes(workload: Workload, parameters: int) -> float:
         "reshard_after_forward": strategy.reshards,
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
-    wide = strategy.method == "ddp" and not workload.by_hand
-    width = 4 if wide or not strategy.half else 2
+    width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
     return sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * parameters * width
 
 
@@ -204,7 +151,7 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/simulate/offload_lower_bound.py;
     FSDP brings fp32 weights for each pass.
     """
-    width, passes, on_cpu = 2 if strategy.half else 4, strategy.accumulation, strategy.share_on_cpu
+    width, passes, on_cpu = strategy.width, strategy.accumulation, strategy.share_on_cpu
     if not on_cpu:
         return 0, 0
     if strategy.method.startswith("fsdp"):
@@ -216,3 +163,20 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     moved = gradients + weights
     pageable = weights if stage3 and not strategy.parameters_on_cpu else 0  # made half precision in a buffer
     return moved, pageable if strategy.pinned else moved
+
+
+def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
+    """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
+    strategy, length = workload.strategy, workload.length
+    billions = parameters / 1e9
+    return {
+        "jobs": not workload.by_hand,
+        "by_hand": workload.by_hand,
+        "several": strategy.world_size > 1 and not workload.by_hand,
+        "deepspeed": strategy.method.startswith("zero"),
+        "compilations": workload.compiles,
+        "offloaded": billions * strategy.share_on_cpu,
+        "saved": billions * workload.saves,
+        "evaluated": workload.evaluations * length.eval_examples * step_s / workload.rows_per_step / 3,
+        "generated": length.generated,
+    }

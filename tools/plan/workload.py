@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
-from tools.plan.memory import Strategy
 from tools.tables.repository import ROOT
 
 TRAIN = "train.py"
@@ -33,12 +32,87 @@ _DDP_BUCKET_MIB = 25
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
 # (logit_positions / tokens of steps.csv, rungs 11 of logs/reference: 0.0305 to 0.0347).
 LABELLED_SHARE = 0.0335
+# How full rows are that are only padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
+# 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
+DYNAMIC_SHARE = 0.61
 # Examples in a packed row of 512 positions: samples / rows in steps.csv of all rungs from 4 on in logs/reference, 2.88
 # to 2.96. Examples of SQuAD are as long as their text, so other lengths hold proportionally many.
 PACKED_EXAMPLES_PER_POSITION = 2.9 / 512
 # The network between nodes where nothing else is said: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
 # has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
 SOCKETS_GB_PER_S = 4.8
+
+
+# DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
+MAX_LIVE_PARAMETERS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a step's states lie on the GPUs.
+
+    Attributes:
+        method: none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method.
+        world_size: ranks.
+        accumulation: micro-batches per optimizer step.
+        half: whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones.
+        config: the launcher's JSON, {} without one.
+    """
+
+    method: str
+    world_size: int
+    accumulation: int
+    half: bool
+    config: dict[str, Any]
+
+    @property
+    def width(self) -> int:
+        """Bytes of a parameter in the precision that ZeRO and FSDP compute in."""
+        return 2 if self.half else 4
+
+    @property
+    def zero(self) -> dict[str, Any]:
+        """DeepSpeed's own part of the configuration; {} without it."""
+        return self.config.get("zero_optimization", {})
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the optimizer's states."""
+        if self.method.startswith("fsdp"):
+            return self.world_size // self.config.get("dp_replicate_size", 1)
+        return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
+
+    @property
+    def reshards(self) -> bool:
+        """Whether FSDP frees a block's gathered weights between its forward and its backward pass."""
+        return self.config.get("reshard_after_forward", True) in (True, "full_shard")
+
+    @property
+    def optimizer(self) -> dict[str, Any]:
+        """DeepSpeed's offload_optimizer; {} where it is left out or null, by which DeepSpeed means the same."""
+        return self.zero.get("offload_optimizer") or {}
+
+    @property
+    def share_on_cpu(self) -> float:
+        """The share of the optimizer's states in CPU memory, 0 to 1."""
+        if self.optimizer.get("device") == "cpu":
+            return self.optimizer.get("ratio", 1.0)
+        return float(bool(self.config.get("cpu_offload")))
+
+    @property
+    def parameters_on_cpu(self) -> bool:
+        in_zero = (self.zero.get("offload_param") or {}).get("device") == "cpu"
+        return in_zero or bool(self.config.get("cpu_offload"))
+
+    @property
+    def updates_elsewhere(self) -> bool:
+        """Whether another process updates the states on the CPU. Source: deepspeed/runtime/{superoffload,zenflow}."""
+        return bool(self.zero.get("zenflow")) or self.optimizer.get("super_offload", False)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
+        return bool(self.config.get("cpu_offload")) or self.optimizer.get("pin_memory", False)
 
 
 @dataclass(frozen=True)
@@ -102,6 +176,49 @@ class Workload:
         return "loss_outside" in self.shape
 
     @property
+    def compiles(self) -> bool:
+        shape = self.shape
+        return bool(shape.get("compile")) or shape.get("attention") == "flex" or shape.get("loss") == "chunked"
+
+    @property
+    def examples_per_row(self) -> float:
+        return PACKED_EXAMPLES_PER_POSITION * self.shape["max_length"] if self.length.packing else 1
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of all ranks in an optimizer step."""
+        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Positions of all ranks in a step, padding included."""
+        return self.rows_per_step * self.shape["max_length"] * (DYNAMIC_SHARE if self.setup.dynamic_padding else 1)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps that pass all examples once."""
+        return ceil(self.length.examples / (self.rows_per_step * self.examples_per_row))
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the run."""
+        return self.length.max_steps or self.steps_per_epoch * self.length.epochs
+
+    @property
+    def evaluations(self) -> int:
+        """One after each epoch, the unfinished last one of MAX_STEPS included."""
+        return max(1, ceil(self.steps / max(1, self.steps_per_epoch)))
+
+    @property
+    def saves(self) -> int:
+        """Checkpoints, and the final model."""
+        length = self.length
+        if length.save == "no":
+            return 0
+        named = self.steps // length.save_steps if length.save == "steps" and length.save_steps else 0
+        return 1 + (self.evaluations if length.save == "epoch" else named)
+
+    @property
     def key(self) -> str:
         """Equal for runs that do the same."""
         return json.dumps([self.shape, vars(self.strategy), vars(self.setup)], sort_keys=True)
@@ -118,20 +235,12 @@ def of_run(run: Run) -> Workload:
         raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
     config = _config(ROOT / record["exercise"], name) if name else None
     found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1, script)
-    return replace(found, shape=_with_short_rows(found, _measured_short_rows(run, found.shape)))
-
-
-def _measured_short_rows(run: Run, shape: Mapping[str, Any]) -> int:
-    """Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left."""
-    if not shape.get("short_rows") or run.steps is None or not run.steps.tokens.size:
-        return 0
-    least = int(run.steps.tokens.min()) // shape["max_length"]
-    return least if least < shape["batch_size"] else 0
-
-
-def _with_short_rows(workload: Workload, rows: int) -> dict[str, Any]:
-    shape = {name: value for name, value in workload.shape.items() if name != "short_rows"}
-    return shape | ({"short_rows": rows} if rows else {})
+    if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
+        # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
+        rows = int(run.steps.tokens.min()) // found.shape["max_length"]
+        if 0 < rows < found.shape["batch_size"]:
+            found.shape["short_rows"] = rows
+    return found
 
 
 def _short_rows(workload: Workload) -> int:
@@ -142,7 +251,7 @@ def _short_rows(workload: Workload) -> int:
     length, size = workload.length, workload.shape["batch_size"]
     if not workload.shape.get("compile") or workload.strategy.world_size > 1:
         return 0
-    rows = length.examples / (PACKED_EXAMPLES_PER_POSITION * workload.shape["max_length"] if length.packing else 1)
+    rows = length.examples / workload.examples_per_row
     micro_batches = length.max_steps * workload.strategy.accumulation or float("inf")
     if micro_batches <= rows // size:
         return 0
@@ -161,6 +270,7 @@ def of_settings(
     settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
 ) -> Workload:
     """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS."""
+    by_hand = script != TRAIN  # then nothing is evaluated or saved
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
@@ -181,7 +291,7 @@ def of_settings(
     if name == _GPT:
         shape["module"] = "custom_model.model"
         shape["sizes"] = {size: settings[size] for size in _GPT_SIZES}
-    if script != TRAIN:
+    if by_hand:
         shape["loss_outside"] = True
     switches = {switch: settings.get(switch, usual) for switch, usual in _USUAL.items()}
     if switches != _USUAL:
@@ -196,20 +306,19 @@ def of_settings(
             raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
         shape["float8"] = float8
     setup = Setup(nodes, settings.get("padding") == "dynamic", bool(settings.get("data_workers")))
-    names = ("train_size", "num_epochs", "max_steps", "eval_size")
-    numbers = [settings.get(name) or 0 for name in names]
-    if script != TRAIN:
-        numbers[-1] = 0  # they evaluate nothing
     length = Length(
-        *numbers,
+        *(settings.get(name) or 0 for name in ("train_size", "num_epochs", "max_steps")),
+        0 if by_hand else settings.get("eval_size") or 0,
         _generated(settings, world_size),
         packing=bool(settings.get("packing")),
-        save=settings.get("save") or "no" if script == TRAIN else "no",
+        save="no" if by_hand else settings.get("save") or "no",
         save_steps=settings.get("save_steps") or 0,
         pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
     )
     found = Workload(shape, strategy, setup, length)
-    return replace(found, shape=_with_short_rows(found, _short_rows(found)))
+    if rows := _short_rows(found):
+        shape["short_rows"] = rows
+    return found
 
 
 def _generated(settings: Mapping[str, Any], world_size: int) -> int:
@@ -223,7 +332,7 @@ def _check(strategy: Strategy) -> None:
     if strategy.method not in _METHODS:
         raise InputError(f"strategy {strategy.method}: unknown; expected one of {', '.join(_METHODS)}")
     for part in ("offload_optimizer", "offload_param"):
-        device = strategy.zero.get(part, {}).get("device", "none")
+        device = (strategy.zero.get(part) or {}).get("device", "none")
         if device not in ("none", "cpu"):
             raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
     replicas = strategy.config.get("dp_replicate_size", 1)

@@ -50,10 +50,5 @@ def banner(arguments: TrainingArguments) -> None:
         "rank": f"{arguments.process_index} of {arguments.world_size}",
         "device": arguments.device,
     }
-    # One print, so that the lines of several ranks do not mix.
-    print(
-        "\n".join(
-            [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
-        ),
-        flush=True,
-    )
+    lines = [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
+    print("\n".join(lines), flush=True)  # one print, so that the lines of several ranks do not mix

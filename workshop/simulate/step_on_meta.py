@@ -330,12 +330,13 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
 
 
 def main() -> None:
-    """A StepShape as JSON on each line of standard input, what it needs on each line of standard output."""
+    """A StepShape as JSON on each line of standard input; on each line of standard output what it needs, or `error`."""
     for line in sys.stdin:
         try:
-            print(json.dumps(simulate(StepShape(**json.loads(line)))), flush=True)
+            answer = simulate(StepShape(**json.loads(line)))
         except WorkshopError as error:
-            sys.exit(f"error: {error}")
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,13 @@ def test_every_exercise_says_which_of_its_runs_everybody_does(file) -> None:
     assert cost(required, GPUS["h200"]).gpu_hours <= cost(lines, GPUS["h200"]).gpu_hours
 
 
-def test_time_is_the_planners_and_gpu_hours_count_every_gpu() -> None:
+def test_time_is_the_planners_and_of_a_run_that_is_not_planned_the_reference_runs() -> None:
     lines = read(REPO / "fsdp/submit.txt", {})
     expected_s = [one.ranges["total_runtime_s"].expected for one in predict([*map(workload_of, lines)], GPUS["h200"])]
     found = cost(lines, GPUS["h200"])
     assert (found.runs, found.gpus) == (len(lines), (1, 8))
     assert found.minutes == pytest.approx(sum(expected_s) / 60)
     assert found.gpu_hours > cost([line for line in lines if line.count("nodes") == 1], GPUS["h200"]).gpu_hours
-
-
-def test_run_that_is_not_planned_takes_as_long_as_the_reference_runs_did() -> None:
     one, two = (cost([read_argument("speed-ladder/peers.slurm", {})] * count, GPUS["h200"]) for count in (1, 2))
     assert 0.1 < one.minutes < 2
     assert two.minutes == 2 * one.minutes and one.gpu_hours == pytest.approx(one.minutes / 60)

@@ -2,7 +2,7 @@
 
 from tests.launching import REPO
 from tools.logs.runs import find_runs
-from tools.plan import evaluate, first_choice
+from tools.plan import accuracy, first_choice
 from tools.plan.first_choice import Comparison, Option
 
 
@@ -10,7 +10,7 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     folders = [REPO / "logs" / "reference" / name for name in ("h200x4-gap", "h200x4-host-e", "h200x4-host-b")]
     found = [
         one
-        for one in first_choice.comparisons(evaluate.cases(find_runs(*folders)))
+        for one in first_choice.comparisons(accuracy.cases(find_runs(*folders)))
         if "gpt2" not in one.work  # its four choices take 57 to 64 ms, repeats of one of them 51 to 75
     ]
     assert {(one.where, one.work.split(",")[0]) for one in found} >= {
@@ -25,13 +25,10 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     assert ended.first.step_s is not None
 
 
-def test_choice_that_ran_out_of_memory_is_infinitely_slower() -> None:
+def test_choice_that_ran_out_of_memory_is_infinitely_slower_and_of_two_alike_the_smaller_is_chosen() -> None:
     slow, lost = Option("zero3", 2.0, 2.0, 9, True), Option("ddp", None, 1.0, 9, True)
     assert Comparison("logs", "work", [slow, lost]).slower_percent == float("inf")
     assert Comparison("logs", "work", [slow, Option("zero1", 1.0, 3.0, 9, True)]).slower_percent == 100
-
-
-def test_of_two_that_cannot_be_told_apart_the_smaller_one_is_chosen() -> None:
     fast, small = Option("zero1", 1.0, 1.0, 9, True), Option("full_shard", 1.0, 1.05, 5, True)
     slow, close = Option("zero3", 1.0, 1.2, 3, True), Option("ddp", 1.0, 0.5, 1, False)
     assert Comparison("logs", "work", [fast, small, slow, close]).first == small

@@ -8,7 +8,8 @@ from tests.launching import REPO
 from tools.plan.constants import load
 from tools.plan.gpus import GPUS
 from tools.plan.memory import MIB
-from tools.plan.predict import predict, simulated
+from tools.plan.predict import predict
+from tools.plan.simulate import steps
 from tools.plan.submitted_lines import workload_of
 from tools.plan.timing import work_of
 from tools.submit.submissions import read_argument
@@ -20,14 +21,14 @@ LINE = read_argument("--gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm ds_c
 def test_worked_example_has_the_planners_terms_and_they_are_the_formulas() -> None:
     workload = workload_of(LINE)
     (prediction,) = predict([workload], GPUS["h200"])
-    terms = {name: size for name, size in prediction.memory.terms.items() if size}
+    terms = {name: size for name, size in prediction.terms.items() if size}
     cells = {
         row[0]: float(row[1].replace(",", ""))
         for row in re.findall(r"^\| \**([a-z ]+)\** \|.*\| ([\d,.]+) \|$", TEXT, re.M)
     }
     assert cells.pop("sum") == pytest.approx(sum(terms.values()), abs=0.1)
     assert cells == {name: pytest.approx(size, abs=0.06) for name, size in terms.items()}
-    (step,) = simulated([workload])
+    (step,) = steps([workload.shape])
     parameters = step["parameters"]
     assert f"P = {parameters:,}" in TEXT
     assert cells["optimizer"] == pytest.approx(8 * parameters / 2 / MIB, abs=0.06)
@@ -36,7 +37,7 @@ def test_worked_example_has_the_planners_terms_and_they_are_the_formulas() -> No
 
 def test_times_of_the_example_are_the_counted_ones() -> None:
     workload = workload_of(LINE)
-    (step,) = simulated([workload])
+    (step,) = steps([workload.shape])
     work = work_of(workload, step, GPUS["h200"])
     flops = sum(place["matrix product"]["flops"] for place in step["operations"].values())
     assert f"{flops / 1e12:.1f} TFLOP per micro-batch: {work['half_products'] * 1000:.0f} ms" in TEXT

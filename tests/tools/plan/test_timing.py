@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from tools.errors import InputError
-from tools.plan import fitting
-from tools.plan.fitting import Term
+from tools.plan import constants
+from tools.plan.constants import FORMULAS, Term
 from tools.plan.gpus import GPUS
-from tools.plan.memory import Strategy
-from tools.plan.timing import TERMS, StepTime, step_time, work_of
-from tools.plan.workload import Length, Setup, Workload
+from tools.plan.timing import StepTime, step_time, work_of
+from tools.plan.workload import Length, Setup, Strategy, Workload
 from workshop.simulate import offload_lower_bound
 
 STEP: dict[str, Any] = {
@@ -28,7 +27,7 @@ STEP: dict[str, Any] = {
     "blocks": 24,
 }
 H200 = GPUS["h200"]
-STARTS = {name: term.start for name, term in TERMS.items()}
+STARTS = {name: term.start for name, term in FORMULAS["step_time_s"].items()}
 
 
 def work(method: str = "none", world_size: int = 1, accumulation: int = 1, **more: Any) -> dict[str, float]:
@@ -45,35 +44,24 @@ def test_micro_batches_multiply_the_passes_and_not_the_update() -> None:
     assert four["half_products"] == pytest.approx(4 * one["half_products"])
     assert four["launches"] == 4 * one["launches"] == 4 * 1400
     assert four["adam_bytes"] == one["adam_bytes"] > 0
+    assert one["updates"] == STEP["parameter_tensors"]
+    zero1 = work("zero1", config={"zero_optimization": {"stage": 1}})
+    assert (zero1["deepspeed_updates"], zero1["updates"], work("fsdp2")["updates"]) == (300, 0, 0)
 
 
-def test_update_costs_per_tensor_where_the_library_loops_over_them() -> None:
-    assert work()["updates"] == STEP["parameter_tensors"]
-    zero1 = {"zero_optimization": {"stage": 1}}
-    assert work("zero1", config=zero1)["deepspeed_updates"] == STEP["parameter_tensors"]
-    assert work("zero1", config=zero1)["updates"] == work("fsdp2")["updates"] == 0
-
-
-def test_float8_computes_the_blocks_products_at_its_rate_and_casts_their_factors() -> None:
-    plain, float8 = work(compile=True), work(compile=True, float8="tensorwise")
+def test_compiled_blocks_are_not_launched_operation_by_operation_and_float8_has_its_rate() -> None:
+    usual, plain, float8 = work(), work(compile=True), work(compile=True, float8="tensorwise")
+    assert (plain["launches"], plain["compiled_blocks"]) == (100, 24)
+    assert plain["other_bytes"] + plain["compiled_bytes"] == pytest.approx(usual["other_bytes"])
     assert float8["half_products"] == 0
     assert float8["float8_products"] == pytest.approx(plain["half_products"] / 2, rel=0.01)
     assert float8["float8_casts"] == pytest.approx(plain["product_bytes"])
     assert plain["float8_products"] == plain["float8_casts"] == 0
 
 
-def test_compiled_blocks_are_not_launched_operation_by_operation() -> None:
-    plain, compiled = work(), work(compile=True)
-    assert compiled["launches"] == 100
-    assert compiled["compiled_blocks"] == 24
-    assert compiled["other_bytes"] + compiled["compiled_bytes"] == pytest.approx(plain["other_bytes"])
-
-
 def test_ranks_share_the_update_and_offloading_moves_it_to_the_cpu() -> None:
-    zero2 = {"zero_optimization": {"stage": 2}}
-    assert work("zero2", 4, config=zero2)["deepspeed_adam_bytes"] * 4 == pytest.approx(
-        work("zero0", 4)["deepspeed_adam_bytes"]
-    )
+    whole, shared = work("zero0", 4), work("zero2", 4, config={"zero_optimization": {"stage": 2}})
+    assert shared["deepspeed_adam_bytes"] * 4 == pytest.approx(whole["deepspeed_adam_bytes"])
     offloaded = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     on_cpu = work("zero2", 4, config=offloaded)
     assert on_cpu["deepspeed_adam_bytes"] == 0
@@ -88,7 +76,11 @@ def test_network_between_nodes_takes_the_place_of_nvlink() -> None:
     assert inside["link"] == pytest.approx(between["fabric"] * 10 / 450)
 
 
-def test_slower_gpu_makes_no_launch_slower_and_has_only_its_precisions() -> None:
+def test_slower_gpu_makes_no_launch_slower_and_the_longer_of_gpu_and_host_decides() -> None:
+    small = step_time(work(), STARTS)
+    assert small.decided_by == "host"
+    assert small.host < small.total < small.host + small.gpu + small.gaps
+    assert StepTime(1, 0.1, 0, 0, 0, 1).decided_by == "gpu"
     slow = work(gpu=GPUS["a100-80gb"])
     assert slow["half_products"] / work()["half_products"] == pytest.approx(989 / 312)
     assert slow["launches"] == work()["launches"]
@@ -96,19 +88,12 @@ def test_slower_gpu_makes_no_launch_slower_and_has_only_its_precisions() -> None
         work(gpu=GPUS["v100-32gb"])
 
 
-def test_the_longer_of_gpu_and_host_decides() -> None:
-    small = step_time(work(), STARTS)
-    assert small.decided_by == "host"
-    assert small.host < small.total < small.host + small.gpu + small.gaps
-    assert StepTime(1, 0.1, 0, 0, 0, 1).decided_by == "gpu"
-
-
 def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_nothing_says() -> None:
-    terms = {"a": Term("", "", 2, ""), "b": Term("", "", 2, ""), "unseen": Term("", "", 5, "")}
+    terms = {name: Term("", "", start, 0.7, "") for name, start in (("a", 2), ("b", 2), ("unseen", 5))}
     work = {"a": np.arange(1.0, 21), "b": np.arange(20.0, 0, -1)}
     measured = 3 * work["a"] + 1 * work["b"]
     measured[7] *= 4  # a busy host
-    found = fitting.fit(lambda now: now["a"] * work["a"] + now["b"] * work["b"], measured, terms)
+    found = constants.fit(lambda now: now["a"] * work["a"] + now["b"] * work["b"], measured, terms)
     assert found["a"] == pytest.approx(3, rel=0.03)
     assert found["b"] == pytest.approx(1, rel=0.06)
     assert found["unseen"] == pytest.approx(5)
@@ -117,13 +102,7 @@ def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_noth
 @pytest.mark.parametrize("accumulation", [1, 4])
 @pytest.mark.parametrize(
     "zero",
-    [
-        {"stage": 1},
-        {"stage": 2},
-        {"stage": 3},
-        {"stage": 3, "ratio": 0.7},
-        {"stage": 3, "offload_param": {"device": "cpu"}},
-    ],
+    [{"stage": 2}, {"stage": 3}, {"stage": 3, "ratio": 0.7}, {"stage": 3, "offload_param": {"device": "cpu"}}],
     ids=str,
 )
 def test_offload_moves_the_bytes_that_the_floor_counts(zero: dict[str, Any], accumulation: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tools.errors import InputError
-from tools.plan.whole_run import other_work
+from tools.plan.timing import other_work
 from tools.plan.workload import of_settings
 
 SETTINGS: dict[str, Any] = {
@@ -23,7 +23,6 @@ SETTINGS: dict[str, Any] = {
     ("config", "says"),
     [
         ({"zero_optimization": {"stage": 5}}, "strategy zero5: unknown; expected one of none, ddp, zero0"),
-        ({"version": 3}, "strategy fsdp3: unknown"),
         ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "offload_param to 'nvme'"),
         ({"dp_replicate_size": 3}, "dp_replicate_size 3: expected a divisor of 4 GPUs"),
     ],
@@ -34,15 +33,10 @@ def test_strategy_without_formulas_is_refused(config: dict[str, Any], says: str)
 
 
 def test_world_of_several_without_a_configuration_is_ddp_and_alone_it_is_none() -> None:
-    assert of_settings(SETTINGS, None, 4, 1).strategy.method == "ddp"
-    assert of_settings(SETTINGS, {"fsdp": False}, 1, 1).strategy.method == "none", "the Trainer wraps nothing"
-    assert of_settings(SETTINGS, None, 1, 1).strategy.method == "none"
-
-
-def test_nodes_and_padding_change_the_run_and_not_the_step() -> None:
     one, two = of_settings(SETTINGS, None, 2, 1), of_settings(SETTINGS | {"padding": "dynamic"}, None, 2, 2)
-    assert one.shape == two.shape
-    assert one.key != two.key
+    assert one.strategy.method == "ddp"
+    assert one.shape == two.shape and one.key != two.key  # nodes and padding change the run and not the step
+    assert of_settings(SETTINGS, {"fsdp": False}, 1, 1).strategy.method == "none", "the Trainer wraps nothing"
 
 
 def test_compiled_run_on_one_gpu_may_end_its_epoch_with_a_short_micro_batch() -> None:
