@@ -125,7 +125,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
     render("figures.html", "figures.html", definitions=definitions)
     _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
 
-    for one in progress(site.all, "writing pages", len(site.all)):
+    for one in progress(site.all, "writing pages"):
         _write_run(one, site, folder, render)
 
 

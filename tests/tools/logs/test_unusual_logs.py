@@ -106,7 +106,7 @@ def seen(read, path, names) -> list | int:
     except LogError as error:
         assert error.path == path
         return error.line
-    return [getattr(log, name) for name in names]
+    return [log.figures().get(name) for name in names]
 
 
 @pytest.mark.parametrize("name", GPU_LOGS)
