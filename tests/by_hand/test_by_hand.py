@@ -12,7 +12,7 @@ import pytest
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
-from tools.logs import collectives
+from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 from workshop.job.hangs import collective_timeout_s
@@ -122,7 +122,7 @@ def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
     record = textbook.record["model"]
     embedding_mib = record["embedding_parameters"] * 4 / 2**20
-    gathered = [found for found in collectives.read(kept.folder / "collectives.csv") if found.name == "all-gather"]
+    gathered = [found for found in communication.read(kept.folder / "collectives.csv") if found.name == "all-gather"]
     assert sum(found.sent_bytes for found in gathered) == record["parameters"] * 4 / 2, "once, for two micro-batches"
     # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
     expected = textbook.figures.predicted_sent_mib + 2 * 2 * embedding_mib / 2

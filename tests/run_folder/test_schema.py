@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from run_folder.schema import STEPS_COLUMNS, RunRecord, SummaryRecord
-from tools.logs.collectives import COLUMNS
+from tools.logs.communication import COLUMNS
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import json
-import re
 import signal
 import stat
 import time
@@ -24,9 +23,9 @@ REFERENCE = ROOT / "logs" / "reference"
 INTERRUPTED = 130
 _ENDED = ("completed", "oom", "timeout", "preempted", "cancelled", "failed")
 _END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
+_IN_LINES = ("steps.csv", "train.out", "gpu_memory", "cpu_memory", "cpu_pss")
 _AT_THE_START = ("nccl.log", "hostfile", "code.diff")
 _LOOK_EVERY_S = 0.2
-_STAMP = "%Y/%m/%d %H:%M:%S.%f"
 
 
 class Replay:
@@ -35,7 +34,7 @@ class Replay:
     def __init__(self, run: Run, logs: Path, speed: float) -> None:
         now = datetime.now(UTC).replace(microsecond=0)
         self._speed, self._length_s = speed, run.runtime_s or 0.0
-        self._left = deque(sorted(_pieces(run, self._length_s, now - run.start), key=lambda piece: piece[0]))
+        self._left = deque(sorted(_pieces(run, self._length_s), key=lambda piece: piece[0]))
         name = run.folder.resolve()
         of = str(name.relative_to(ROOT) if name.is_relative_to(ROOT) else name)
         self._record = {key: value for key, value in run.record.items() if key not in _END}
@@ -71,45 +70,22 @@ class Replay:
         self.state = str(more["state"])
 
 
-def _pieces(run: Run, length_s: float, shift: timedelta) -> list[tuple[float, str, bytes]]:
-    """The lines of all files but run.json and hidden ones: when each is written (s from the run's start), file, line.
+def _pieces(run: Run, length_s: float) -> list[tuple[float, str, bytes]]:
+    """All files but run.json and hidden ones: when each piece is written (s from the run's start), file, piece.
 
-    The training is the end of the run, as long as the Trainer's runtime: a line of steps.csv is written at its step's
-    end, one of train.out at the epoch that it or one above names. Other logs have a line per sample, evenly.
+    The lines of logs come evenly over the whole run, other files at its start or its end.
     """
-    steps = run.steps
-    trained_s = min(length_s, run.summary.get("train_runtime_s") or (sum(steps.step_time_s) if steps else 0.0))
-    begin_s, found = length_s - trained_s, []
+    found = []
     for name in run.files:
         if name == "run.json" or name[0] == "." or not stat.S_ISREG((run.folder / name).lstat().st_mode):
             continue  # checkpoints, too: nobody shall resume a replay
         data = read_plain(run.folder / name)
-        lines = data.splitlines(keepends=True)
-        times_s = [length_s * number / len(lines) for number in range(len(lines))]
-        if name == "steps.csv" and steps and len(steps.step_time_s):
-            sums_s = list(itertools.accumulate(steps.step_time_s))
-            times_s = [0.0, *(begin_s + trained_s * sum_s / sums_s[-1] for sum_s in sums_s)]
-        elif name == "train.out":
-            epochs = [float(named[1]) if (named := re.search(rb"'epoch': '?([\d.]+)", line)) else 0.0 for line in lines]
-            if last := max(epochs, default=0.0):
-                reached = itertools.accumulate(epochs, max)
-                times_s = [begin_s + trained_s * epoch / last if epoch else 0.0 for epoch in reached]
-        elif name.startswith(("gpu_memory", "cpu_memory", "cpu_pss")):
-            lines = [_shifted(line, shift) for line in lines]
+        if name.startswith(_IN_LINES):
+            lines = data.splitlines(keepends=True)
+            found += [(length_s * number / len(lines), name, line) for number, line in enumerate(lines)]
         else:
-            lines, times_s = [data], [0.0 if name in _AT_THE_START else length_s]
-        found += [(min(at_s, length_s), name, line) for at_s, line in zip(times_s, lines, strict=True)]
+            found.append((0.0 if name in _AT_THE_START else length_s, name, data))
     return found
-
-
-def _shifted(line: bytes, shift: timedelta) -> bytes:
-    """A line of a GPU log, whose sample is now; another line as it is."""
-    stamp, comma, rest = line.partition(b",")
-    try:
-        then = datetime.strptime(stamp.decode("ascii", "replace"), _STAMP)
-    except ValueError:
-        return line
-    return (then + shift).strftime(_STAMP)[:-3].encode() + comma + rest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,8 +137,7 @@ def _chosen(what: Sequence[str]) -> list[Run]:
     """The runs asked for that have ended, each once, oldest first.
 
     Raises:
-        InputError: a name is neither an exercise with reference tables nor a folder with runs that have ended, or a
-            run's summary.json or steps.csv is damaged.
+        InputError: a name is neither an exercise with reference tables nor a folder with runs that have ended.
     """
     from tools.page.course_tables import course_tables  # fills tables: only where it is needed
 
@@ -183,6 +158,4 @@ def _chosen(what: Sequence[str]) -> list[Run]:
     ended = {run.folder.resolve(): run for run in found if run.state in _ENDED and run.runtime_s is not None}
     if not ended:
         raise InputError(f"{', '.join(what)}: no run there has ended; expected run folders with an end in run.json")
-    for run in ended.values():
-        _ = run.summary, run.steps  # a damaged one is an error now, and not when its turn comes
     return sorted(ended.values(), key=lambda run: run.start)

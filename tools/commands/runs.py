@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         found_predictions = _planner().predictions(shown) if predicted else {}
         columns = {_title(name): _figure(name, found_predictions) for name in metrics}
         rows, reasons = [], []
-        for run in progress(shown, "reading logs", len(shown)):
+        for run in progress(shown, "reading logs"):
             rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
             reasons.append(_reason(run))
         header = [name for name in rows[0] if _tells(name, rows)]

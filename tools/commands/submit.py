@@ -94,7 +94,8 @@ def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
         return 0
     if local:
         return subprocess.run(["bash", *again.command], env=again.environment).returncode
-    print(f"job {slurm.sbatch(options, again.command, slurm.site_options(again.root) | again.environment)}")
+    environment = slurm.site_options(Path(again.environment["SHARDLAB"])) | again.environment
+    print(f"job {slurm.sbatch(options, again.command, environment)}")
     return 0
 
 

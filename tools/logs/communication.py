@@ -1,4 +1,4 @@
-"""Table 21: what a step communicates, as counted and as the formulas of the ZeRO paper predict it.
+"""Table 21: what a step communicates, as counted (collectives.csv) and as the formulas of the ZeRO paper predict it.
 
 Rajbhandari et al. 2020, arXiv:1910.02054, section 7: an all-reduce costs 2P, an all-gather and a reduce-scatter P each,
 with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
@@ -6,14 +6,65 @@ with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tools.errors import UnavailableError
-from tools.logs import collectives
+from run_folder.safe_open import read_plain
+from tools.errors import LogError, UnavailableError
 from tools.logs.folder import RunFolder
 
+COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]
+# What a ring of n ranks sends per rank, in parts (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
+# all-gather. Of a broadcast and a reduce: the mean over the ranks, as the ends of their chain send less.
+_PARTS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "reduce": 1, "all-to-all": 1}
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A kind of call of one rank in one step.
+
+    Attributes:
+        name: all-reduce, all-gather, reduce-scatter, ...
+        ranks: those that take part.
+        message_bytes: the whole message of one call: what an all-gather leaves, what a reduce-scatter begins with.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    message_bytes: int
+    calls: int
+
+    @property
+    def sent_bytes(self) -> float:
+        """Per rank, of all calls, by a ring. A kind without a formula has sent its whole message."""
+        ranks = len(self.ranks)
+        parts = _PARTS[self.name] * (ranks - 1) / ranks if self.name in _PARTS else 1
+        return parts * self.message_bytes * self.calls
+
+
+def read(path: Path) -> list[Collective]:
+    """What rank 0 called in the counted step, from collectives.csv (logs/README.md).
+
+    Raises:
+        LogError: the header or a line is not as in the contract.
+    """
+    lines = read_plain(path).decode("utf-8", "replace").splitlines()
+    if lines[:1] != [",".join(COLUMNS)]:
+        raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            _, name, group, _, message_bytes, calls = line.split(",")
+            ranks = tuple(map(int, group.split()))
+            found.append(Collective(name, ranks, int(message_bytes), int(calls)))
+        except ValueError:
+            raise LogError(path, number, line, "step, collective, ranks, dtype, bytes of one call, calls") from None
+        if not ranks:
+            raise LogError(path, number, line, "the ranks of the group")
+    return found
 
 
 def counted(run: RunFolder) -> dict[str, float]:
@@ -25,7 +76,7 @@ def counted(run: RunFolder) -> dict[str, float]:
     """
     if "collectives.csv" not in run.files:
         return {}
-    found = collectives.read(run.folder / "collectives.csv")
+    found = read(run.folder / "collectives.csv")
     calls = {name: sum(one.calls for one in found if one.name == name) for name in _NAMED}
     world_size, nodes = run.facts["world_size"] or 1, run.facts["nodes"] or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2

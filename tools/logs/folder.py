@@ -209,10 +209,7 @@ def read_object(path: Path | str) -> dict[str, Any]:
     Raises:
         LogError: it holds something else, or cannot be read.
     """
-    return _object(path, read_plain(path))
-
-
-def _object(path: Path | str, data: bytes) -> dict[str, Any]:
+    data = read_plain(path)
     try:
         content = json.loads(data)
     except json.JSONDecodeError as error:
@@ -232,8 +229,7 @@ def read_record(folder: Path) -> tuple[RunRecord, str | None]:
             raise LogError(folder, None, "control characters in its name", "a name without them")
         if folder.is_symlink():
             raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
-        data = read_plain(path)
-        record = _object(path, data)
+        record = read_object(path)
         for key in REQUIRED:
             if record.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
@@ -250,15 +246,7 @@ def read_record(folder: Path) -> tuple[RunRecord, str | None]:
             raise LogError(path, None, f"start_time {record['start_time']!r}", "an ISO 8601 time")
     except LogError as error:
         return {}, str(error)
-    return record if _is_in_lines(data) else _in_lines(record), None
-
-
-def _is_in_lines(data: bytes) -> bool:
-    """Whether no text of a JSON file needs `_in_lines`: JSON itself forbids controls in texts, but for DEL.
-
-    A file with NULs is UTF-16 or 32, whose characters may have the bytes of others in ASCII.
-    """
-    return data.isascii() and not any(byte in data for byte in (b"\\", b"\x7f", b"\0"))
+    return _in_lines(record), None
 
 
 def _in_lines(value: Any) -> Any:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-# Fewer are done before a bar could appear, and importing tqdm alone takes a tenth of a second.
-_FEW = 200
-_DELAY_S = 1.0
+_FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
 
 
-def progress(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+def progress(items: Sequence[T], what: str) -> Iterable[T]:
     """The items, with a bar that appears after a second; in a log file it writes a line every half minute at most."""
-    return _with_bar(items, what, total) if total > _FEW else items
-
-
-def _with_bar(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    if len(items) <= _FEW:
+        return items
     from tqdm import tqdm
 
-    every_s = 0.2 if sys.stderr.isatty() else 30
-    yield from tqdm(items, what, total, unit="run", delay=_DELAY_S, mininterval=every_s)
+    return tqdm(items, what, unit="run", delay=1, mininterval=0.2 if sys.stderr.isatty() else 30)

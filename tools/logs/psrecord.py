@@ -14,6 +14,7 @@ from tools.errors import LogError
 from tools.logs.memory_log import MemoryLog
 
 _EXPECTED = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
+_BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
 
 
 def read(path: Path | str) -> MemoryLog:
@@ -28,14 +29,15 @@ def read(path: Path | str) -> MemoryLog:
     memory_mib, time_s, before_s, elapsed_s = [], [], 0.0, 0.0
     lines = [(number, line) for number, line in enumerate(read_plain(path).splitlines(), 1) if line.strip(_BLANK)]
     for number, line in lines:
-        if line.lstrip(b" \xef\xbb\xbf").startswith(b"#"):
+        if line.lstrip(_BLANK).startswith(b"#"):
             continue
         try:
             now_s, _, resident_mib, _ = map(float, line.split())
             if not (math.isfinite(now_s) and math.isfinite(resident_mib)):
                 raise ValueError
         except ValueError:
-            if number < lines[-1][0] or not (memory_mib or _cut_off(line)):
+            cut_off = len(line.split()) < 4 and set(line) <= set(b"0123456789. ")
+            if number < lines[-1][0] or not (memory_mib or cut_off):
                 raise LogError(path, number, line.decode("utf-8", "replace").strip(), _EXPECTED) from None
             continue
         before_s += elapsed_s if now_s < elapsed_s else 0.0
@@ -43,10 +45,3 @@ def read(path: Path | str) -> MemoryLog:
         memory_mib.append(resident_mib)
         time_s.append(before_s + now_s)
     return MemoryLog(memory_mib, time_s)
-
-
-_BLANK = b" \t\0\xef\xbb\xbf"
-
-
-def _cut_off(line: bytes) -> bool:
-    return len(line.split()) < 4 and set(line) <= set(b"0123456789. ")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from run_folder.schema import STATES
-from tools.logs.folder import RunFolder, read_record
+from tools.logs.folder import RunFolder
 from tools.logs.sources import RunFigures
 
 SHOWN_STATES = (*STATES, "lost", "unreadable")
@@ -42,11 +41,6 @@ class Run(RunFolder):
             self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
             for key, wanted in where.items()
         )
-
-
-def open_run(folder: Path) -> Run:
-    """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return Run(folder, *read_record(folder))
 
 
 def duration(seconds: float) -> str:

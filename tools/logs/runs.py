@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.errors import InputError
+from tools.logs.folder import read_record
 from tools.logs.progress import progress
-from tools.logs.run import Run, open_run
+from tools.logs.run import Run
 
 _SEARCH_DEPTH = 3
 
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return open_run(folder.resolve() if folder.is_symlink() else folder)
+    return _open(folder.resolve() if folder.is_symlink() else folder)
+
+
+def _open(folder: Path) -> Run:
+    return Run(folder, *read_record(folder))
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
@@ -33,7 +38,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
         folders = list(run_folders(logs, 0))
-        found += [open_run(folder) for folder in progress(folders, "reading run.json", len(folders))]
+        found += [_open(folder) for folder in progress(folders, "reading run.json")]
     found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:

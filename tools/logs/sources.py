@@ -7,6 +7,7 @@ there may be such an error, too.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,6 +61,12 @@ class RunFigures:
         outcome = self.outcome(name)
         return "unreadable log" if isinstance(outcome, list) else outcome
 
+    def files(self, name: str) -> list[str]:
+        """The run's files that the figure is from."""
+        patterns = " ".join(_SOURCES[source][1] for source, _ in FIGURES[name].sources)
+        found = (file for pattern in patterns.split() for file in fnmatch.filter(self.run.files, pattern))
+        return list(dict.fromkeys(found))
+
     @cached_property
     def cause(self) -> str:
         """What ended a run that did not complete, from train.out; '' if nothing there says it."""
@@ -73,7 +80,7 @@ class RunFigures:
         """A figure or None; raises UnavailableError or LogError."""
         if source not in self._found:
             try:
-                self._found[source] = _SOURCES[source](self)
+                self._found[source] = _SOURCES[source][0](self)
             except (UnavailableError, LogError) as error:
                 self._found[source] = error
         found = self._found[source]
@@ -225,10 +232,10 @@ def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
 
 def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
     """The extremes of the log with the most: a job can run out of one node's memory, not of all nodes' sum."""
-    filled = [log for log in logs if log.reported]
+    filled = [figures for log in logs if (figures := log.figures())]
     if logs and not filled:
         raise UnavailableError(if_empty)
-    return {name: max(getattr(log, name) for log in filled) for name in ("peak_mib", "mean_mib", "min_mib") if filled}
+    return {name: max(figures[name] for figures in filled) for name in (filled[0] if filled else ())}
 
 
 def _fabric(sources: RunFigures) -> Found:
@@ -251,20 +258,21 @@ def _computed(sources: RunFigures) -> Found:
     }
 
 
-_SOURCES: dict[str, Callable[[RunFigures], Found]] = {
-    "run.json": _run_json,
-    "summary.json": _summary,
-    "summary.json/gpu": _summary_of_gpu,
-    "train.out": _train_out,
-    "evaluations": _evaluations,
-    "steps.csv": _steps,
-    "timers": _timers,
-    "gpu_memory": _gpu_log,
-    "cpu_memory": _cpu_log("cpu_memory"),
-    "cpu_pss": _cpu_log("cpu_pss"),
-    "fabric": _fabric,
-    "computed": _computed,
-    "collectives": lambda sources: communication.counted(sources.run),
-    "predicted": lambda sources: communication.predicted(sources.run),
-    "mfu": lambda sources: mfu.utilisation(sources.run, sources.number),
+# What reads each source, and the files that it reads.
+_SOURCES: dict[str, tuple[Callable[[RunFigures], Found], str]] = {
+    "run.json": (_run_json, "run.json"),
+    "summary.json": (_summary, "summary.json"),
+    "summary.json/gpu": (_summary_of_gpu, "summary.json"),
+    "train.out": (_train_out, "train.out"),
+    "evaluations": (_evaluations, "summary.json train.out"),
+    "steps.csv": (_steps, "steps.csv"),
+    "timers": (_timers, "train.out"),
+    "gpu_memory": (_gpu_log, "gpu_memory*.csv"),
+    "cpu_memory": (_cpu_log("cpu_memory"), "cpu_memory*.txt"),
+    "cpu_pss": (_cpu_log("cpu_pss"), "cpu_pss*.txt"),
+    "fabric": (_fabric, "nccl.log"),
+    "computed": (_computed, "summary.json"),
+    "collectives": (lambda sources: communication.counted(sources.run), "collectives.csv"),
+    "predicted": (lambda sources: communication.predicted(sources.run), "run.json"),
+    "mfu": (lambda sources: mfu.utilisation(sources.run, sources.number), "run.json summary.json"),
 }

@@ -7,7 +7,6 @@ Older versions print numbers, transformers 5 prints strings: `{'loss': '12.64', 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +15,8 @@ from run_folder.safe_open import read_plain
 from tools.errors import LogError
 
 _DICT = re.compile(r"\{'(?:loss|eval_\w+|train_\w+)': [^{}\n]*\}")
-_RANKS_DIFFER_S = 0.5
 _PAIR = re.compile(r"'([^']+)': (?:'([^']*)'|([^,}]+))")
+_RANKS_DIFFER_S = 0.5
 
 Event = dict[str, float]
 
@@ -30,23 +29,10 @@ class Training:
         evals: the `{'eval_loss': ...}` events, one at each place in the training (`epoch`, 0.5 after half of the
             first; evaluating once more at the end adds none).
         final: the closing `{'train_runtime': ...}` event; None if the training did not end.
-        losses: the `{'loss': ...}` events.
-        last_epoch: of the last event.
     """
 
     evals: list[Event] = field(default_factory=list)
     final: Event | None = None
-    losses: list[Event] = field(default_factory=list)
-    last_epoch: float = 0.0
-
-    def take(self, event: Event) -> None:
-        self.last_epoch = _epoch(event)
-        if "train_runtime" in event:
-            self.final = event
-        elif "loss" in event:
-            self.losses.append(event)
-        elif "eval_loss" in event and not any(known["epoch"] == self.last_epoch for known in self.evals):
-            self.evals.append(event | {"epoch": self.last_epoch})
 
 
 def read(path: Path | str) -> list[Training]:
@@ -58,64 +44,32 @@ def read(path: Path | str) -> list[Training]:
     # Decoded by hand: text mode would turn the progress bar's carriage returns into lines.
     text = read_plain(path).decode("utf-8", "replace")
     trainings: list[Training] = []
-    seen: set[tuple] = set()  # of the last training
-    since: list[Event] = []  # what was printed after the last closing event, again or not
-    fresh = False  # whether any of it was printed for the first time
-    for event in _events(path, text):
-        training, closes, key = trainings[-1] if trainings else None, "train_runtime" in event, _identity(event)
-        # Another rank's; not a closing event before which something new stands.
-        again = closes and training is not None and not fresh and _end_together(training.final, event)
-        again = again or key in seen
-        if not again:
-            if training is None or _starts_anew(training, event):
-                # Its first events may have been equal to those of the training before it.
-                own = since if training is not None and training.final else []
-                trainings.append(training := Training())
-                seen = set()
-                for one in own:
-                    if _epoch(one) <= _epoch(event):
-                        training.take(one)
-                        seen.add(_identity(one))
-            training.take(event)
+    seen: set[tuple] = set()  # events of the last training
+    last_epoch = 0.0
+    for match in _DICT.finditer(text):
+        event = _numbers(path, text, match)
+        training, epoch = trainings[-1] if trainings else None, event.get("epoch", 0.0)
+        ended, closes = training is not None and training.final, "train_runtime" in event
+        # Ranks time themselves; of closing events even the losses may differ.
+        key = tuple(sorted(item for item in event.items() if not item[0].endswith(("_runtime", "_per_second"))))
+        if _end_together(ended, event) if ended and closes else not closes and key in seen:
+            continue  # another rank's
+        if training is None or epoch < last_epoch or (ended and (closes or "loss" in event)):
+            training, seen = Training(), set()
+            trainings.append(training)
+        seen.add(key)
+        last_epoch = epoch
         if closes:
-            since, fresh = [], False
-        else:
-            seen.add(key)
-            since.append(event)
-            fresh |= not again
+            training.final = event
+        elif "eval_loss" in event and epoch not in [known["epoch"] for known in training.evals]:
+            training.evals.append(event | {"epoch": epoch})
     return trainings
 
 
-def _epoch(event: Event) -> float:
-    return event.get("epoch", 0.0)
-
-
-def _starts_anew(training: Training, event: Event) -> bool:
-    ended = training.final is not None and ("loss" in event or "train_runtime" in event)
-    return ended or _epoch(event) < training.last_epoch
-
-
-def _end_together(one: Event | None, other: Event) -> bool:
-    """Whether two closing events can be of one training: its ranks end together, each with its own runtime and loss."""
-    if one is None or _epoch(one) != _epoch(other):
-        return False
-    return abs(one["train_runtime"] - other["train_runtime"]) < _RANKS_DIFFER_S
-
-
-def _identity(event: Event) -> tuple:
-    if "loss" in event:  # nearly all are; none has a runtime
-        return tuple(event.items())
-    return tuple(sorted(item for item in event.items() if not item[0].endswith(("_runtime", "_per_second"))))
-
-
-def _events(path: Path | str, text: str) -> list[Event]:
-    found = list(_DICT.finditer(text))
-    try:
-        # Dicts of numbers and short names are nearly JSON, whose parser takes a fraction of the time of _numbers.
-        events = json.loads("[" + ",".join(match[0] for match in found).replace("'", '"') + "]")
-        return [dict(zip(event, map(float, event.values()), strict=True)) for event in events]
-    except (ValueError, TypeError):
-        return [_numbers(path, text, match) for match in found]
+def _end_together(one: Event, other: Event) -> bool:
+    """Whether two closing events can be of one training: its ranks end together."""
+    same_epoch = one.get("epoch", 0.0) == other.get("epoch", 0.0)
+    return same_epoch and abs(one["train_runtime"] - other["train_runtime"]) < _RANKS_DIFFER_S
 
 
 def _numbers(path: Path | str, text: str, match: re.Match) -> Event:

@@ -121,6 +121,7 @@ _READERS = {"loss": _loss, "step_time": _step_time, "gpu_memory": _gpu_memory, "
 def _line(name: str, x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> Line:
     import numpy as np
 
+    x, y = np.asarray(x), np.asarray(y)
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     shown = thinned(y, most)

@@ -8,7 +8,6 @@ import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import filter as matching
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,24 +20,6 @@ from tools.plots import configuration
 from tools.tables.fill import written
 from tools.tables.metrics import METRICS
 
-# The files that a source of figures (tools/logs/sources.py) reads.
-_FILES = {
-    "run.json": ["run.json"],
-    "summary.json": ["summary.json"],
-    "summary.json/gpu": ["summary.json"],
-    "train.out": ["train.out"],
-    "evaluations": ["summary.json", "train.out"],
-    "steps.csv": ["steps.csv"],
-    "timers": ["train.out"],
-    "gpu_memory": ["gpu_memory*.csv"],
-    "cpu_memory": ["cpu_memory*.txt"],
-    "cpu_pss": ["cpu_pss*.txt"],
-    "fabric": ["nccl.log"],
-    "computed": ["summary.json"],
-    "collectives": ["collectives.csv"],
-    "predicted": ["run.json"],
-    "mfu": ["run.json", "summary.json"],
-}
 _LONGEST_ID = 80
 _MOST_FOLDERS = 3  # named in a page
 _ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
@@ -134,15 +115,11 @@ def damaged(run: Run) -> list[str]:
 
 def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
     """Every figure that the run has, as metric and text, by the files that figures are from."""
-    files = {
-        source: [name for one in patterns for name in matching(run.files, one)] for source, patterns in _FILES.items()
-    }
     found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for name, metric in FIGURES.items():
-        value = getattr(run.figures, name)
-        if value is not None:
-            own = tuple(dict.fromkeys(file for source, _ in metric.sources for file in files[source]))
-            found.setdefault(own, []).append((metric.name, written(metric, value, unit_named=True)))
+        if (value := getattr(run.figures, name)) is not None:
+            rows = found.setdefault(tuple(run.figures.files(name)), [])
+            rows.append((metric.name, written(metric, value, unit_named=True)))
     return [(list(own), rows) for own, rows in found.items()]
 
 

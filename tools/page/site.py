@@ -38,6 +38,7 @@ _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefor
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu")
+_FILTERS = ("exercise", "config", "model", "state")  # of that list
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,15 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
         (folder / name).write_text(pages.get_template(template).render(up=depth, page=name, **values), "utf-8")
 
     rows = [_listed(one, site.owners > 1) for one in site.all]
-    render("index.html", "index.html", rows=rows, listed=_LISTED, filters=_filters(rows))
+    filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
+    render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
     render("tables.html", "tables.html", tables=tables)
     render("compare.html", "compare.html")
     definitions = {one.name: one.definition for one in FIGURES.values()}
     render("figures.html", "figures.html", definitions=definitions)
     _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
 
-    for one in progress(site.all, "writing pages", len(site.all)):
+    for one in progress(site.all, "writing pages"):
         _write_run(one, site, folder, render)
 
 
@@ -217,11 +219,6 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
     }
 
 
-def _filters(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What can be chosen in each of the list's filters."""
-    return {key: sorted({row[key] for row in rows if row[key]}) for key in ("exercise", "config", "model", "state")}
-
-
 def _list(site: Site, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """For the scripts: what the overview's chart draws, column by column, in the order of the list's rows."""
     numbers = [entries.numbers(one.run) for one in site.all]
@@ -230,7 +227,7 @@ def _list(site: Site, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "id": [one.id for one in site.all],
         "name": [one.name for one in site.all],
         "kind": [one.kind for one in site.all],
-        **{key: [row[key] for row in rows] for key in ("exercise", "config", "model", "state")},
+        **{key: [row[key] for row in rows] for key in _FILTERS},
         "figures": {metric: [row.get(metric) for row in numbers] for metric in used},
         "titles": {metric: entries.title(metric) for metric in used},
     }

@@ -12,12 +12,11 @@ from tools.logs.runs import read_run
 
 @dataclass(frozen=True)
 class Again:
-    """Attributes: command: launcher and arguments; options: of sbatch; root: where the launcher's repository lies."""
+    """Attributes: command: launcher and arguments; options: of sbatch; environment: SHARDLAB names its repository."""
 
     command: list[str]
     options: list[str]
     environment: dict[str, str]
-    root: Path
 
 
 def read(folder: Path, logs: Path, shell: Mapping[str, str]) -> Again:
@@ -45,10 +44,8 @@ def read(folder: Path, logs: Path, shell: Mapping[str, str]) -> Again:
     nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
-    root = Path(launcher).parents[1]
     return Again(
         [launcher, *arguments],
         [f"--nodes={nodes}", f"--gpus-per-node={gpus}"],
-        dict(shell) | given | shape | mark | {"RESUME_RUN": str(folder), "SHARDLAB": str(root)},
-        root,
+        dict(shell) | given | shape | mark | {"RESUME_RUN": str(folder), "SHARDLAB": str(Path(launcher).parents[1])},
     )

@@ -89,8 +89,8 @@ class Submission:
         return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
 
     def contains(self, text: str) -> bool:
-        """Whether the line has this text as it stands in the file, as `submit` prints it, or in its normal form."""
-        forms = (self.written, f"{self.place}  {self.short}", f"{self.exercise.name} {self.text}")
+        """Whether the line has this text as it stands in the file, or as `submit` prints it."""
+        forms = (self.written, f"{self.place}  {self.short}")
         return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
 
     @property

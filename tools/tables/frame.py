@@ -58,7 +58,7 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """The frame of runs that have been found."""
     rows = [
         _facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES}
-        for run in progress(runs, "reading logs", len(runs))
+        for run in progress(runs, "reading logs")
     ]
     found = pd.DataFrame(rows, columns=[*FACTS, *_FIGURE_TYPES])
     types = {name: kind for name, (kind, _) in FACTS.items()} | _FIGURE_TYPES

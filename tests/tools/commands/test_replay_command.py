@@ -35,32 +35,25 @@ def replayed(folder: Path, logs: Path) -> Path:
     return replay.folder
 
 
-def test_lines_are_written_as_the_training_went_on(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The training is the last 10 s of 20: 5 s of steps, twice as long with evaluations and saving."""
+def test_logs_grow_line_by_line_over_the_whole_run(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = 100.0
     monkeypatch.setattr("tools.commands.replay.time.monotonic", lambda: clock_s)
     run = make_run("r", END, {"train_runtime_s": 10.0}, **FILES)
     replay = Replay(read_run(run), tmp_path / "replays", 1.0)
 
-    def written(at_s: float) -> tuple[str, str]:
+    def last_step(at_s: float) -> str:
         nonlocal clock_s
         clock_s = 100 + at_s
         replay.advance()
-        texts = [(replay.folder / name).read_text() for name in ("steps.csv", "train.out")]
-        return texts[0].splitlines()[-1][0], texts[1].splitlines()[-1]
+        return (replay.folder / "steps.csv").read_text().splitlines()[-1][0]
 
-    assert written(1) == ("s", "load")
+    assert last_step(1) == "s"
     assert (replay.folder / "nccl.log").exists() and not (replay.folder / "summary.json").exists()
     assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 0
-    assert written(11) == ("s", "load")
-    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
-    assert written(14.1) == ("1", "between")
-    assert written(16.1)[0] == "2"
-    assert written(19.9)[0] == "3" and replay.state == "running"
-    assert json.loads((replay.folder / "run.json").read_text())["state"] == "running"
-    assert written(20.1) == ("4", "end")
-    assert replay.state == "completed"
-    for name in ("steps.csv", "train.out", "summary.json", "cpu_memory.txt", "nccl.log"):
+    assert last_step(9) == "2" and (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
+    assert json.loads((replay.folder / "run.json").read_text())["state"] == replay.state == "running"
+    assert last_step(20.1) == "4" and replay.state == "completed"
+    for name in ("steps.csv", "train.out", "summary.json", "gpu_memory.csv", "cpu_memory.txt", "nccl.log"):
         assert (replay.folder / name).read_bytes() == (run / name).read_bytes()
 
 
@@ -74,8 +67,6 @@ def test_replay_is_owned_named_dated_and_marked_as_one(make_run, tmp_path: Path)
     assert found.record["replay"]["of"] == str(run) and found.shown_state == "completed (replay, not measured)"
     assert abs(time.time() - found.start.timestamp()) < 60 and found.runtime_s == before.runtime_s
     assert sorted(found.files) == sorted(set(before.files) - {".launcher", "bloom-qa-finetuned", "link"})
-    stamp = (first / "gpu_memory.csv").read_text().splitlines()[1][:19]
-    assert abs(time.mktime(time.strptime(stamp, "%Y/%m/%d %H:%M:%S")) - time.mktime(found.start.timetuple())) < 60
 
 
 @pytest.mark.parametrize(
@@ -148,14 +139,6 @@ def test_replays_are_in_a_folder_that_nothing_reads_unless_it_is_named(
     told = capsys.readouterr().out
     assert "| 0.5000 |" in told and "-replay" not in told
     assert [found.folder for found in find_runs(logs, replays=True)] == [run]
-
-
-def test_damaged_run_is_named_before_the_first_one_begins(make_run, logs: Path, tmp_path: Path, capsys) -> None:
-    make_run("r1")
-    (make_run("r2", {"start_time": "2026-11-21T09:45:30+00:00"}) / "summary.json").write_text("[1]")
-    assert main(["replay", str(logs), "--speed", "1e6", "--jobs", "1", "--logs", str(tmp_path / "new")]) == 2
-    assert "summary.json:1: found '[1]', expected a JSON object" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

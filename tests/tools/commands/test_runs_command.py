@@ -165,12 +165,6 @@ def test_cause_of_a_failure_is_in_the_list_and_in_the_tables_cells(make_run, log
     assert read == ["FAILED", f"disk full: train.out:1: {full['reason']}"]
 
 
-def test_figure_that_compares_runs_is_none_of_a_single_run(make_run, logs, capsys):
-    make_run("r1")
-    assert main(["runs", "--figures", "memory_savings", "--logs", str(logs)]) == 0
-    assert "compares runs" in capsys.readouterr().out
-
-
 def test_misspelt_figure_is_an_error_that_lists_the_figures(make_run, logs, capsys):
     make_run("r1")
     assert main(["runs", "--figures", "peak_cpu,peak_tpu", "--logs", str(logs)]) == 2

@@ -81,7 +81,6 @@ def test_a_completed_tiny_run_does_not_count_for_the_real_one(
         "--mem=1G run.slurm",
         "FP16=false TRAIN_SIZE=9",
         "ex/submit.txt:2  FP16",
-        "ex FP",
     ],
 )
 def test_match_finds_the_line_as_it_stands_in_the_file_and_as_it_is_printed(

@@ -19,8 +19,8 @@ def read(tmp_path):
 
 def test_peak_and_mean_are_of_the_resident_not_the_virtual_size(read):
     log = read(HEADER + ROWS)
-    assert log.peak_mib == 52.73
-    assert log.mean_mib == pytest.approx(41.6015)
+    assert log.figures()["peak_mib"] == 52.73
+    assert log.figures()["mean_mib"] == pytest.approx(41.6015)
 
 
 @pytest.mark.parametrize("cut", ["       0.003      713.8", "       0.003      713.800       99."])
@@ -30,7 +30,7 @@ def test_cut_off_last_line_is_left_out(read, cut):
 
 @pytest.mark.parametrize("text", ["", HEADER, "\n"])
 def test_log_without_samples_is_empty(read, text):
-    assert read(text).peak_mib is None
+    assert read(text).figures() == {}
 
 
 def test_message_in_place_of_numbers_is_an_error_with_its_line(read):
@@ -49,4 +49,4 @@ def test_time_of_a_second_attempt_goes_on_after_the_first(tmp_path, read):
 def test_real_log(sample_logs):
     log = psrecord.read(sample_logs / "psrecord-ros.txt")
     assert len(log.mib) == 399
-    assert log.peak_mib == 52.84
+    assert log.figures()["peak_mib"] == 52.84

@@ -36,12 +36,9 @@ def test_missing_column_is_named(read):
         read("step,step_time_s,tokens,loss,epoch\n1,0.5,2048,2.5,0.25\n")
 
 
-@pytest.mark.parametrize("line", ["nan,0.5,2048,700,2.5,0.5", "2,inf,2048,700,2.5,0.5", "2,0.5,1e999,700,2.5,0.5"])
+@pytest.mark.parametrize(
+    "line", ["nan,0.5,2048,700,2.5,0.5", "2,fast,2048,700,2.5,0.5", "2,inf,2048,700,2.5,0.5", "2,0.5,1e999,700,2.5,0.5"]
+)
 def test_step_that_no_training_makes_is_an_error_with_its_line(read, line):
-    with pytest.raises(LogError, match=r"steps\.csv:3: found '(nan|inf|1e999)', expected a number in column "):
+    with pytest.raises(LogError, match=r"steps\.csv:3: found '(nan|fast|inf|1e999)', expected a number in column "):
         read(HEADER + f"1,0.5,2048,700,nan,0.25\n{line}\n3,0.5,2048,700,2.5,0.75\n")
-
-
-def test_word_in_a_number_column_is_an_error_with_its_line(read):
-    with pytest.raises(LogError, match=r"steps\.csv:3: found 'fast', expected a number in column step_time_s"):
-        read(HEADER + "1,0.5,2048,700,2.5,0.25\n2,fast,2048,650,2.25,0.5\n")

@@ -29,6 +29,7 @@ GPU_LOGS = {
     + ROW.format(1, 2),
     "blank lines": HEADER + "\n" + ROW.format(10, 20) + "\n\n" + ROW.format(30, 40),
     "digits after a unit": HEADER + ROW.format("5M0", 20) + ROW.format(30, 40),
+    "nothing reported": HEADER + ROW.format(10, 20).replace("10 MiB", "[N/A]"),
     "word": HEADER + ROW.format(10, 20) + ROW.format("lots", 40) + ROW.format(30, 40),
     "too few fields": HEADER + ROW.format(10, 20) + "2026/11/21 05:55:42.717, 0\n" + ROW.format(30, 40),
     "no header": ROW.format(10, 20) + ROW.format(30, 40),
@@ -75,6 +76,7 @@ GPU_FIGURES = {
     "a carriage return and a blank line": 2,  # the line of the error
     "blank lines": [30.0, 20.0, 10.0],
     "digits after a unit": 2,  # the line of the error
+    "nothing reported": [None, None, None],
     "word": 3,  # the line of the error
     "too few fields": 3,  # the line of the error
     "no header": [30.0, 20.0, 10.0],
@@ -106,7 +108,7 @@ def seen(read, path, names) -> list | int:
     except LogError as error:
         assert error.path == path
         return error.line
-    return [getattr(log, name) for name in names]
+    return [log.figures().get(name) for name in names]
 
 
 @pytest.mark.parametrize("name", GPU_LOGS)

@@ -13,8 +13,6 @@ import pytest
 from tests.tools.conftest import write_run
 from tests.tools.page.conftest import Made
 from tools.__main__ import main
-from tools.logs.figures import FIGURES
-from tools.page.entries import _FILES
 
 
 @pytest.fixture
@@ -66,10 +64,6 @@ def test_a_failed_run_s_page_begins_with_the_cause_and_the_log_s_end(made: Made)
     assert "torch.OutOfMemoryError: CUDA out of memory." in text
     assert "'train_loss': '0.7039'" in text and "0/96" not in text  # of a progress bar only what was on the screen
     assert "log's last lines" not in text_of(made.page / made.run("j1"))
-
-
-def test_every_source_of_figures_names_the_files_it_reads() -> None:
-    assert {source for one in FIGURES.values() for source, _ in one.sources} == set(_FILES)
 
 
 @pytest.mark.usefixtures("few_references")
