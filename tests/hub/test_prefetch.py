@@ -72,7 +72,6 @@ def test_evaluation_data_of_their_own_are_fetched_too(monkeypatch: pytest.Monkey
 
 
 def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub's library goes through it; urllib alone would not."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -83,8 +82,6 @@ def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest
         assert unreachable() == ""
         proxy.shutdown()
     assert "refused" in unreachable()
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")  # urllib cannot ask through it
-    assert unreachable() == ""
 
 
 def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:

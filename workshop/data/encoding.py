@@ -1,4 +1,4 @@
-"""From a SQuAD example to the token ids and labels a causal language model trains on.
+"""From a SQuAD example or a conversation to the token ids and labels a causal language model trains on.
 
     Question: {question} Context: {context} Answer: {answer}</s>
     |<------------- prompt: label -100 ------------>|<- target ->|
@@ -14,19 +14,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
-from workshop.data.conversations import Conversation
 from workshop.data.hub import hub_error
+from workshop.data.rows import Row
 from workshop.data.squad import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
+PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # what a part of a text is
 
 Encoded = dict[str, list[int]]
+Parts = list[tuple[str, str]]  # texts, each with what it is
+Tokens = tuple[list[int], list[str]]  # ids, each with what its part is
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
@@ -61,148 +64,137 @@ def encode_all(
     max_length: int,
     labels: Literal["answer", "text"] = "answer",
 ) -> list[Encoded]:
-    """Encode prompt, first answer and end-of-sequence of every example; a list is all the Trainer needs as a data set.
+    """Prompt, first answer and end-of-sequence of every example: `input_ids`, `attention_mask`, `labels`, not padded.
 
-    Each is `input_ids`, `attention_mask` and `labels`, not padded. With labels="answer" the prompt's labels are -100;
-    with "text" every token is a target. An example longer than `max_length` loses tokens from the end of its context,
-    possibly those with the answer, as is usual for this task. Raises WorkshopError if an example does not fit even
-    without context.
+    With labels="answer" the prompt's labels are -100; with "text" every token is a target. An example longer than
+    `max_length` loses tokens from the end of its context, possibly those with the answer, as is usual for this task.
+    Raises WorkshopError if an example does not fit even without context.
     """
-    if labels not in ("answer", "text"):
-        raise WorkshopError(f"LABELS={labels}: expected answer or text")
-    encoded = []
-    for input_ids, prompt_length in _tokenise(examples, tokenizer, max_length, with_answer=True):
-        masked = prompt_length if labels == "answer" else 0
-        encoded.append(
-            {
-                "input_ids": input_ids,
-                "attention_mask": [1] * len(input_ids),
-                "labels": [IGNORE] * masked + input_ids[masked:],
-            }
-        )
-    return encoded
+    texts = [
+        [*_prompt(example), (f" {example.answers[0].strip()}{tokenizer.eos_token}", TARGET)] for example in examples
+    ]
+    found = zip(examples, _tokenised(texts, tokenizer), strict=True)
+    return [_encoded(*_cut(example.id, tokens, max_length), labels) for example, tokens in found]
 
 
 def encode_prompts(examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Encoded]:
     """`input_ids` and `attention_mask` up to and including ` Answer:`, from where a model generates."""
-    prompts = _tokenise(examples, tokenizer, max_length, with_answer=False)
-    return [{"input_ids": input_ids, "attention_mask": [1] * len(input_ids)} for input_ids, _ in prompts]
-
-
-def _head(example: Example) -> str:
-    return f"Question: {example.question.strip()} Context:"
-
-
-def _prompt(example: Example) -> str:
-    # SQuAD has questions and answers with stray spaces; without them every part begins after exactly one space.
-    return f"{_head(example)} {example.context.strip()} Answer:"
-
-
-def _tokenise(
-    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int, with_answer: bool
-) -> Iterator[tuple[list[int], int]]:
-    """Token ids of each example's text and the length of the prompt among them.
-
-    The text is tokenised whole and the parts are found by their place in it: joining parts tokenised one by one gives
-    other ids wherever a tokenizer treats the beginning of a text specially (Llama's does).
-    """
-    opening = opening_ids(tokenizer)
-    ending = [tokenizer.eos_token_id] if with_answer else []
-    answers = [f" {example.answers[0].strip()}" if with_answer else "" for example in examples]
-    texts = [_prompt(example) + answer for example, answer in zip(examples, answers, strict=True)]
-    batch: Any = {"input_ids": []}
-    if texts:
-        batch = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-    for row, (example, ids) in enumerate(zip(examples, batch["input_ids"], strict=True)):
-        prompt_end = len(_prompt(example))
-        head = batch.char_to_token(row, len(_head(example)) - 1) + 1  # one past the colon of "Context:"
-        tail = batch.char_to_token(row, prompt_end - len("Answer:"))
-        prompt = batch.char_to_token(row, prompt_end - 1) + 1
-        excess = max(0, len(opening) + len(ids) + len(ending) - max_length)
-        if excess > tail - head:
-            needed = len(opening) + len(ids) + len(ending) - (tail - head)
-            raise WorkshopError(
-                f"MAX_LENGTH={max_length}: example {example.id} has {needed} tokens without any context, expected "
-                "room for more than these"
-            )
-        yield [*opening, *ids[: tail - excess], *ids[tail:], *ending], len(opening) + prompt - excess
-
-
-def opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """What the tokenizer puts before every text: `<s>` for Llama, nothing for BLOOM and GPT-2."""
-    probe = tokenizer("a", return_special_tokens_mask=True)
-    special = zip(probe["input_ids"], probe["special_tokens_mask"], strict=True)
-    return [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
+    found = zip(examples, _tokenised([*map(_prompt, examples)], tokenizer), strict=True)
+    prompts = [_cut(example.id, tokens, max_length)[0] for example, tokens in found]
+    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in prompts]
 
 
 def encode_conversations(
-    conversations: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase, max_length: int, labels: str
+    rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, labels: str = "answer"
 ) -> list[Encoded]:
-    """`input_ids`, `attention_mask`, `labels` of each, unpadded; one that is too long loses its end.
+    """The same of rows with `id` and `messages`; one that is too long loses its end.
 
-    With labels="answer" only the assistant's turns and the end of each are targets, with "text" every token. Raises
-    WorkshopError for a conversation none of whose targets fits into `max_length` tokens.
+    With labels="answer" only the assistant's turns and the end of each are targets: what the tokenizer's chat template
+    marks as generated; without marks, all that it adds for such a turn. Raises WorkshopError for a conversation none
+    of whose targets fits into `max_length` tokens.
     """
-    opening, written = opening_ids(tokenizer), [_written(one, tokenizer) for one in conversations]
-    # Tokenised whole, as a SQuAD example is: joining the parts' tokens gives other ids.
-    texts = ["".join(part for part, _ in parts) for parts, _ in written]
-    batch = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    # A prompt and its completion are no turns, which a template is for.
+    pairs = [all(one["role"] in ("", "assistant") for one in row["messages"]) for row in rows]
+    templated = [bool(tokenizer.chat_template) and not pair for pair in pairs]
+    marked = "endgeneration" in (tokenizer.chat_template or "")
+    texts = [
+        _plain(row, tokenizer.eos_token, pair) if not own else [] if marked else [*_by_template(row, tokenizer)]
+        for row, pair, own in zip(rows, pairs, templated, strict=True)
+    ]
     encoded = []
-    for one, (parts, templated), tokens, offsets in zip(
-        conversations, written, batch["input_ids"], batch["offset_mapping"], strict=True
-    ):
-        ends = list(accumulate(len(part) for part, _ in parts))
-        before = [] if templated else opening  # a template writes its own
-        ids = [*before, *tokens][:max_length]
-        targets = [parts[bisect_right(ends, start)][1] if start < ends[-1] else False for start, _ in offsets]
-        kept = [labels == "text" or target for target in [False] * len(before) + targets]
-        row = [token if target else IGNORE for token, target in zip(ids, kept, strict=False)]
-        if all(label == IGNORE for label in row[1:]):
+    for row, own, tokens in zip(rows, templated, _tokenised(texts, tokenizer, templated), strict=True):
+        ids, kinds = _cut(row["id"], _by_marks(row, tokenizer) if own and marked else tokens, max_length)
+        if labels == "answer" and TARGET not in kinds[1:]:
             raise WorkshopError(
-                f"MAX_LENGTH={max_length}: {one.id}: no turn of the assistant begins in its first {max_length} tokens; "
-                "expected a larger MAX_LENGTH, or the example left out"
+                f"MAX_LENGTH={max_length}: {row['id']}: no turn of the assistant begins in its first {max_length} "
+                "tokens; expected a larger MAX_LENGTH, or the example left out"
             )
-        encoded.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": row})
+        encoded.append(_encoded(ids, kinds, labels))
     return encoded
 
 
-def _written(one: Conversation, tokenizer: PreTrainedTokenizerBase) -> tuple[list[tuple[str, bool]], bool]:
-    """The text in parts, each a target or not; and whether the tokenizer's template wrote it, which is for turns."""
-    pair = all(role in ("", "assistant") for role, _ in one.turns)  # a prompt and its completion
-    templated = bool(tokenizer.chat_template) and not pair
-    return list(_by_template(one, tokenizer) if templated else _parts(one, tokenizer.eos_token, pair)), templated
+def _prompt(example: Example) -> Parts:
+    # SQuAD has questions and answers with stray spaces; without them every part begins after exactly one space.
+    head = f"Question: {example.question.strip()} Context:"
+    return [(head, PROMPT), (f" {example.context.strip()}", CONTEXT), (" Answer:", PROMPT)]
 
 
-def _parts(one: Conversation, end: str, as_it_is: bool) -> Iterator[tuple[str, bool]]:
-    """The text in parts, each a target or not; the assistant's end with an end of sequence."""
-    for number, (role, text) in enumerate(one.turns):
-        target = role == "assistant"
-        if not as_it_is:
-            yield f"{chr(10) if number else ''}{role.capitalize()}:", False
+def _plain(row: Row, end: str, pair: bool) -> Parts:
+    """A conversation without a template: a pair as it is, turns with their roles; `end` after the assistant's."""
+    parts = []
+    for number, message in enumerate(row["messages"]):
+        role, text = message["role"], message["content"]
+        if not pair:
+            parts.append((f"{chr(10) if number else ''}{role.capitalize()}:", PROMPT))
             text = f" {text.strip()}"
-        yield text + (end if target else ""), target
+        parts.append((text + end, TARGET) if role == "assistant" else (text, PROMPT))
+    return parts
 
 
-def _by_template(one: Conversation, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, bool]]:
+def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, str]]:
     """A turn is what the template adds for it; what it writes before an assistant's turn is no target."""
-    messages = [{"role": role, "content": text} for role, text in one.turns]
-    before = ""
+    messages, before = row["messages"], ""
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             continue  # written with the next answer; after the last one there is nothing to learn
-        for count, target in ((number, False), (number + 1, True)):
-            after = ""
-            if count:
-                after = tokenizer.apply_chat_template(
-                    messages[:count], tokenize=False, add_generation_prompt=not target
-                )
+        for some, kind in ((messages[:number], PROMPT), (messages[: number + 1], TARGET)):
+            if not some:
+                continue
+            after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
             if not after.startswith(before):
                 raise WorkshopError(
-                    f"{one.id}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
+                    f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                     "expected one answer per example, or a tokenizer without a template"
                 )
-            yield after[len(before) :], target
+            yield after[len(before) :], kind
             before = after
+
+
+def _by_marks(row: Row, tokenizer: PreTrainedTokenizerBase) -> Tokens:
+    """What the template marks as generated is a target."""
+    found = tokenizer.apply_chat_template(row["messages"], return_dict=True, return_assistant_tokens_mask=True)
+    return found["input_ids"], [TARGET if mask else PROMPT for mask in found["assistant_masks"]]
+
+
+def _tokenised(
+    texts: Sequence[Parts], tokenizer: PreTrainedTokenizerBase, templated: Sequence[bool] = ()
+) -> Iterator[Tokens]:
+    """The tokens of each text, and of which kind of part each is. A template has written its own opening.
+
+    A text is tokenised whole and the parts are found by their place in it: joining parts tokenised one by one gives
+    other ids wherever a tokenizer treats the beginning of a text specially (Llama's does).
+    """
+    probe = tokenizer("a", return_special_tokens_mask=True)  # `<s>` for Llama, nothing for BLOOM and GPT-2
+    special = zip(probe["input_ids"], probe["special_tokens_mask"], strict=True)
+    opening = [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
+    whole = ["".join(text for text, _ in parts) for parts in texts]
+    if not whole:
+        return
+    batch = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    for number, parts in enumerate(texts):
+        ends = [*accumulate(len(text) for text, _ in parts)][:-1]
+        kinds = [parts[bisect_right(ends, start)][1] for start, _ in batch["offset_mapping"][number]]
+        first = [] if templated and templated[number] else opening
+        yield first + batch["input_ids"][number], [PROMPT] * len(first) + kinds
+
+
+def _cut(at: str, tokens: Tokens, max_length: int) -> Tokens:
+    """At most `max_length` tokens: what is too much is taken from the end of the context, or else of the text."""
+    ids, kinds = tokens
+    excess = max(0, len(ids) - max_length)
+    end = len(kinds) - kinds[::-1].index(CONTEXT) if CONTEXT in kinds else len(kinds)
+    if CONTEXT in kinds and excess > kinds.count(CONTEXT):
+        needed = len(ids) - kinds.count(CONTEXT)
+        raise WorkshopError(
+            f"MAX_LENGTH={max_length}: example {at} has {needed} tokens without any context, expected room for more "
+            "than these"
+        )
+    return ids[: end - excess] + ids[end:], kinds[: end - excess] + kinds[end:]
+
+
+def _encoded(ids: list[int], kinds: list[str], labels: str) -> Encoded:
+    targets = [token if labels == "text" or kind == TARGET else IGNORE for token, kind in zip(ids, kinds, strict=True)]
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ launcher asks once: `python -m workshop.data.hub` says 1 if the settings need th
 import errno
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import httpx
 
 from workshop.data.names import is_path, name_and_slice
 from workshop.errors import WorkshopError
@@ -50,19 +50,11 @@ def endpoint() -> str:
 
 
 def unreachable() -> str:
-    """Why the hub cannot be reached; "" if it answers, whatever it says. Goes through a proxy where one is set."""
-    # urllib knows a proxy per scheme only, and no SOCKS: what it cannot ask may answer the hub's library.
-    proxies = urllib.request.getproxies()
-    proxies = dict.fromkeys(("http", "https"), proxies["all"]) | proxies if "all" in proxies else proxies
-    if proxies.get(endpoint().partition(":")[0], "").startswith("socks"):
-        return ""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    """Why the hub cannot be reached; "" if it answers, whatever it says. By the hub's own client, through its proxy."""
     try:
-        opener.open(urllib.request.Request(endpoint(), method="HEAD"), timeout=5).close()
-    except urllib.error.HTTPError:
-        return ""
-    except (OSError, ValueError) as error:  # no such host, refused, no answer in time; HF_ENDPOINT is no address
-        return str(getattr(error, "reason", error))
+        httpx.head(endpoint(), timeout=5)
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError) as error:  # ImportError: of a SOCKS proxy
+        return str(error)
     return ""
 
 
@@ -95,10 +87,9 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
         causes.append(cause)
     found = {kind for cause in causes for kind in type(cause).__mro__}
     page = f"{endpoint()}/{'datasets/' if kind == 'dataset' else ''}{name}"
-    words = (
-        "DATASET={} python -m workshop.data.prefetch" if kind == "dataset" else "python -m workshop.data.prefetch {}"
-    )
-    fetch = f"run `{words.format(name)}` where there is a network"
+    command = "python -m workshop.data.prefetch"
+    command = f"DATASET={name} {command}" if kind == "dataset" else f"{command} {name}"
+    fetch = f"run `{command}` where there is a network"
     cache = f"the cache {constants.HF_HUB_CACHE} (HF_HOME)"
     unwritable = next((cause for cause in causes if isinstance(cause, OSError) and cause.errno in CANNOT_WRITE), None)
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -110,10 +101,9 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
     elif unwritable is not None:
         text = f"cannot write to {cache}: {unwritable.strerror}, {unwritable.filename}; "
         text += "expected HF_HOME to name a folder that you may write to, with room for it"
-    elif constants.HF_HUB_OFFLINE:
-        text = f"HF_HUB_OFFLINE=1 and {cache} does not have all of it; {fetch}"
-    elif errors.LocalEntryNotFoundError in found:
-        text = f"cannot fetch it from {endpoint()}, and {cache} does not have all of it ({reason}); {fetch}"
+    elif constants.HF_HUB_OFFLINE or errors.LocalEntryNotFoundError in found:
+        why = "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else f"cannot fetch it from {endpoint()} ({reason}),"
+        text = f"{why} and {cache} does not have all of it; {fetch}"
     else:
         text = f"cannot load it ({reason}); expected a hub name, a file or folder, or {fetch}"
     return WorkshopError(f"{what}: {text}")

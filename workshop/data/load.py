@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
@@ -12,15 +11,8 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 
 from run_folder.plural import counted
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_conversations
-from workshop.data.sources import (
-    cache_folder,
-    cached_map,
-    conversations_of,
-    examples_of,
-    load_splits,
-    rows_of,
-    split_of,
-)
+from workshop.data.rows import Row
+from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
 from workshop.data.squad import Example
 from workshop.data.text_rows import cut_into_rows, random_rows
 from workshop.errors import WorkshopError
@@ -57,19 +49,19 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
                     f"EVAL_DATASET={settings.eval_dataset}: of plain text the rows after TRAIN_SIZE are held out; "
                     "expected it left out"
                 )
-            return load_text(settings, tokenizer, splits)
+            return load_text(settings, tokenizer)
         train, evaluation = split_rows(settings, splits)
         encoded = [_encoded(rows, settings, tokenizer) for rows in (train, evaluation)]
     pad_to = settings.max_length if settings.padding == "max_length" else None
     collator = PaddingCollator(tokenizer.pad_token_id, pad_to)
-    if "turns" in train.column_names:
+    if "messages" in train.column_names:
         note_unscored(settings)
         return Data(*encoded, [], collator)
     asked, known = _first(evaluation, settings.generate_size), _first(train, settings.generate_train_size)
     return Data(*encoded, examples_of(asked), collator, examples_of(known))
 
 
-def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, splits: dict[str, Dataset] | None = None) -> Data:
+def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens each, every one a target: documents, or SQuAD's passages.
 
     DATASET=synthetic draws random tokens instead.
@@ -79,8 +71,8 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, splits: di
     if settings.dataset == "synthetic":
         rows = random_rows(tokenizer, *size, settings.seed)
     else:
-        documents = split_of(settings.dataset, splits or load_splits(settings.dataset), "train")
-        if "turns" in documents.column_names:
+        documents = split_of(settings.dataset, load_splits(settings.dataset), "train")
+        if "messages" in documents.column_names:
             raise WorkshopError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
         texts = documents["text"] if "text" in documents.column_names else dict.fromkeys(documents["context"])
         rows = cut_into_rows(tokenizer, texts, *size)
@@ -124,16 +116,14 @@ def split_rows(settings: Settings, splits: dict[str, Dataset]) -> tuple[Dataset,
 
 
 def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    def encode(columns: dict[str, list[Any]], _: list[int]) -> dict[str, list[list[int]]]:
-        some, limits = rows_of(columns), (tokenizer, settings.max_length, settings.labels)
-        chat = "turns" in columns
-        encoded = (
-            encode_conversations(conversations_of(some), *limits) if chat else encode_all(examples_of(some), *limits)
-        )
-        return {name: [row[name] for row in encoded] for name in ENCODED}
+    def encode(_: list[int], some: list[Row]) -> list[Encoded]:
+        limits = (tokenizer, settings.max_length, settings.labels)
+        if "messages" in some[0]:
+            return encode_conversations(some, *limits)
+        return encode_all(examples_of(some), *limits)
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)
-    return cached_map(rows, encode, ENCODED, *kept, settings.max_length, settings.labels)
+    return mapped(rows, encode, ENCODED, *kept, settings.max_length, settings.labels)
 
 
 def _first(rows: Dataset, count: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""The rows of a data set, by `datasets.load_dataset`, each in the layout of its kind and with its place for errors.
+"""The rows of a data set, by `datasets.load_dataset`, each in the columns of its kind and with its place for errors.
 
 DATASET is `sample`, `harbour` (workshop/sample/harbour.py), a hub name, or a file, a glob or a folder of .json (SQuAD's
 own nesting), .jsonl, .csv, .parquet or .txt (a document each). A split or slice may follow in the library's own
@@ -11,8 +11,9 @@ import csv
 import glob
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,20 @@ from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patte
 from datasets.fingerprint import Hasher
 
 from workshop.data import hub
-from workshop.data.conversations import REQUESTS, Conversation, conversation
-from workshop.data.names import SUFFIXES, is_path, name_and_slice, text_of
-from workshop.data.squad import SAMPLE_FILES, Example, article_examples, document_examples, row_example
+from workshop.data.names import SUFFIXES, is_path, name_and_slice
+from workshop.data.rows import Row, article_rows, items_of, layout_of, messages_of, question_of, text_of
+from workshop.data.squad import SAMPLE_FILES, Example
 from workshop.errors import WorkshopError
 from workshop.sample import harbour
 
 TEXT = Value("string")
-QUESTION = Features({"at": TEXT, "id": TEXT, "title": TEXT, "question": TEXT, "context": TEXT, "answers": List(TEXT)})
-CHAT = Features({"id": TEXT, "turns": List({"role": TEXT, "text": TEXT})})
+QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) | {"answers": List(TEXT)})
+CHAT = Features({"id": TEXT, "messages": List({"role": TEXT, "content": TEXT})})
 DOCUMENT = Features({"text": TEXT})
 EXPECTED = "a .json (SQuAD v1.1), .jsonl, .csv, .parquet or .txt file"
 SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
 
-Row = dict[str, Any]
+Located = tuple[str, Row]  # a row and its place
 
 
 def load_splits(dataset: str) -> dict[str, Dataset]:
@@ -49,18 +50,12 @@ def load_splits(dataset: str) -> dict[str, Dataset]:
     elif is_path(name):
         splits = _local(name)
     else:
-        splits = _snapshot(name, hub.dataset_folder(name))
+        splits = _tables(name, hub.dataset_folder(name))
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
     for rows in splits.values():
-        _check_unique(rows)
+        _check_unique(name, rows)
     return splits
-
-
-def load_squad(dataset: str, split: str) -> list[Example]:
-    """All questions of a split in its own order; of a file, which has no splits, all."""
-    splits = load_splits(dataset)
-    return examples_of(split_of(dataset, splits, split, *(["train"] if is_path(dataset) else [])))
 
 
 def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
@@ -70,29 +65,34 @@ def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
     raise WorkshopError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
 
 
+def load_squad(dataset: str, split: str) -> list[Example]:
+    """All questions of a split in its own order; of a file, which has no splits, all."""
+    splits = load_splits(dataset)
+    return examples_of(split_of(dataset, splits, split, *(["train"] if is_path(dataset) else [])))
+
+
 def examples_of(rows: Iterable[Row]) -> list[Example]:
-    names = ("id", "title", "question", "context")
-    return [Example(**{name: row[name] for name in names}, answers=tuple(row["answers"])) for row in rows]
+    return [Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
 
 
-def conversations_of(rows: Iterable[Row]) -> list[Conversation]:
-    return [Conversation(row["id"], tuple((turn["role"], turn["text"]) for turn in row["turns"])) for row in rows]
+def mapped(
+    rows: Dataset, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
+) -> Dataset:
+    """`rows.map`: what `function` makes of the indices and rows of a batch, each with the columns of `features`.
 
-
-def rows_of(columns: dict[str, list[Any]]) -> list[Row]:
-    """A batch of `datasets.map` as rows."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def cached_map(rows: Dataset, function: Callable[..., Any], features: Features, *depends_on: Any) -> Dataset:
-    """`rows.map` in batches, kept in the cache until the rows, `depends_on`, this package's code or a library changes.
-
-    The library's own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer
-    works on a batch in as many threads as there are processors.
+    It is kept in the cache until the rows, `depends_on`, this package's code or a library changes; the library's
+    own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on a batch in
+    as many threads as there are processors.
     """
+
+    def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        found = function(indices, some)
+        return {name: [row[name] for row in found] for name in features}
+
     (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
     return rows.map(
-        function,
+        batch,
         batched=True,
         with_indices=True,
         remove_columns=rows.column_names,
@@ -119,6 +119,48 @@ def cache_folder() -> Path:
     return folder
 
 
+def _harbour(split: str) -> Dataset:
+    articles = Dataset.from_list(harbour.document(split)["data"])
+    return _converted(articles, lambda _, article: article_rows("harbour", article), "harbour")
+
+
+def _local(name: str) -> dict[str, Dataset]:
+    """A file, a glob, or a folder, whose files' names say which split they are."""
+    path = Path(name).expanduser()
+    if path.is_dir() and any(path.rglob("*.parquet")):
+        return _tables(name, path)
+    matches = [] if path.exists() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
+    files = {"train": matches or [str(path)]}
+    if path.is_dir():
+        try:
+            found = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
+        except EmptyDatasetError:
+            found = {}
+        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in found.items()}
+        if not any(files.values()):
+            raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
+    splits = {split: [_read(Path(file)) for file in some] for split, some in files.items() if some}
+    if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
+        raise WorkshopError(f"{name}: found files of different kinds, expected questions, conversations or text only")
+    return {split: concatenate_datasets(parts) for split, parts in splits.items()}
+
+
+def _tables(name: str, folder: Path) -> dict[str, Dataset]:
+    """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
+    parts = sorted({file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")})
+    if len(parts) != 1:
+        found = f"{len(parts)} configurations ({', '.join(parts)})" if parts else "no *.parquet"
+        raise WorkshopError(
+            f"DATASET={name}: found {found}, expected one folder with train-*.parquet, as rajpurkar/squad has; "
+            "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
+        )
+    datasets.disable_progress_bars()
+    return {
+        str(split): _converted(rows, lambda index, row, at=f"{name}: {split}": [(f"{at}[{index}]", row)], (name, split))
+        for split, rows in load_dataset(str(folder), cache_dir=str(cache_folder())).items()
+    }
+
+
 def _read(path: Path) -> Dataset:
     """All rows of one file. After the library has failed, one look into the file says why. Raises WorkshopError."""
     kind = path.suffix
@@ -132,133 +174,49 @@ def _read(path: Path) -> Dataset:
             with path.open(encoding="utf-8", newline="") as file:
                 options = {"features": Features(dict.fromkeys(next(csv.reader(file)), TEXT)), "keep_default_na": False}
         reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
-        rows = load_dataset(reader, data_files=str(path), split="train", cache_dir=str(cache_folder()), **options)
+        places = {"data_files": str(path), "cache_dir": str(cache_folder())}
+        rows = load_dataset(reader, split="train", **places, **options)
     except Exception as error:  # the library's own, pandas', Arrow's, csv's
         raise _explained(path, error) from error
-    if kind == ".json":
-        return _converted(
-            rows, QUESTION, lambda index, row: map(_question, article_examples(f"{path}: data[{index}]", row)), path
-        )
-    if kind == ".jsonl":
-        return _lines(path, rows)
-    if kind == ".txt":
-        text_of(str(path), rows[0], "text")
-        return rows
-    return _table(rows, lambda index: f"{path}: row {index + 1}", path)
+    return _converted(rows, partial(_rows_of, path), path)
 
 
-def _lines(path: Path, rows: Dataset) -> Dataset:
-    """The rows of a .jsonl file, whose place is their line; empty lines are left out."""
+def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
+    """The rows that one row of the library's holds: a .json file's article several, an empty line none."""
+    if path.suffix == ".json":
+        return article_rows(f"{path}: data[{index}]", raw)
+    if path.suffix != ".jsonl":
+        return [(str(path) if path.suffix == ".txt" else f"{path}: row {index + 1}", raw)]
+    at, line, expected = f"{path}:{index + 1}", raw["text"].strip(), "expected a JSON object on each line"
+    try:
+        row = json.loads(line or "{}")
+    except json.JSONDecodeError as error:
+        raise WorkshopError(f"{at}: column {error.colno}: {error.msg}; {expected}") from error
+    if not isinstance(row, dict):
+        raise WorkshopError(f"{at}: found {line[:40]!r}, {expected}")
+    return [(at, row)] if line else []
 
-    def parsed(index: int, line: str) -> Row:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            place, expected = f"{path}:{index + 1}: column {error.colno}", "expected a JSON object on each line"
-            raise WorkshopError(f"{place}: {error.msg}; {expected}") from error
-        if not isinstance(row, dict):
-            found = f"found {line.strip()[:40]!r}"
-            raise WorkshopError(f"{path}:{index + 1}: {found}, expected a JSON object on each line")
-        return row
 
-    first = next(((index, line) for index, line in enumerate(rows["text"]) if line.strip()), None)
+def _converted(rows: Dataset, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Dataset:
+    """What `unpack` makes of each row and its index, in the columns of the first one's kind."""
+    first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:
-        raise WorkshopError(f"{path}: found no line, expected a JSON object on each")
-    kind = _kind({*parsed(*first)})
+        raise WorkshopError(f"{source}: found no row, expected questions, conversations or text")
+    kind, convert = _kind(first)
 
-    def convert(index: int, row: Row) -> list[Row]:
-        line = row["text"]
-        return [_in_kind(kind, f"{path}:{index + 1}", parsed(index, line))] if line.strip() else []
+    def function(indices: list[int], some: list[Row]) -> list[Row]:
+        return [convert(*one) for index, raw in zip(indices, some, strict=True) for one in unpack(index, raw)]
 
-    return _converted(rows, kind, convert, path)
-
-
-def _table(rows: Dataset, at: Callable[[int], str], source: object) -> Dataset:
-    """The rows of a table, each in its kind's layout."""
-    kind = _kind({*rows.column_names})
-    return _converted(rows, kind, lambda index, row: [_in_kind(kind, at(index), row)], source)
+    return mapped(rows, function, kind, str(source))
 
 
-def _converted(rows: Dataset, kind: Features, convert: Callable[[int, Row], Iterable[Row]], source: object) -> Dataset:
-    """What `convert` makes of each row and its index; `source` is part of the rows' places."""
-
-    def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        found = [one for index, row in zip(indices, rows_of(columns), strict=True) for one in convert(index, row)]
-        return {name: [one[name] for one in found] for name in kind}
-
-    return cached_map(rows, batch, kind, str(source))
-
-
-def _kind(columns: set[str]) -> Features:
-    """Which kind of row has these columns."""
-    if {"question", "context", "answers"} <= columns:
-        return QUESTION
-    if "text" in columns and not ({"messages", "conversations", "completion"} | {*REQUESTS}) & columns:
-        return DOCUMENT
-    return CHAT  # or an error, which names the columns
-
-
-def _in_kind(kind: Features, at: str, row: Row) -> Row:
-    if kind is QUESTION:
-        return _question((at, row_example(at, row)))
-    if kind is DOCUMENT:
-        return {"text": text_of(at, row, "text")}
-    return {"id": at, "turns": [{"role": role, "text": text} for role, text in conversation(at, row).turns]}
-
-
-def _question(located: tuple[str, Example]) -> Row:
-    return {"at": located[0], **asdict(located[1])}
-
-
-def _harbour(split: str) -> Dataset:
-    datasets.disable_progress_bars()
-    places = {"features": QUESTION, "cache_dir": str(cache_folder()), "gen_kwargs": {"split": split}}
-    return Dataset.from_generator(_harbour_rows, **places, fingerprint=fingerprint("harbour", split))
-
-
-def _harbour_rows(split: str) -> Iterator[Row]:
-    yield from map(_question, document_examples("harbour", harbour.document(split)))
-
-
-def _local(name: str) -> dict[str, Dataset]:
-    """A file, a glob, or a folder, whose files' names say which split they are."""
-    path = Path(name).expanduser()
-    if path.is_dir() and any(path.rglob("*.parquet")):
-        return _snapshot(name, path)
-    matches = [] if path.exists() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
-    files = {"train": [*map(Path, matches)] or [path]}
-    if path.is_dir():
-        try:
-            found = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
-        except EmptyDatasetError:
-            found = {}
-        files = {str(split): [Path(file) for file in some if file.endswith(SUFFIXES)] for split, some in found.items()}
-        if not any(files.values()):
-            raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
-    return {split: _joined(name, [_read(file) for file in some]) for split, some in files.items() if some}
-
-
-def _joined(name: str, parts: list[Dataset]) -> Dataset:
-    if len({tuple(part.column_names) for part in parts}) > 1:
-        raise WorkshopError(f"{name}: found files of different kinds, expected questions, conversations or text only")
-    return concatenate_datasets(parts)
-
-
-def _snapshot(name: str, folder: Path) -> dict[str, Dataset]:
-    """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
-    parts = sorted({file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")})
-    if len(parts) != 1:
-        found = f"{len(parts)} configurations ({', '.join(parts)})" if parts else "no *.parquet"
-        raise WorkshopError(
-            f"DATASET={name}: found {found}, expected one folder with train-*.parquet, as rajpurkar/squad has; "
-            "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
-        )
-    datasets.disable_progress_bars()
-    splits = load_dataset(str(folder), cache_dir=str(cache_folder()))
-    return {
-        str(split): _table(rows, lambda index, split=split: f"{name}: {split}[{index}]", (name, split))
-        for split, rows in splits.items()
-    }
+def _kind(row: Row) -> tuple[Features, Callable[[str, Row], Row]]:
+    """The kind of row with these columns, and what makes a row of it from a place and such columns."""
+    if {"question", "context", "answers"} <= row.keys():
+        return QUESTION, question_of
+    if "text" in row and not layout_of(row):
+        return DOCUMENT, lambda at, row: {"text": text_of(at, row, "text")}
+    return CHAT, lambda at, row: {"id": at, "messages": messages_of(at, row)}  # or an error, which names the columns
 
 
 def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
@@ -274,13 +232,11 @@ def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
     return concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])
 
 
-def _check_unique(rows: Dataset) -> None:
+def _check_unique(name: str, rows: Dataset) -> None:
     """Predictions are looked up by id, so an id that occurs twice would score one answer for two questions."""
-    places: dict[str, str] = {}
-    for question, place in zip(rows["id"], rows["at"], strict=True) if "at" in rows.column_names else ():
-        if question in places:
-            raise WorkshopError(f"{place}.id: found {question} again (first: {places[question]}), expected unique ids")
-        places[question] = place
+    times = Counter(rows["id"] if "question" in rows.column_names else ())
+    if again := next((question for question in times if times[question] > 1), None):
+        raise WorkshopError(f"{name}: id: found {again} {times[again]} times, expected unique ids")
 
 
 def _explained(path: Path, error: Exception) -> WorkshopError:
@@ -289,17 +245,17 @@ def _explained(path: Path, error: Exception) -> WorkshopError:
         text = path.read_text(encoding="utf-8") if path.suffix != ".parquet" else "-"
         if not text.strip():
             return WorkshopError(f"{path}: found an empty file, expected rows or text")
-        if path.suffix == ".json":
-            list(document_examples(str(path), json.loads(text)))
+        for at, article in items_of(f"{path}: ", json.loads(text), "data") if path.suffix == ".json" else ():
+            list(article_rows(at, article))
     except json.JSONDecodeError as wrong:
         place = f"line {wrong.lineno}, column {wrong.colno}"
         return WorkshopError(f"{path}: {place}: {wrong.msg}; expected a SQuAD v1.1 JSON file")
     except UnicodeDecodeError as wrong:
         return WorkshopError(f"{path}: byte {wrong.start} is not UTF-8, expected text")
-    except OSError as wrong:
-        return WorkshopError(f"{path}: {wrong.strerror}, expected a file that can be read")
     except WorkshopError as wrong:
         return wrong
+    except OSError as wrong:
+        error = wrong
     while error.__cause__ is not None:
         error = error.__cause__
     return WorkshopError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")

@@ -9,7 +9,6 @@ import torch
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import FAMILIES, faster, gradients, small
-from workshop.data.conversations import Conversation
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_conversations, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.data.sources import load_splits, load_squad
@@ -21,7 +20,6 @@ from workshop.settings import Settings
 TOKENIZER = load_tokenizer("sample")
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
 TAIL = CHAT["messages"]
-TURNS = (("user", "Who?"), ("assistant", "Ann."))
 CHATML = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -76,9 +74,16 @@ def test_only_the_assistant_s_turns_and_their_ends_are_learnt(tmp_path: Path) ->
 def test_tokenizer_s_own_template_is_used_and_what_it_writes_before_an_answer_is_no_target() -> None:
     tokenizer = load_tokenizer("sample")
     tokenizer.chat_template = CHATML
-    (encoded,) = encode_conversations([Conversation("x", TURNS * 2)], tokenizer, 64, "answer")
+    (encoded,) = encode_conversations([{"id": "x", "messages": TAIL * 2}], tokenizer, 64, "answer")
     assert tokenizer.decode(encoded["input_ids"]) == "<|user|>Who?</s><|assistant|>Ann.</s>" * 2
     assert learnt(encoded, tokenizer) == "Ann.</s>" * 2
+    told = "{% generation %}{{ m.content }}{% endgeneration %}"
+    tokenizer.chat_template = CHATML.replace(
+        "{{ m.content }}", f"{{% if m.role == 'user' %}}?{{% else %}}{told}{{% endif %}}"
+    )
+    (marked,) = encode_conversations([{"id": "x", "messages": TAIL * 2}], tokenizer, 64, "answer")
+    assert tokenizer.decode(marked["input_ids"]) == "<|user|>?</s><|assistant|>Ann.</s>" * 2
+    assert learnt(marked, tokenizer) == "Ann." * 2, "what the template marks, and no more"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_template_that_rewrites_earlier_turns_is_an_error() -> None:
     tokenizer = load_tokenizer("sample")
     tokenizer.chat_template = "{{ messages | length }}" + CHATML
     with pytest.raises(WorkshopError, match=r"chat.jsonl:7: the tokenizer's chat template writes a turn otherwise"):
-        encode_conversations([Conversation("chat.jsonl:7", TURNS)], tokenizer, 64, "answer")
+        encode_conversations([{"id": "chat.jsonl:7", "messages": TAIL}], tokenizer, 64, "answer")
 
 
 def test_long_conversation_loses_its_end_and_one_without_an_answer_left_is_an_error(tmp_path: Path) -> None:

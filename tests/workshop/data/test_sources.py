@@ -12,7 +12,7 @@ from tests.workshop.environment import ENVIRONMENT
 from workshop.data import encoding, sources
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.data.sources import conversations_of, load_splits
+from workshop.data.sources import load_splits
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 
@@ -22,7 +22,7 @@ READ = (("NA", "007"), ("2001-01-01", "1,5\nand more"))
 
 
 def texts(dataset: str) -> Any:
-    return tuple((a, b) for ((_, a), (_, b)) in (one.turns for one in conversations_of(load_splits(dataset)["train"])))
+    return tuple(tuple(turn["content"] for turn in row["messages"]) for row in load_splits(dataset)["train"])
 
 
 def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp
         ("a.csv", b"prompt,completion\nx,y\nx,y,z\n", r"a\.csv: .*Expected 2 fields in line 3, saw 3"),
         ("a.csv", b"prompt,completion\nx,\n", r"a\.csv: row 1: completion: found an empty text, expected a text"),
         ("a.csv", b"", r"a\.csv: found an empty file"),
-        ("a.jsonl", b"\n\n", r"a\.jsonl: found no line"),
+        ("a.jsonl", b"\n\n", r"a\.jsonl: found no row"),
         ("a.txt", b" \n", r"a\.txt: text: found an empty text"),
         ("a.txt", b"caf\xe9", r"a\.txt: byte 3 is not UTF-8"),
         ("a.parquet", b"no table", r"a\.parquet: "),
@@ -70,7 +70,7 @@ def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
         raise AssertionError("encoded again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(encoding, "_tokenise", again)
+        patched.setattr(encoding, "_tokenised", again)
         assert load_data(settings, load_tokenizer("sample")).train.to_list() == first
     code = Path(encoding.__file__).read_text()
     edited = code.replace(
@@ -79,7 +79,8 @@ def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
     assert edited != code
     real = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda self, **k: edited if self.name == "encoding.py" else real(self, **k))
-    monkeypatch.setattr(encoding, "_head", lambda example: f"Asked: {example.question.strip()} Context:")
+    prompt = encoding._prompt
+    monkeypatch.setattr(encoding, "_prompt", lambda example: [("Asked: who? Context:", "prompt"), *prompt(example)[1:]])
     assert load_data(settings, load_tokenizer("sample")).train.to_list() != first
 
 
@@ -88,8 +89,8 @@ import sys
 from workshop.data import encoding
 from workshop.data.load import load_data
 from workshop.settings import Settings
-real = encoding._tokenise
-encoding._tokenise = lambda *a, **k: (print("encodes"), real(*a, **k))[1]
+real = encoding._tokenised
+encoding._tokenised = lambda *a, **k: (print("encodes"), real(*a, **k))[1]
 print(len(load_data(Settings.from_environment(), encoding.load_tokenizer("sample")).train))
 """
 

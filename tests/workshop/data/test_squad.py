@@ -65,7 +65,7 @@ def test_the_official_files_are_read_whole():
         ({"answers": [{"text": " "}]}, "qas[1].answers[0]: text: found an empty text, expected a text"),
         ({"id": None}, "data[0].paragraphs[0].qas[1]: id: found nothing, expected a text"),
         ({"answers": [], "is_impossible": True}, "qas[1].answers: found an empty list, expected at least one answer"),
-        ({"id": "q1"}, "qas[1].id: found q1 again"),
+        ({"id": "q1"}, "id: found q1 2 times, expected unique ids"),
     ],
 )
 def test_wrong_content_is_named_by_its_position(write, changes, message):
