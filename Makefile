@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart rehearse test test-all operators lint report clean clean-runs
+.PHONY: help install quickstart rehearse test test-all coverage operators lint report clean clean-runs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,11 +21,19 @@ quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on thi
 rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
 	python -m tools rehearse
 
+# A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py).
+PYTEST := python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
+
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
-	python -m pytest -n 2 -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-all: lint operators ## the same with the slow ones: the quickstart, a browser, a class
-	python -m pytest -n 2
+	$(PYTEST)
+
+coverage: lint operators ## how much of each module the tests run, also in the processes that they start
+	coverage run -m pytest -m 'not slow'
+	coverage combine --quiet
+	coverage report --sort=cover
 
 operators: $(VENV)/.installed ## compile DeepSpeed's optimizers for this machine: some minutes, once
 	python -m workshop.kernels.operators
@@ -38,7 +46,7 @@ report: $(VENV)/.installed ## the documents' tables and quoted figures, again fr
 	python -m tools report
 
 clean: ## remove .venv and caches; logs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment's Python finds workshop/ and tools/ from any folder: `python train.py` then says how a training is started.

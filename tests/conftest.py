@@ -1,4 +1,4 @@
-"""How the tests share a machine: two at a time (`make test`), but what must not meet stays in one process, in order."""
+"""How the tests share a machine: two at a time (`make test`), but a file's, which share trainings, in one process."""
 
 import os
 import signal
@@ -14,7 +14,10 @@ from tests.planted_keys import KEYS, leaked
 from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
-LONGEST = ("slurm/", "custom_model/test_custom_launchers", "speed-ladder/", "deepspeed/", "test_trainings_on_ranks")
+LONGEST = (
+    *("slurm/test_jobs", "custom_model/test_custom_launchers", "slurm/test_job_faults", "speed-ladder/", "deepspeed/"),
+    *("test_trainings_on_ranks", "slurm/"),
+)
 
 # In `make test-all` only: a whole training, a browser, a class of participants, what is damaged or killed many times.
 SLOW = (
@@ -44,22 +47,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(tuple(f"tests/{start}" for start in SLOW)):
             item.add_marker("slow")
-
-
-@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """With `-n 2`: a file's tests, which share trainings, run in one process in order; so does all that shares SLURM.
-
-    Not --dist=loadgroup: pytest-xdist 3.8 marks the groups in a place where pytest 9.2 no longer looks.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class InOrder(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "slurm" if nodeid.startswith("tests/slurm/") else nodeid.split("::", 1)[0]
-
-    config.option.loadscopereorder = False  # it would put files of many tests first, and those are short
-    return InOrder(config, log)
 
 
 os.environ |= KEYS

@@ -6,36 +6,8 @@ from pathlib import Path
 
 from tests.launching import REPO
 
-FOLDERS = sorted({path.parent for pattern in ("README.md", "RESULTS.md") for path in REPO.glob(f"*/{pattern}")})
-DOCUMENTS = [
-    *(REPO / name for name in ("README.md", "RESULTS.md", "START.md", "SLURM.md", "GLOSSARY.md", "CONTRIBUTING.md")),
-    *(folder / name for folder in FOLDERS for name in ("README.md", "RESULTS.md") if (folder / name).exists()),
-    *(REPO / "tools" / name for name in ("PLANNER.md", "FIGURES.md")),
-    *sorted((REPO / "instructor" / "answers").glob("*.md")),
-    *(REPO / "instructor" / name for name in ("handout.md", "mail.md")),
-    *sorted(REPO.glob("instructor/demos/*.md")),
-]
-# The test that runs a launcher to its end on CPU, with a training of a few steps.
-LAUNCHED_BY = {
-    "baseline/baseline.slurm": "tests/slurm/test_baseline.py",
-    "benchmark/benchmark.slurm": "tests/slurm/test_benchmark_array.py",
-    "by-hand/by_hand.slurm": "tests/by_hand/test_by_hand.py",
-    "custom_model/multi_gpu.slurm": "tests/custom_model/test_custom_launchers.py",
-    "custom_model/multi_node.slurm": "tests/slurm/test_custom_model.py",
-    "custom_model/single_node.slurm": "tests/custom_model/test_custom_launchers.py",
-    "custom_model/weak_scaling.slurm": "tests/custom_model/test_custom_launchers.py",
-    "deepspeed-multi-gpu/deepspeed.slurm": "tests/slurm/test_deepspeed_jobs.py",
-    "deepspeed-single-gpu/deepspeed.slurm": "tests/test_readmes.py",
-    "deepspeed-zero3-offload/run.slurm": "tests/slurm/test_deepspeed_jobs.py",
-    "fsdp/multi_gpu.slurm": "tests/fsdp/test_fsdp_training.py",
-    "fsdp/multi_node.slurm": "tests/slurm/test_fsdp.py",
-    "fsdp/single_gpu.slurm": "tests/test_readmes.py",
-    "resilience/drill.slurm": "tests/slurm/test_job_faults.py",
-    "speed-ladder/ladder.slurm": "tests/speed-ladder/test_speed_ladder.py",
-    "speed-ladder/ladder_deepspeed.slurm": "tests/speed-ladder/test_speed_ladder.py",
-    "speed-ladder/ladder_torchrun.slurm": "tests/speed-ladder/test_speed_ladder.py",
-    "speed-ladder/peers.slurm": "tests/speed-ladder/test_speed_ladder.py",
-}
+_PAGES = [path for pattern in ("*.md", "*/*.md", "instructor/*/*.md") for path in REPO.glob(pattern)]
+DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_results"))
 # What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
 RUN_ELSEWHERE = {
     r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
@@ -46,7 +18,7 @@ RUN_ELSEWHERE = {
     r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
     r"python -m workshop\.simulate\.offload_lower_bound": "tests/workshop/simulate",
     r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",
-    r"make (quickstart|test|rehearse|install)": "Makefile",  # this very suite, and the quickstart on a bare machine
+    r"make (quickstart|test|rehearse|install)|^source \.venv": "Makefile",  # this very suite, and a bare machine
     r"python -m tools submit .*--resume": "tests/resilience/test_drill_launcher.py",
     r"git (restore|clean)": "tests/test_clean_runs.py",  # in a repository of its own
     r"python -m pictures\.draw": "tests/test_pictures.py",
@@ -133,9 +105,8 @@ def runnable(line: str) -> str:
     if any(re.search(pattern, line) for pattern in RUN_ELSEWHERE):
         return ":"
     if launchers(line) and not line.startswith("python"):
-        unknown = [name for name in launchers(line) if name not in LAUNCHED_BY]
-        if unknown:
-            raise LookupError(f"no test runs the launcher {unknown[0]}")
+        if missing := [name for name in launchers(line) if not (REPO / name).exists()]:
+            raise LookupError(f"there is no launcher {missing[0]}")
         return ":"  # the line itself is parsed by bash, or submitted to SLURM
     if found := re.search(r"python -m tools (\w+)(.*)", line):
         return line[: found.start()] + f"python -m tools {found[1]}{_options(found[1], found[2])}"
@@ -153,11 +124,11 @@ def _options(command: str, words: str) -> str:
         before, dashes, after = words.partition(" -- ")
         return f"{before} --dry-run{'' if '--local' in before else ' --local'}{dashes}{after}"
     if command == "doctor":  # what it finds depends on the machine
-        return f"{words and ' --help'} > found || [ $? = 1 ]"  # with options: tests/slurm/test_doctor.py
+        return " > found || [ $? = 1 ]" if not words else " --help"  # with options: tests/slurm/test_tools.py
     if command == "watch":
         return f" --once --logs {REFERENCE}/h200x1"
     if command == "replay":
-        return f"{words} --speed 1e9"
+        return re.sub(r" --speed \S+", "", words or " baseline") + " --speed 1e9"
     if command == "page":
         return f" --logs {REFERENCE}/h200x1 --output page"
     if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):
@@ -168,5 +139,6 @@ def _options(command: str, words: str) -> str:
         hosts = sorted(folder.parent.name for folder in (REPO / REFERENCE).glob(f"*/{exercise}"))
         hosts = [host for host in hosts if not host.endswith("-unseen")]  # the planner's, in no table
         logs = "".join(f" --logs {REFERENCE}/{host}" for host in hosts) or f" --logs {REFERENCE}"
-        return f"{words}{logs}" + ("" if hosts else " || [ $? = 3 ]")  # no runs
+        words, arrow, file = words.partition(" > ")
+        return f"{words}{logs}{arrow}{file}" + ("" if hosts else " || [ $? = 3 ]")  # no runs
     return words

@@ -24,13 +24,10 @@ def clean_runs(repository: Path, answer: str) -> str:
     return job.stdout
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
-def test_nothing_is_deleted_without_a_yes(repository: Path, answer: str) -> None:
-    assert "delete these folders? [y/N]" in clean_runs(repository, answer)
-    assert (repository / "logs/baseline").is_dir()
-
-
-def test_runs_go_and_the_reference_stays(repository: Path) -> None:
+def test_runs_go_only_after_a_yes_and_the_reference_stays(repository: Path) -> None:
+    for answer in ("n\n", "\n", ""):
+        assert "delete these folders? [y/N]" in clean_runs(repository, answer)
+        assert (repository / "logs/baseline").is_dir()
     assert "logs/baseline" in clean_runs(repository, "y\n")
     assert not (repository / "logs/baseline").exists()
     assert (repository / "logs/reference/h200x1/baseline/run").is_dir()

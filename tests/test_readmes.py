@@ -1,8 +1,8 @@
 """A README that is too long is not read; a command in it that does not run costs a room of people five minutes.
 
 Commands are run here as they stand, on the reference logs: those of the tools in this process, others by bash. Those
-that submit a job are given to a real SLURM, which holds it (tests/slurm/test_readme_jobs.py); their launchers run to
-the end in the tests that `LAUNCHED_BY` names.
+that submit a job are given to a real SLURM, which holds it (tests/slurm/test_tools.py); their launchers run to
+the end in other tests.
 """
 
 import io
@@ -17,27 +17,16 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import yaml
 
 from tests.launching import PATH, REPO
-from tests.readme_commands import DOCUMENTS, LAUNCHED_BY, RUN_ELSEWHERE, Block, all_blocks, runnable
+from tests.readme_commands import DOCUMENTS, RUN_ELSEWHERE, Block, all_blocks, runnable
 from tests.tools.conftest import write_run
 from tools.__main__ import main
-from tools.tables.markdown import BLOCK_END, BLOCK_START
 
-WIDEST = 100
 BLOCKS = all_blocks()
+# A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
+TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
 CHAPTERS = [path.parent for path in DOCUMENTS if path.name == "README.md" and "\n## Quiz\n" in path.read_text()]
-
-
-def text_lines(document: Path) -> list[tuple[int, str]]:
-    """Lines of text with their numbers: no tables, figures' definitions, generated blocks."""
-    numbered, generated = [], False
-    for number, line in enumerate(document.read_text().split("\n"), 1):
-        generated = (generated and line != BLOCK_END) or BLOCK_START.fullmatch(line) is not None
-        if not generated and not re.match(r"\||\[\w+\]: |\*\*Table \w+\*\* \*", line):
-            numbered.append((number, line))
-    return numbered
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda folder: folder.name)
@@ -72,38 +61,11 @@ def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
         done.add(number)
 
 
-def test_question_about_pinned_memory_is_about_runs_that_everybody_does() -> None:
-    lines = (REPO / "deepspeed-single-gpu/submit.txt").read_text().splitlines()
-    required = {line.split()[1] for line in lines if line.endswith("# must-do")}
-    assert {"ds_configs/zero2_offload.json", "ds_configs/zero2_offload_unpinned.json"} <= required
-
-
-@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("tools/README.md", 150), ("SLURM.md", 60)])
-def test_page_that_everybody_opens_is_short(page: str, most: int) -> None:
-    assert len((REPO / page).read_text().splitlines()) <= most
-
-
-def test_sentences_with_dozens_of_figures_do_not_return() -> None:
-    """The tables have the figures; a README or RESULTS.md quotes ten at most."""
-    pages = [path for path in DOCUMENTS if path.parent.name not in ("answers", "demos", "instructor")]
-    quoted = {path: re.findall(r'^\[\w+\]: \S+ "', path.read_text(), re.MULTILINE) for path in pages}
-    assert [f"{path.relative_to(REPO)}: {len(found)}" for path, found in quoted.items() if len(found) > 10] == []
-
-
 def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
-    lines = [(path, *numbered) for path in DOCUMENTS for numbered in text_lines(path)]
-    lines = [one for one in lines if not one[2].startswith(("    ", "![", "<!--"))]  # commands, pictures
-    wide = [f"{path.relative_to(REPO)}:{n}" for path, n, line in lines if len(line) > WIDEST]
-    assert wide == [], f"lines wider than {WIDEST}"
-
-
-def test_glossary_is_sorted_and_has_no_word_that_no_document_uses() -> None:
-    rows = re.findall(r"^\| (.+?) \|", (REPO / "GLOSSARY.md").read_text(), re.MULTILINE)[1:]
-    assert rows == sorted(rows, key=str.casefold)
-    documents = " ".join(path.read_text() for path in DOCUMENTS if path.name != "GLOSSARY.md").casefold()
-    words = [word for row in rows for word in re.split(r", | \d to \d", row.casefold()) if word]
-    assert len(words) == len(set(words))
-    assert [word for word in words if word not in documents] == []
+    """Not commands, tables, pictures, definitions of quoted figures; nor the documents whose text is generated."""
+    pages = [path for path in DOCUMENTS if path.name not in ("RESULTS.md", "FIGURES.md")]
+    lines = [(path.relative_to(REPO), line) for path in pages for line in path.read_text().split("\n")]
+    assert [one for one in lines if len(one[1]) > 100 and not re.match(r" {4}|\||!\[|<!--|\[\w+\]: ", one[1])] == []
 
 
 def test_links_between_the_documents_lead_somewhere() -> None:
@@ -117,8 +79,8 @@ def test_links_between_the_documents_lead_somewhere() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[int, str]]:
-    """Runs a script in a participant's folder: the repository, but what is written stays out of the real one. Gives its
-    exit code and what it printed.
+    """Runs a script, once, in a participant's folder: the repository, but what is written stays out of the real one.
+    Gives its exit code and what it printed.
     """
     desk = tmp_path_factory.mktemp("desk")
     for entry in REPO.iterdir():
@@ -131,27 +93,29 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[int, 
 
     @cache
     def run(script: str) -> tuple[int, str]:
-        if arguments := tools_arguments(script):
-            printed = io.StringIO()
-            with (
-                chdir(desk),
-                patch.dict(os.environ, environment, clear=True),
-                redirect_stdout(printed),
-                redirect_stderr(printed),
-            ):
-                return next((code for words in arguments if (code := main(words))), 0), printed.getvalue()
-        command = ["bash", "-e", "-c", script]
-        job = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=120)
-        return job.returncode, job.stdout + job.stderr
+        found = TOOLS_COMMAND.fullmatch(script)
+        if not found:
+            command = ["bash", "-e", "-c", script]
+            job = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=120)
+            return job.returncode, job.stdout + job.stderr
+        words, file, other_code = found.groups()
+        printed, errors = io.StringIO(), io.StringIO()
+        with chdir(desk), patch.dict(os.environ, environment, clear=True):
+            with redirect_stdout(printed), redirect_stderr(errors):
+                code = exit_code(shlex.split(words))
+            if file:
+                Path(file).write_text(printed.getvalue())
+        return 0 if code == int(other_code or 0) else code, printed.getvalue() + errors.getvalue()
 
     return run
 
 
-def tools_arguments(script: str) -> list[list[str]]:
-    """The arguments of each line; none where a line is not of the tools, or has something that bash must do."""
-    lines = [line for line in script.split("\n") if line != ":"]
-    plain = all(re.fullmatch(r"python -m tools [^|<>;&$*(){}`~]+", line) and "--help" not in line for line in lines)
-    return [shlex.split(line)[3:] for line in lines] if plain else []
+def exit_code(words: list[str]) -> int:
+    """Of `python -m tools WORDS`; argparse ends the process after --help."""
+    try:
+        return main(words)
+    except SystemExit as ended:
+        return ended.code
 
 
 def grid_lines(text: str) -> list[str]:
@@ -162,20 +126,24 @@ def grid_lines(text: str) -> list[str]:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_commands_of_the_documents_run(block: Block, run: Callable[[str], tuple[int, str]]) -> None:
     try:
-        script = "\n".join(runnable(line) for line in block.lines)
+        lines = [runnable(line) for line in block.lines]
     except LookupError as nobody:
         pytest.fail(f"{block}: {block.lines}: {nobody}")
     as_written = re.sub(r"<(\w+)>", r"\1", "\n".join(block.lines))
     parsed = subprocess.run(["bash", "-n", "-c", as_written], capture_output=True, text=True)
     assert parsed.returncode == 0, f"{block}: {parsed.stderr}"
-    code, printed = run(script)
-    assert code == 0, f"{block}:\n{script}\n{printed[-3000:]}"
+    if any(re.match(r"(export|unset|source|for) ", line) for line in lines):
+        lines = ["\n".join(lines)]  # they are about the lines that follow
+    for line in lines:
+        code, printed = run(line)
+        assert code == 0, f"{block}:\n{line}\n{printed[-3000:]}"
 
 
-def test_every_launcher_of_a_command_runs_to_its_end_in_the_test_named_for_it() -> None:
-    for launcher, test in LAUNCHED_BY.items():
-        assert (REPO / launcher).exists(), launcher
-        assert Path(launcher).name in (REPO / test).read_text(), f"{test} no longer runs {launcher}"
+def test_every_launcher_is_run_by_some_test() -> None:
+    texts = [path.read_text() for path in (REPO / "tests").rglob("test_*.py")]
+    launchers = [path.relative_to(REPO) for path in REPO.glob("*/*.slurm")]
+    run = [one for one in launchers if any(one.name in text and one.parent.name in text for text in texts)]
+    assert run == launchers
     assert all((REPO / test).exists() for test in RUN_ELSEWHERE.values())
 
 
@@ -192,9 +160,3 @@ def test_launcher_that_no_other_test_runs_trains(launcher: str, arguments: list[
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     (record,) = tmp_path.glob("*/*/run.json")
     assert '"state": "completed"' in record.read_text()
-
-
-def test_citation_names_the_project_its_licence_and_no_person() -> None:
-    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
-    assert citation["title"].startswith("Shardlab") and citation["license"] == "Apache-2.0"
-    assert citation["authors"] == [{"name": "Shardlab contributors"}]

@@ -26,7 +26,7 @@ OF_STRATEGY = {
     "full_shard_checkpointing": {"SAVE": "end"},
     "hybrid_shard_offload": {"GRAD_ACC": "1"},
 }
-# hybrid_shard runs on two nodes in tests/slurm/test_fsdp.py. What run.json must say was seen:
+# hybrid_shard runs on two nodes in tests/slurm/test_jobs.py. What run.json must say was seen:
 # method, parameters sharded after the forward pass, CPU offload.
 STRATEGIES = {
     "full_shard": ("fsdp2", True, False),

@@ -1,7 +1,7 @@
 """A course on the throw-away SLURM: what everybody submits, what the instructor sees, grades and shows.
 
     python tests/slurm/course.py                     # 40 participants: about 5 s of one core for each
-    python tests/slurm/course.py --people 4 --keep   # the folder stays
+    python tests/slurm/course.py --people 4
 
 Each participant has a logs folder and submits the baseline, tiny; some runs fail on purpose. Meanwhile `watch` runs in
 a terminal, and `watch --once` is asked now and then. Then each writes a my_results file (some wrong, some unreadable),
@@ -15,27 +15,24 @@ import argparse
 import contextlib
 import csv
 import io
+import itertools
 import os
 import platform
-import pty
 import re
-import struct
+import shlex
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fcntl import ioctl
 from pathlib import Path
-from termios import TIOCSWINSZ
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPO)] if str(REPO) not in sys.path else []
 
-from throwaway_slurm import UNFINISHED, ThrowawaySlurm  # noqa: E402
+from throwaway_slurm import ThrowawaySlurm  # noqa: E402
 
 from tests.launching import tiny_profile  # noqa: E402
 from tools.__main__ import main as tools  # noqa: E402
@@ -44,7 +41,6 @@ from tools.logs.runs import find_runs  # noqa: E402
 FIRST_USER = 50_001
 # The smallest training that fills every row of the tiny tables.
 SETTINGS = {"TRAIN_SIZE": "16", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "2", "SAVE": "no"}
-ENDLESS = {"NUM_EPOCHS": "100000"}
 FAULTS = {  # by the participant's number modulo 20: what it is, and the state that follows
     2: ("no such model", "failed"),
     5: ("too little memory", "oom"),
@@ -54,9 +50,7 @@ FAULTS = {  # by the participant's number modulo 20: what it is, and the state t
     17: ("no such model", "failed"),
 }
 WRONG, UNREADABLE = 3, 6  # by the number modulo 7: my_results with a wrong cell, and one that is no text
-LONGEST_START_S = 300  # a job that waits for so long while no other runs will wait for ever
 LOOKS = (0.05, 0.3, 0.55, 0.8, 1)  # `watch --once` when more than this share of the jobs has ended, and after the last
-TERMINAL = (50, 200)  # lines, columns
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ def submit(cluster: ThrowawaySlurm, person: Person) -> int:
         case "a setting mistyped":
             settings |= {"BATCHSIZE": "4", "BATCH_SIZE": "four"}
         case "cancelled" | "time limit":
-            settings |= ENDLESS
+            settings |= {"NUM_EPOCHS": "100000"}
     memory = "300M" if person.fault == "too little memory" else "2G"
     options = [f"--output={person.folder}/job.out", f"--mem={memory}", "--cpus-per-task=1", "--time=60"]
     inside = person.number % 2 == 1  # people stand in the repository or in the exercise's folder
@@ -125,15 +119,13 @@ def write_results(people: Sequence[Person], folder: Path) -> list[Path]:
     folder.mkdir()
     files = []
     for person in people:
-        file = folder / f"{person.user}.md"
         command = ["fill", "baseline", "--tiny", "--plain", "--logs", str(person.logs)]
         completed = person.run is not None and person.expected_state == "completed"
         text = _printed([*command] if completed else [*command, "--blank"])
         if completed and person.number % 7 == WRONG:
             text = re.sub(r"(Steps per Epoch \| )(\d+)", r"\g<1>9\2", text)
-        data = b"\x89PNG\r\n\xff\xfe" if person.number % 7 == UNREADABLE else text.encode()
-        file.write_bytes(data)
-        files.append(file)
+        files.append(folder / f"{person.user}.md")
+        files[-1].write_bytes(b"\x89PNG\r\n\xff\xfe" if person.number % 7 == UNREADABLE else text.encode())
     return files
 
 
@@ -164,125 +156,66 @@ def verdict(row: dict[str, str]) -> str:
     return "right" if row["right"] != "0" else "not filled in"
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A command that has ended. Attributes: wall_s, cpu_s: with its children; output: what it printed."""
-
-    wall_s: float
-    cpu_s: float
-    output: str
-
-    def row(self, what: str) -> str:
-        return f"| {what} | {self.wall_s:.1f} | {self.cpu_s:.1f} |"
+def used(command: subprocess.Popen[bytes], start_s: float) -> tuple[float, float]:
+    """Wall and CPU time, in seconds, of a command and its children, when it has ended."""
+    _, _, usage = os.wait4(command.pid, 0)
+    command.returncode = 0
+    return time.monotonic() - start_s, usage.ru_utime + usage.ru_stime
 
 
-def timed(*words: str, environment: dict[str, str] | None = None) -> Timed:
-    """`python -m tools WORDS`."""
+def timed(what: str, output: Path, *words: str, environment: dict[str, str] | None = None) -> str:
+    """The row of `python -m tools WORDS`, which prints into the file `output`."""
     start_s = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        command = subprocess.Popen(
-            [sys.executable, "-m", "tools", *words], cwd=REPO, env=environment, stdout=output, stderr=output
-        )
-        _, _, used = os.wait4(command.pid, 0)
-        command.returncode = 0
-        output.seek(0)
-        return Timed(time.monotonic() - start_s, used.ru_utime + used.ru_stime, output.read())
+    with output.open("wb") as file:
+        command = [sys.executable, "-m", "tools", *words]
+        wall_s, cpu_s = used(subprocess.Popen(command, cwd=REPO, env=environment, stdout=file, stderr=file), start_s)
+    return f"| {what} | {wall_s:.1f} | {cpu_s:.1f} |"
 
 
-class LiveView:
-    """`watch` in a terminal of its own, from `with` to its end."""
-
-    def __init__(self, people: Sequence[Person], environment: dict[str, str]) -> None:
-        self.wall_s = self.cpu_s = 0.0
-        self._screen = b""
-        self._ours, theirs = pty.openpty()
-        ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", *TERMINAL, 0, 0))
-        command = [sys.executable, "-m", "tools", "watch", *logs_options(people)]
-        environment = environment | {"TERM": "xterm-256color"}
-        self._view = subprocess.Popen(command, cwd=REPO, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-        os.close(theirs)
-        self._start_s = time.monotonic()
-
-    def __enter__(self) -> LiveView:
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.write(self._ours, b"q")
-        _, _, used = os.wait4(self._view.pid, 0)
-        self._view.returncode = 0
-        self.wall_s, self.cpu_s = time.monotonic() - self._start_s, used.ru_utime + used.ru_stime
-        self._reader.join(5)
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # EIO: the view has ended
-            while data := os.read(self._ours, 1 << 16):
-                self._screen = (self._screen + data)[-(1 << 17) :]
-
-    @property
-    def shown(self) -> str:
-        """The last whole screen, without colours."""
-        screens = self._screen.decode(errors="replace").split("\x1b[H")
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screens[-2] if len(screens) > 2 else "")
+def live_view(people: Sequence[Person], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """`watch` in a terminal of its own; it ends when it gets a `q`."""
+    watch = shlex.join([sys.executable, "-m", "tools", "watch", *logs_options(people)])
+    command = ["script", "--quiet", "--command", watch, "/dev/null"]
+    environment = environment | {"TERM": "xterm-256color"}
+    return subprocess.Popen(command, cwd=REPO, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 def hold(cluster: ThrowawaySlurm, people: Sequence[Person], folder: Path) -> Iterator[str]:
-    """Everybody's runs, from sbatch to their end, watched; gives rows of the table of durations.
-
-    Raises:
-        TimeoutError: the jobs that are left do not start; the message has SLURM's reasons.
-    """
+    """Everybody's runs, from sbatch to their end, watched; gives rows of the table of durations."""
     start_s = time.monotonic()
     jobs = {person: submit(cluster, person) for person in people}
     yield f"| {len(people)} times sbatch | {time.monotonic() - start_s:.1f} | |"
-    looks: list[Timed] = []
+    view, view_start_s = live_view(people, cluster.env), time.monotonic()
+    looks: list[str] = []
 
     def look() -> None:
-        looks.append(timed("watch", "--once", *logs_options(people), environment=cluster.env))
-        (folder / f"watch{len(looks)}.txt").write_text(looks[-1].output)
-        (folder / f"live{len(looks)}.txt").write_text(view.shown)
+        what, output = f"`watch --once`, look {len(looks) + 1}", folder / f"watch{len(looks) + 1}.txt"
+        looks.append(timed(what, output, "watch", "--once", *logs_options(people), environment=cluster.env))
 
-    with LiveView(people, cluster.env) as view:
-        acted: set[Person] = set()
-        ran_s = time.monotonic()
-        while states := _unfinished(cluster):
-            if set(states) != {"PENDING"}:
-                ran_s = time.monotonic()
-            elif time.monotonic() - ran_s > LONGEST_START_S:
-                waiting = cluster.run("squeue", "--noheader", "--format=job %i: %r").strip()
-                raise TimeoutError(f"for {LONGEST_START_S} s no job has run, and these wait:\n{waiting}")
-            for person in people:
-                person.take_over()
-                if person.run and person not in acted and (person.run / "steps.csv").exists():
-                    acted.add(person)
-                    _act(cluster, person, jobs[person])
-            ended = 1 - len(states) / len(people)
-            if ended > LOOKS[len(looks)]:
-                look()
-            time.sleep(1)
-        wall_s = time.monotonic() - start_s
-        look()
+    acted: set[Person] = set()
+    while unfinished := cluster.unfinished():
+        for person in people:
+            person.take_over()
+            if person.run and person not in acted and (person.run / "steps.csv").exists():
+                acted.add(person)
+                if person.fault == "cancelled":
+                    cluster.cancel(jobs[person])
+                elif person.fault == "time limit":
+                    cluster.expire(jobs[person])
+        if 1 - len(unfinished) / len(people) > LOOKS[len(looks)]:
+            look()
+        time.sleep(1)
+    wall_s = time.monotonic() - start_s
+    look()
+    view.stdin.write(b"q")
+    view.stdin.close()
+    view_s, view_cpu_s = used(view, view_start_s)
     for person in people:
         person.take_over()
     yield f"| all runs, from the first sbatch to the last end | {wall_s:.1f} | |"
-    share = f"{100 * view.cpu_s / view.wall_s:.1f} % of a core"
-    yield f"| `watch` in a terminal meanwhile: {share} | {view.wall_s:.1f} | {view.cpu_s:.1f} |"
-    for number, timing in enumerate(looks, 1):
-        yield timing.row(f"`watch --once`, look {number}")
-
-
-def _unfinished(cluster: ThrowawaySlurm) -> list[str]:
-    states = cluster.run("squeue", "--noheader", "--states=all", "--format=%T").split()
-    return [state for state in states if state in UNFINISHED]
-
-
-def _act(cluster: ThrowawaySlurm, person: Person, job: int) -> None:
-    """What happens to a training that is on its way."""
-    if person.fault == "cancelled":
-        cluster.cancel(job)
-    elif person.fault == "time limit":
-        cluster.expire(job)
+    share = f"{100 * view_cpu_s / view_s:.1f} % of a core"
+    yield f"| `watch` in a terminal meanwhile: {share} | {view_s:.1f} | {view_cpu_s:.1f} |"
+    yield from looks
 
 
 def after(people: Sequence[Person], folder: Path) -> Iterator[str]:
@@ -292,48 +225,39 @@ def after(people: Sequence[Person], folder: Path) -> Iterator[str]:
         if state != person.expected_state:
             yield f"unexpected: {person.folder}: {state or 'no run'}, planned: {person.expected_state or 'no run'}"
     files = write_results(people, folder / "my_results")
-    grade = timed("grade", *map(str, files), "--tiny", "--format", "csv", *logs_options(people))
-    yield grade.row(f"`grade` of {len(files)} files")
-    (folder / "grades.csv").write_text(grade.output)
-    rows = {row["file"]: row for row in csv.DictReader(grade.output.splitlines())}
+    words = ["grade", *map(str, files), "--tiny", "--format", "csv", *logs_options(people)]
+    yield timed(f"`grade` of {len(files)} files", folder / "grades.csv", *words)
+    rows = {row["file"]: row for row in csv.DictReader((folder / "grades.csv").read_text().splitlines())}
     counts = Counter()
     for person, file in zip(people, files, strict=True):
         found = verdict(rows[str(file)]) if str(file) in rows else "no line"
         counts[found] += 1
         if found != expected_verdict(person):
             yield f"unexpected: {file}: {found}, planned: {expected_verdict(person)}; {rows.get(str(file))}"
-    page = timed("page", *logs_options(people), "--output", str(folder / "page"))
+    words = ["page", *logs_options(people), "--output", str(folder / "page")]
+    yield timed("`page` of all folders", folder / "page.txt", *words)
     sizes = [path.stat().st_size for path in (folder / "page").rglob("*") if path.is_file()]
-    yield page.row(f"`page` of all folders: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB")
-    yield f"\nGrades: {', '.join(f'{number} {what}' for what, number in counts.items())}"
+    yield f"\nPage: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"
+    yield f"Grades: {', '.join(f'{number} {what}' for what, number in counts.items())}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=40)
-    parser.add_argument("--nodes", type=int, default=3, help="each with one GPU in name only (default: 3)")
-    parser.add_argument("--keep", action="store_true", help="keep the folder, and print it")
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("only root can give folders to other users")
-    with contextlib.ExitStack() as stack:
-        if options.keep:
-            folder = Path(tempfile.mkdtemp(prefix="course-"))
-            print(folder)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
+    print(f"{options.people} people, Python {platform.python_version()}, {os.cpu_count()} cores")
+    print("\n| | wall time (s) | CPU time (s) |\n|---|---|---|")
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="course-") as name:
+        folder = Path(name)
         people = make_people(folder / "people", options.people)
-        print(f"{len(people)} people, Python {platform.python_version()}, {os.cpu_count()} cores")
-        print("\n| | wall time (s) | CPU time (s) |\n|---|---|---|")
-        rows = []
-        with ThrowawaySlurm(folder / "slurm", options.nodes, gpus_per_node=1) as cluster:
-            for row in hold(cluster, people, folder):
+        with ThrowawaySlurm(folder / "slurm", nodes=3) as cluster:
+            for row in itertools.chain(hold(cluster, people, folder), after(people, folder)):
                 rows.append(row)
                 print(row, flush=True)
-        for row in after(people, folder):
-            rows.append(row)
-            print(row, flush=True)
-        print(f"Load at the end: {os.getloadavg()[1]:.1f} (5 minutes)")
+    print(f"Load at the end: {os.getloadavg()[1]:.1f} (5 minutes)")
     return int(any(row.startswith("unexpected") for row in rows))
 
 

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import course
 import pytest
 from course import after, hold, make_people
 from throwaway_slurm import ThrowawaySlurm
@@ -23,17 +22,3 @@ def test_everybody_s_run_is_watched_graded_and_on_the_page(slurm: ThrowawaySlurm
     assert "Grades: 2 right, 1 cannot be checked" in rows[-1]
     assert str(people[0].user) in (tmp_path / "watch1.txt").read_text()
     assert "3 runs of 3 people" in (tmp_path / "page/index.html").read_text()
-
-
-def test_jobs_that_never_start_end_the_course_with_slurms_reason(
-    slurm: ThrowawaySlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(course, "LONGEST_START_S", 2)
-    people = make_people(tmp_path / "people", 1)
-    slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        with pytest.raises(TimeoutError, match=r"these wait:\njob \d+: PartitionDown"):
-            list(hold(slurm, people, tmp_path))
-    finally:
-        slurm.run("scancel", "--user", str(os.getuid()))
-        slurm.run("scontrol", "update", "PartitionName=main", "State=UP")

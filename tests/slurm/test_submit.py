@@ -1,24 +1,22 @@
 """What is submitted is what runs: on a real SLURM, with a copy of this repository that may be edited."""
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from test_baseline import until
 from throwaway_slurm import ThrowawaySlurm
 
+from tests.launching import REPO, record, wait_until
 from tests.leftovers import leftovers
 
-REPO = Path(__file__).parents[2]
 # Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
 # write: the loggers write into the same file.
-TRAIN = 'import os\nprint("train.py is {version}; data: " + os.environ["DATASET"])\n'
+TRAIN = 'import os\nprint("train.py is {version}; data:", os.environ["DATASET"], "config:", os.environ["CONFIG"])\n'
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -55,74 +53,53 @@ def environment(slurm: ThrowawaySlurm, copy: Path) -> dict[str, str]:
     return slurm.env | {"PATH": path, "PYTHONPATH": str(copy), "LOG_DIR": "my_logs", "DATASET": "mine.json"}
 
 
-def submit(slurm: ThrowawaySlurm, copy: Path, participant: Path, *options: str) -> str:
-    """What `python -m tools submit baseline` prints."""
-    command = [sys.executable, "-m", "tools", "submit", "baseline", *options]
-    answer = subprocess.run(
-        command, cwd=participant, env=environment(slurm, copy), stdout=subprocess.PIPE, text=True, check=True
-    )
-    return answer.stdout
+def tools(slurm: ThrowawaySlurm, copy: Path, participant: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools", *words]
+    return subprocess.run(command, cwd=participant, env=environment(slurm, copy), capture_output=True, text=True)
 
 
 def job_of(printed: str) -> int:
-    return int(next(line for line in printed.splitlines() if line.startswith("job ")).split()[1])
+    return int(re.search(r"^job (\d+)", printed, re.MULTILINE)[1])
 
 
-def only_record(participant: Path) -> tuple[Path, dict[str, Any]]:
-    (run,) = (participant / "my_logs/baseline").iterdir()
-    return run, json.loads((run / "run.json").read_text())
-
-
-def test_editing_train_py_while_queued_does_not_change_what_runs(
-    slurm: ThrowawaySlurm, copy: Path, participant: Path
-) -> None:
-    train = copy / "baseline/train.py"
+def test_editing_while_queued_does_not_change_what_runs(slurm: ThrowawaySlurm, copy: Path, participant: Path) -> None:
+    """Nor a configuration, which only a snapshot does not look up in the folder of the submission first."""
+    exercise, train = copy / "baseline", copy / "baseline/train.py"
     train.write_text(TRAIN.format(version="submitted"))
+    launcher = exercise / "baseline.slurm"
+    launcher.write_text(launcher.read_text().replace("start_run ", 'start_run "$1" ', 1))
+    for configs in (exercise / "ds_configs", participant / "ds_configs"):
+        configs.mkdir()
+        (configs / "zero1.json").write_text("{}")
+    (exercise / "submit.txt").write_text("baseline.slurm ds_configs/zero1.json\n")
     (copy / "cluster.env").write_text("export SBATCH_TIMELIMIT=7\n")
-    job = job_of(submit(slurm, copy, participant, "--", "--hold", "--mem=1G"))
+    submit = ("submit", "baseline")
+    job = job_of(tools(slurm, copy, participant, *submit, "--", "--hold", "--mem=1G").stdout)
     assert slurm.show(job)["TimeLimit"] == "00:07:00", "cluster.env has not reached sbatch"
 
     train.write_text(TRAIN.format(version="edited"))
-    (copy / "baseline/env_vars.sh").write_text("exit 1\n")
+    (exercise / "env_vars.sh").write_text("exit 1\n")
     (copy / "workshop/job/run_record.py").write_text("raise SystemExit('edited')\n")
-    assert "nothing to do" in submit(slurm, copy, participant, "--again"), "a queued run was queued again"
+    again = tools(slurm, copy, participant, *submit, "--again").stdout
+    assert "nothing to do" in again, "a queued run was queued again"
     slurm.run("scontrol", "release", str(job))
 
     assert slurm.wait(job) == "COMPLETED", slurm.job_output(job)
-    run, record = only_record(participant)
-    assert f"train.py is submitted; data: {participant}/mine.json" in (run / "train.out").read_text()
-    assert record["state"] == "completed"
-    assert record["submission"] == "DATASET=mine.json baseline.slurm" and record["launcher"] == "baseline.slurm"
-    assert record["git_commit"] == git(copy, "rev-parse", "HEAD").strip()
-    assert record["git_dirty"] is True
-    assert '+print("train.py is submitted' in record["git_diff"]
-    assert (run / "code.diff").read_text() == record["git_diff"]
-    assert "edited" not in record["git_diff"]
+    (run,) = (participant / "my_logs/baseline").iterdir()
+    trained = re.search(r"train.py is submitted; data: (\S+) config: (\S+)", (run / "train.out").read_text())
+    assert trained[1] == f"{participant}/mine.json"
+    assert trained[2].endswith("/baseline/ds_configs/zero1.json"), "the configuration from where the participant stands"
+    found = record(run)
+    assert (found["state"], found["config"], found["launcher"]) == ("completed", "zero1", "baseline.slurm")
+    assert found["submission"] == "DATASET=mine.json baseline.slurm ds_configs/zero1.json"
+    assert found["git_commit"] == git(copy, "rev-parse", "HEAD").strip() and found["git_dirty"] is True
+    assert '+print("train.py is submitted' in found["git_diff"] and "edited" not in found["git_diff"]
+    assert (run / "code.diff").read_text() == found["git_diff"]
     assert "warning: changed since submission" not in slurm.job_output(job)
-    until(lambda: leftovers(run, slurm.shm) == [], 60, "end of what it leaves")
+    wait_until(lambda: leftovers(run, slurm.shm) == [])
 
     git(copy, "checkout", "baseline/env_vars.sh")
-    assert "skipped: completed" in submit(slurm, copy, participant)
-
-
-def test_an_edited_configuration_is_not_picked_up_from_where_the_participant_stands(
-    slurm: ThrowawaySlurm, copy: Path, participant: Path
-) -> None:
-    """A relative configuration is looked up in the folder of the submission first: not by a snapshot."""
-    exercise = copy / "baseline"
-    launcher = exercise / "baseline.slurm"
-    launcher.write_text(launcher.read_text().replace("start_run ", 'start_run "$1" ', 1))
-    (exercise / "ds_configs").mkdir()
-    (exercise / "ds_configs/zero1.json").write_text("{}")
-    (exercise / "submit.txt").write_text("baseline.slurm ds_configs/zero1.json\n")
-    (exercise / "train.py").write_text('import os\nprint("read", open(os.environ["CONFIG"]).read())\n')
-    (participant / "ds_configs").mkdir()
-    (participant / "ds_configs/zero1.json").write_text('{"edited": true}')
-    job = job_of(submit(slurm, copy, participant, "--", "--mem=1G"))
-    assert slurm.wait(job) == "COMPLETED", slurm.job_output(job)
-    run, record = only_record(participant)
-    assert record["config"] == "zero1"
-    assert "read {}" in (run / "train.out").read_text()
+    assert "skipped: completed" in tools(slurm, copy, participant, *submit).stdout
 
 
 def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySlurm, copy: Path) -> None:
@@ -140,24 +117,21 @@ def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySl
 
 
 def test_a_refused_job_does_not_stop_the_rest(slurm: ThrowawaySlurm, copy: Path, participant: Path) -> None:
-    (copy / "baseline/submit.txt").write_text("--gpus-per-node=3 baseline.slurm\n--mem=1G baseline.slurm\n")
-    command = [sys.executable, "-m", "tools", "submit", "baseline"]
-    answer = subprocess.run(command, cwd=participant, env=environment(slurm, copy), capture_output=True, text=True)
+    (copy / "baseline/submit.txt").write_text("--gpus-per-node=9 baseline.slurm\n--hold baseline.slurm\n")
+    answer = tools(slurm, copy, participant, "submit", "baseline")
+    slurm.cancel(job_of(answer.stdout))
     assert answer.returncode == 1
     assert "error: baseline/submit.txt:1: sbatch: error: " in answer.stderr
     assert "1 queued, 1 refused by sbatch" in answer.stdout
     assert "python -m tools fill baseline --logs" in answer.stdout
-    assert slurm.wait(job_of(answer.stdout)) == "COMPLETED"
 
 
 def test_rehearsal_queues_its_jobs_waits_for_them_and_reports(
-    slurm: ThrowawaySlurm, copy: Path, tmp_path: Path, participant: Path
+    slurm: ThrowawaySlurm, copy: Path, participant: Path
 ) -> None:
-    shell = environment(slurm, copy) | {"LOG_DIR": str(tmp_path / "logs")}
-    command = [sys.executable, "-m", "tools", "rehearse", "baseline", "--", "--mem=1G"]
-    answer = subprocess.run(command, cwd=participant, env=shell, capture_output=True, text=True)
+    answer = tools(slurm, copy, participant, "rehearse", "baseline", "--", "--mem=1G")
     assert answer.returncode == 1, "the stand-in has no steps to plot"
     assert "1 run of 1 exercise, on SLURM" in answer.stdout and "1 of 1 job ended" in answer.stdout
-    (record,) = (tmp_path / "logs/rehearsal").glob("*/baseline/*/run.json")
-    assert json.loads(record.read_text())["slurm_job_id"]
+    (run,) = (participant / "my_logs/rehearsal").glob("*/baseline/*/")
+    assert record(run)["slurm_job_id"]
     assert "baseline  1 completed" in answer.stdout

@@ -4,9 +4,8 @@
         job = cluster.submit("baseline/baseline.slurm", cwd=repo, options=["--nodes=2"])
         assert cluster.wait(job) == "COMPLETED", cluster.job_output(job)
 
-Where the kernel permits it (root with CAP_SYS_ADMIN), each node has its own hostname, /etc/hosts, process ids and
-shared memory, so jobs see a cluster; elsewhere all nodes share the machine's, and only the first node's name is a real
-hostname.
+Each node has its own hostname, /etc/hosts, process ids and shared memory, so jobs see a cluster. The kernel permits
+that to root with CAP_SYS_ADMIN.
 """
 
 import atexit
@@ -15,18 +14,18 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.leftovers import own_namespaces_allowed
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
+# What SLURM believes each node has.
+CPUS, MEMORY_MIB = 16, 512 * 1024
 # States in which a job can still change; COMPLETING: the tasks have ended but the node is not yet free.
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "REQUEUED"}
 CGROUP_V1 = Path("/sys/fs/cgroup")
@@ -40,9 +39,10 @@ class SlurmError(RuntimeError):
     """A SLURM command failed or the cluster did not start; the message holds what the programs said."""
 
 
-def missing_programs() -> list[str]:
-    """The SLURM programs a throw-away cluster needs and this machine does not have."""
-    return [name for name in PROGRAMS if shutil.which(name, path=SEARCH_PATH) is None]
+def missing() -> list[str]:
+    """What a throw-away cluster needs and this machine does not have."""
+    programs = [name for name in PROGRAMS if shutil.which(name, path=SEARCH_PATH) is None]
+    return programs if own_namespaces_allowed() else [*programs, "CAP_SYS_ADMIN"]
 
 
 def memory_cgroup_writable() -> bool:
@@ -50,15 +50,13 @@ def memory_cgroup_writable() -> bool:
     probe = CGROUP_V1 / "memory" / f"slurm_probe_{os.getpid()}"
     try:
         probe.mkdir()
-    except OSError:
-        return False
-    try:
         (probe / "memory.limit_in_bytes").write_text(str(64 << 20))
+        return True
     except OSError:
         return False
     finally:
-        probe.rmdir()
-    return True
+        if probe.exists():
+            probe.rmdir()
 
 
 def _claim_ports() -> tuple[int, socket.socket]:
@@ -80,34 +78,16 @@ def _claim_ports() -> tuple[int, socket.socket]:
 class ThrowawaySlurm:
     """One small cluster; `with` starts and stops it. All its files lie in `base_dir`.
 
-    CPUs and memory are what SLURM believes each node has; they may exceed the machine's. A job that asks for no memory
-    gets a quarter of the node's. `cgroup_memory` asks for memory limits that end a job as OUT_OF_MEMORY;
-    `memory_enforced` says whether this machine permits them.
+    GPUs exist in name only. A job that asks for no memory gets a quarter of the node's; where this machine permits it
+    (`memory_enforced`), one that takes more than it has ends as OUT_OF_MEMORY.
     """
 
-    def __init__(
-        self,
-        base_dir: Path,
-        nodes: int = 2,
-        gpus_per_node: int = 0,
-        cpus: int = 16,
-        memory_mib: int = 65536,
-        cgroup_memory: bool = True,
-    ) -> None:
-        if not 1 <= nodes < PORTS_PER_CLUSTER:
-            raise ValueError(f"nodes={nodes}: expected 1 to {PORTS_PER_CLUSTER - 1}")
+    def __init__(self, base_dir: Path, nodes: int = 2, gpus_per_node: int = 1) -> None:
         self.base_dir = base_dir.resolve()
-        self.gpus_per_node, self.cpus, self.memory_mib = gpus_per_node, cpus, memory_mib
-        self.isolated_nodes = own_namespaces_allowed()
-        self.memory_enforced = cgroup_memory and memory_cgroup_writable()
-        self._host = socket.gethostname().split(".")[0]
-        # Without own hostnames the first node carries the machine's name: torchrun's c10d rendezvous compares the first
-        # node's name with gethostname() and hangs when no node recognises itself.
-        self.nodes = [
-            f"node{i}" if self.isolated_nodes else self._host + (str(i) if i > 1 else "") for i in range(1, nodes + 1)
-        ]
+        self.gpus_per_node = gpus_per_node
+        self.memory_enforced = memory_cgroup_writable()
+        self.nodes = [f"node{i}" for i in range(1, nodes + 1)]
         self._daemons: list[subprocess.Popen[bytes]] = []
-        self._ports_lock: socket.socket | None = None
 
     @property
     def env(self) -> dict[str, str]:
@@ -119,14 +99,10 @@ class ThrowawaySlurm:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # ---- start and stop
-
-    def start(self, timeout_s: float = 120) -> None:
+    def start(self) -> None:
         """Start the daemons and return when every node is idle (about 1 s).
 
         Raises:
@@ -138,7 +114,7 @@ class ThrowawaySlurm:
         self._spawn("slurmctld", ["slurmctld", "-D"])
         for node in self.nodes:
             self._spawn(node, self._node_command(node))
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + 120
         while len(self._idle_nodes()) < len(self.nodes):
             if time.monotonic() > deadline or any(daemon.poll() is not None for daemon in self._daemons):
                 logs = "\n".join(f"{f.name}: {f.read_text()[-1500:]}" for f in sorted(self.base_dir.glob("log/*")))
@@ -147,26 +123,17 @@ class ThrowawaySlurm:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Cancel all jobs and end every process of this cluster; harmless when it is already stopped."""
+        """End every process of this cluster, jobs' too; harmless when it is already stopped."""
         atexit.unregister(self.stop)
         if not self._daemons:
             return
-        with contextlib.suppress(SlurmError, subprocess.TimeoutExpired):
-            self.run("scancel", "--user", str(os.getuid()), timeout_s=10)
-            self._until(lambda: not self.run("squeue", "--noheader").strip(), timeout_s=10)
-            self.run("scontrol", "shutdown", timeout_s=10)
-        self._until(lambda: all(daemon.poll() is not None for daemon in self._daemons), timeout_s=5)
         for daemon in self._daemons:
-            daemon.kill()
+            daemon.kill()  # and with a node's first process, the kernel kills all others of the node
             daemon.wait()
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._until(lambda: not self.processes(), timeout_s=5)
+        self._until(lambda: not self.processes(), timeout_s=30)
         self._daemons.clear()
         self._remove_cgroups()
-        if self._ports_lock is not None:
-            self._ports_lock.close()
+        self._ports_lock.close()
 
     def processes(self) -> list[int]:
         """Process ids of everything that runs for this cluster: daemons, job steps and the jobs' own processes."""
@@ -180,21 +147,12 @@ class ThrowawaySlurm:
 
     @property
     def shm(self) -> Path:
-        """Each node's /dev/shm is a folder of its name in here; empty folders where nodes share the machine's."""
+        """Each node's /dev/shm is a folder of its name in here."""
         return self.base_dir / "shm"
 
-    # ---- jobs
-
-    def submit(
-        self,
-        script: str | Path,
-        *args: str,
-        cwd: Path | None = None,
-        options: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> int:
-        """`sbatch OPTIONS script ARGS` in `cwd` with `env` on top of the tests' environment; returns the job id."""
-        out = self.run("sbatch", "--parsable", *options, str(script), *args, cwd=cwd, env=env)
+    def submit(self, script: str | Path, *args: str, options: Sequence[str] = (), **where: Any) -> int:
+        """`sbatch OPTIONS script ARGS`, with `cwd` and `env` as for `run`; returns the job id."""
+        out = self.run("sbatch", "--parsable", *options, str(script), *args, **where)
         return int(out.strip().split(";")[0])
 
     def show(self, job_id: int | str) -> dict[str, str]:
@@ -206,6 +164,11 @@ class ThrowawaySlurm:
         """PENDING, RUNNING, COMPLETING, COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, ..."""
         return self.show(job_id)["JobState"]
 
+    def unfinished(self) -> list[str]:
+        """The ids of the jobs that have not ended."""
+        jobs = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
+        return [job.split()[0] for job in jobs if job.split()[1] in UNFINISHED]
+
     def wait(self, job_id: int | str, timeout_s: float = 120) -> str:
         """The job's final state.
 
@@ -213,30 +176,16 @@ class ThrowawaySlurm:
             TimeoutError: the job has not ended in time; the message has its state, reason and output.
         """
         if not self._until(lambda: self.state(job_id) not in UNFINISHED, timeout_s):
-            job = self.show(job_id)
-            raise TimeoutError(
-                f"job {job_id} is {job['JobState']} (reason {job['Reason']}) after {timeout_s} s; its output:\n"
-                + self.job_output(job_id)[-3000:]
-            )
+            output = self.job_output(job_id)[-3000:]
+            raise TimeoutError(f"job {job_id} after {timeout_s} s: {self.show(job_id)}; its output:\n{output}")
         return self.state(job_id)
-
-    def wait_running(self, job_id: int, timeout_s: float = 120) -> None:
-        """Return when the job has been started (or has already ended)."""
-        if not self._until(lambda: self.state(job_id) not in {"PENDING", "CONFIGURING"}, timeout_s):
-            raise TimeoutError(f"job {job_id} still waits after {timeout_s} s: {self.show(job_id)['Reason']}")
 
     def expire(self, job_id: int) -> None:
         """Let the job's time limit end now. SLURM looks at limits every 30 s, so TIMEOUT follows within about 35 s."""
         self.run("scontrol", "update", f"JobId={job_id}", "EndTime=now")
 
     def power_off(self, node: str) -> None:
-        """All processes of the node are gone at once; SLURM is told, which else looks for SlurmdTimeout first.
-
-        Raises:
-            SlurmError: the nodes here have no processes of their own.
-        """
-        if not self.isolated_nodes:
-            raise SlurmError("this machine gives nodes no process ids of their own")
+        """All processes of the node are gone at once; SLURM is told, which else looks for SlurmdTimeout first."""
         daemon = self._daemons[1 + self.nodes.index(node)]
         daemon.kill()
         daemon.wait()
@@ -247,33 +196,21 @@ class ThrowawaySlurm:
         self.run("scancel", *options, str(job_id))
 
     def job_output(self, job_id: int | str) -> str:
-        """What the job has printed so far: its standard output, then its standard error if that is another file."""
-        job = self.show(job_id)
-        files = dict.fromkeys(Path(job[key]) for key in ("StdOut", "StdErr") if key in job)
-        return "".join(file.read_text(errors="replace") for file in files if file.is_file())
+        """What the job has printed so far."""
+        file = Path(self.show(job_id)["StdOut"])
+        return file.read_text(errors="replace") if file.is_file() else ""
 
-    def run(
-        self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 60
-    ) -> str:
-        """Run one of SLURM's commands against this cluster and return what it prints.
+    def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+        """Run one of SLURM's commands in `cwd`, with `env` on top of the tests' environment; return what it prints.
 
         Raises:
             SlurmError: the command failed; the message has its error output.
         """
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=self.env | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
+        env, streams = self.env | dict(env or {}), {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(command, cwd=cwd, env=env, timeout=60, **streams)
         if done.returncode != 0:
             raise SlurmError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr.strip()}")
         return done.stdout
-
-    # ---- plumbing
 
     @staticmethod
     def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -293,31 +230,15 @@ class ThrowawaySlurm:
     def _spawn(self, name: str, command: list[str]) -> None:
         """Start a daemon that the kernel kills when this process dies, and that does not see the terminal's Ctrl-C."""
         with (self.base_dir / "log" / f"{name}.out").open("wb") as out:
-            self._daemons.append(
-                subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "KILL", *command],
-                    env=self.env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
-
-    def _relocated(self) -> Path | None:
-        """The folder of a SLURM that was unpacked somewhere, with plugins in lib/slurm; None for the system's."""
-        prefix = Path(shutil.which("slurmctld", path=SEARCH_PATH) or "").resolve().parent.parent
-        return prefix if (prefix / "bin/slurmstepd").exists() else None
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+            self._daemons.append(subprocess.Popen(command, env=self.env, start_new_session=True, **streams))
 
     def _node_command(self, node: str) -> list[str]:
-        prefix = self._relocated()
-        slurmd = f"slurmd -D -N {node}" + (f" -d '{prefix}/bin/slurmstepd'" if prefix else "")
-        if not self.isolated_nodes:
-            return ["bash", "-c", f"exec {slurmd}"]
         # The shell is process 1 of the node: it reaps what jobs leave behind; when it dies the kernel kills the node.
         mounts = {"hosts": "/etc/hosts", f"shm/{node}": "/dev/shm"}
         init = "".join(f"mount --bind '{self.base_dir}/{ours}' {theirs}; " for ours, theirs in mounts.items())
-        init += f"hostname {node}; {slurmd} & wait"
+        init += f"hostname {node}; slurmd -D -N {node} & wait"
         namespaces = ["--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["unshare", *namespaces, "bash", "-c", init]
 
@@ -325,8 +246,7 @@ class ThrowawaySlurm:
         base = self.base_dir
         for folder in ("state", "log", "dev", *(f"{of}/{node}" for of in ("spool", "shm") for node in self.nodes)):
             (base / folder).mkdir(parents=True, exist_ok=True)
-        addresses = {node: f"127.0.1.{i}" for i, node in enumerate(self.nodes, 1)}
-        lines = [f"{address} {node}" for node, address in addresses.items()]
+        lines = [f"127.0.1.{i} {node}" for i, node in enumerate(self.nodes, 1)]
         (base / "hosts").write_text("\n".join([Path("/etc/hosts").read_text(), *lines, ""]))
 
         # Without this line slurmd looks for the plugin itself, and dies where cgroups are v2, read-only or absent.
@@ -337,21 +257,16 @@ class ThrowawaySlurm:
 
         # slurmd only wants a character device; any will do for a GPU that exists in name only.
         for gpu in range(self.gpus_per_node):
-            (base / f"dev/nvidia{gpu}").unlink(missing_ok=True)
             (base / f"dev/nvidia{gpu}").symlink_to("/dev/null")
-        gpus = f"Name=gpu File={base}/dev/nvidia[0-{self.gpus_per_node - 1}]\n" if self.gpus_per_node else ""
-        (base / "gres.conf").write_text(gpus)
+        (base / "gres.conf").write_text(f"Name=gpu File={base}/dev/nvidia[0-{self.gpus_per_node - 1}]\n")
 
-        user = self.run("id", "-un").strip()
-        prefix = self._relocated()
         conf = f"""
 ClusterName=throwaway
-SlurmctldHost={self._host}(127.0.0.1)
+SlurmctldHost={socket.gethostname().split(".")[0]}(127.0.0.1)
 SlurmctldPort={port}
 # Job ids of two clusters differ: ports derived from them do not clash, nor do the cgroups of nodes of the same name.
 FirstJobId={PORTS.index(port) * 100 + 1}
-SlurmUser={user}
-SlurmdUser={user}
+SlurmUser=root
 AuthType=auth/none
 CredType=cred/none
 # A requeued job waits for its credential to expire (default 120 s).
@@ -368,7 +283,7 @@ TaskPlugin=task/{"cgroup" if self.memory_enforced else "none"}
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-DefMemPerNode={self.memory_mib // 4}
+DefMemPerNode={MEMORY_MIB // 4}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 GresTypes=gpu
 # A job of the partition `urgent` that finds no room takes it from one of `main`.
@@ -383,13 +298,11 @@ SlurmdTimeout=30
 UnkillableStepTimeout=10
 # Keep ended jobs for scontrol as long as the cluster lives (default 300 s).
 MinJobAge=86400
-{f"PluginDir={prefix}/lib/slurm" if prefix else ""}
 """
-        for i, (node, address) in enumerate(addresses.items(), 1):
+        for i, node in enumerate(self.nodes, 1):
             conf += (
-                f"NodeName={node} NodeHostname={node if self.isolated_nodes else self._host} NodeAddr={address}"
-                f" Port={port + i} CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1"
-                f" RealMemory={self.memory_mib}{f' Gres=gpu:{self.gpus_per_node}' if self.gpus_per_node else ''}\n"
+                f"NodeName={node} NodeHostname={node} NodeAddr=127.0.1.{i} Port={port + i} RealMemory={MEMORY_MIB}"
+                f" CPUs={CPUS} Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 Gres=gpu:{self.gpus_per_node}\n"
             )
         conf += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
         conf += "PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=INFINITE DefaultTime=10 State=UP\n"

@@ -1,0 +1,174 @@
+"""The launchers through a real sbatch: several nodes, an array, other jobs beside them, and each end told apart.
+
+The jobs are independent of each other. They are submitted together, so that all need as long as the longest.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from submitting import SHORT, Job, submit
+from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
+
+from run_folder import nccl_log
+from tests.launching import REPO, losses, record, tiny_profile, wait_until
+from tests.leftovers import processes_of
+
+PROCESSORS = f"""#!/bin/bash
+cd {REPO}/fsdp && exec bash -c '
+source ../workshop/launch.sh
+start_run
+echo "threads of a process: $OMP_NUM_THREADS"
+launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)"
+' multi_node.slurm
+"""
+CELL = dict.fromkeys(("FP16", "BF16", "BATCH_SIZE", "MAX_LENGTH"), "")  # the array task's, not the tiny profile's
+
+
+@pytest.fixture(scope="module")
+def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    folder = tmp_path_factory.mktemp("jobs")
+    processors = folder / "processors.slurm"
+    processors.write_text(PROCESSORS)
+    fabric = {"FABRIC_MAX_MIB": "1"}
+    learns = {"MAX_STEPS": "", "GRAD_ACC": "2", "GENERATE_SIZE": "2"}
+
+    def started(name: str, script: str, *arguments: str, options: str = "", **settings: str) -> Job:
+        return submit(slurm, folder / name, script, *arguments, options=options, **settings)
+
+    baseline, two_nodes, on_one_node = "baseline/baseline.slurm", "--nodes=2 --gpus-per-node=1", "--nodelist=node1"
+    return {
+        "tables": started("tables", baseline, options=on_one_node, **learns),
+        "beside": started("beside", baseline, options=on_one_node),
+        "memory": started("memory", baseline, options="--mem=300M"),
+        "zero": started("zero", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", options=two_nodes),
+        "offload": started("offload", "deepspeed-zero3-offload/run.slurm", "--steps=16", options="--gpus-per-node=2"),
+        "fsdp": started(
+            "fsdp", "fsdp/multi_node.slurm", "fsdp_configs/hybrid_shard.json", options="--nodes=2 --gpus-per-node=2"
+        ),
+        "fabric": started("fabric", "custom_model/multi_node.slurm", options="--nodes=3 --gpus-per-node=1", **fabric),
+        "slow fabric": started(
+            "slow", "custom_model/multi_node.slurm", options=two_nodes, **fabric, FABRIC_MIN_GB_PER_S="1e6"
+        ),
+        "array": started("array", "benchmark/benchmark.slurm", options="--array=9-10", **CELL),
+        "processors": started(
+            "processors",
+            str(processors),
+            options="--nodes=2 --ntasks-per-node=1 --cpus-per-task=6 --gpus-per-node=2",
+            OMP_NUM_THREADS="",
+        ),
+    }
+
+
+def test_sbatch_completes_and_fills_the_tables(jobs: dict[str, Job]) -> None:
+    """From the root; from inside the exercise's folder: test_course.py."""
+    job = jobs["tables"]
+    found = job.record()
+    assert (found["state"], found["slurm_job_id"]) == ("completed", str(job.id))
+    assert sum(losses(job.run)[-16:]) < sum(losses(job.run)[:16]), "the loss did not fall from first to last epoch"
+    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--tiny", "--logs", str(job.folder)]
+    tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert "| Steps per Epoch | 16 |" in tables
+    assert "not measured" not in tables
+
+
+def test_K11_two_jobs_on_one_node_keep_apart(jobs: dict[str, Job]) -> None:
+    for job in (jobs["tables"], jobs["beside"]):
+        found = job.record()
+        assert (found["state"], found["slurm_job_id"]) == ("completed", str(job.id))
+        assert job.cluster.show(job.id)["NodeList"] == job.cluster.nodes[0]
+
+
+@pytest.mark.skipif(not memory_cgroup_writable(), reason="this machine lets nobody set memory limits (cgroup v1)")
+def test_out_of_memory_is_recorded_as_oom(jobs: dict[str, Job]) -> None:
+    assert jobs["memory"].record("OUT_OF_MEMORY")["state"] == "oom"
+
+
+def test_two_nodes_train_as_one_world_and_log_from_both(jobs: dict[str, Job]) -> None:
+    found = jobs["zero"].record()
+    assert (found["state"], found["world_size"], found["nodes"]) == ("completed", 2, 2)
+    for node in jobs["zero"].cluster.nodes[:2]:
+        assert len((jobs["zero"].run / f"cpu_memory-{node}.txt").read_text().splitlines()) > 2, node
+        assert len((jobs["zero"].run / f"cpu_pss-{node}.txt").read_text().splitlines()) > 1, node
+
+
+def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(jobs: dict[str, Job]) -> None:
+    job = jobs["offload"]
+    found = job.record()
+    assert (found["state"], found["world_size"]) == ("completed", 2)
+    assert found["command"][:2] == ["srun", "--ntasks-per-node=2"] and "train.py" in found["command"]
+    output = (job.run / "train.out").read_text()
+    for line in (
+        "ZeRO stage          3",
+        "parameter offload   cpu",
+        "optimizer offload   cpu",
+        "rank                1 of 2",
+    ):
+        assert line in output, line
+    assert output.count(": ok") == 2
+    assert "NOT SO" not in output
+    assert len((job.run / "cpu_memory.txt").read_text().splitlines()) > 2
+    # SLURM says so when a logger keeps the job's output open and with it the job, for a minute that is billed.
+    assert "Abandoning IO" not in "".join(log.read_text() for log in job.cluster.base_dir.glob("log/node*.log"))
+
+
+def test_two_nodes_hold_a_copy_of_the_model_each(jobs: dict[str, Job]) -> None:
+    found = jobs["fsdp"].record()
+    assert [found[key] for key in ("state", "nodes", "world_size")] == ["completed", 2, 4]
+    sharding = found["sharding"]
+    assert (sharding["method"], sharding["parameters"], sharding["optimizer"]) == ("fsdp2", True, True)
+    # Two ranks share each of the two copies.
+    assert "a rank holds at most 50% of the parameters" in (jobs["fsdp"].run / "train.out").read_text()
+
+
+def test_three_nodes_check_the_fabric_and_train(jobs: dict[str, Job]) -> None:
+    job = jobs["fabric"]
+    found = job.record()
+    assert re.search(r"^Measured AllReduce BW: \d+\.\d+ GB/s$", job.output, re.MULTILINE)
+    # The three nodes have hostnames of their own, but one host's speed: a table must say so.
+    assert [found[key] for key in ("state", "world_size", "nodes", "emulated_nodes")] == ["completed", 3, 3, True]
+    hosts = {path.stem.removeprefix("cpu_pss-") for path in job.run.glob("cpu_pss-*.txt")}
+    log = nccl_log.read(job.run / "nccl.log")
+    assert (log.world_size, log.hosts) == (3, hosts) and len(hosts) == 3
+
+
+def test_K12_slow_fabric_ends_the_job_with_46_before_it_trains(jobs: dict[str, Job]) -> None:
+    job = jobs["slow fabric"]
+    found = job.record("FAILED")
+    assert job.cluster.show(job.id)["ExitCode"] == "46:0"
+    assert (found["state"], found["exit_code"]) == ("failed", 46)
+    assert found["reason"].startswith("error: fabric check: found ")
+    assert found["reason"].endswith("GB/s, expected FABRIC_MIN_GB_PER_S=1e+06 or more")
+    assert nccl_log.read(job.run / "nccl.log").world_size == 2
+    assert not (job.run / "steps.csv").exists()
+
+
+def test_every_task_of_a_job_array_finds_its_script_and_runs_its_cell(jobs: dict[str, Job]) -> None:
+    """Also the last task: its job id is the array's own, and of that SLURM shows every task that is not over."""
+    array = jobs["array"]
+    for task in (9, 10):
+        assert array.cluster.wait(f"{array.id}_{task}", timeout_s=400) == "COMPLETED", array.output
+    records = [record(path.parent) for path in array.folder.glob("benchmark/*/run.json")]
+    cells = {(found["config"], found["precision"], found["state"]) for found in records}
+    assert cells == {("zero0", "bf16", "completed"), ("zero1", "bf16", "completed")}
+
+
+def test_launcher_of_each_node_shares_out_all_its_processors(jobs: dict[str, Job]) -> None:
+    """With an optimizer in CPU memory they decide how long a step takes."""
+    job = jobs["processors"]
+    job.record()
+    assert job.output.count("step CPUs=12") == 2
+    assert "threads of a process: 3" in job.output, "torchrun would give each process one"
+
+
+def test_K11_launcher_killed_without_slurm_leaves_no_logger(tmp_path: Path) -> None:
+    settings = tiny_profile() | SHORT | {"LOG_DIR": str(tmp_path), "MAX_STEPS": "100000"}
+    launcher = subprocess.Popen(["bash", "baseline/baseline.slurm"], cwd=REPO, env=settings, stdout=subprocess.DEVNULL)
+    wait_until(lambda: any(tmp_path.glob("*/*/steps.csv")))
+    (run,) = (tmp_path / "baseline").iterdir()
+    assert any("psrecord" in command for command in processes_of(run))
+    launcher.kill()
+    launcher.wait()
+    wait_until(lambda: processes_of(run) == [])

@@ -1,0 +1,73 @@
+"""What the documents and the tools say to a real SLURM, and what they make of its answers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from throwaway_slurm import ThrowawaySlurm
+
+from tests.launching import REPO
+from tests.readme_commands import STANDS_FOR, all_blocks, launchers, submissions
+from tools.doctor import checks, on_node
+from tools.doctor.checks import Place
+from tools.watch import queue
+
+LINES = sorted({line for block in all_blocks() for line in submissions(block)})
+
+
+def test_every_sbatch_line_of_the_documents_is_accepted_and_finds_its_launcher(slurm: ThrowawaySlurm) -> None:
+    assert len(LINES) > 20
+    for line in LINES:
+        command = line.replace("sbatch ", "sbatch --hold --parsable ")
+        for words, here in STANDS_FOR.items():
+            command = command.replace(words, here)
+        answer = subprocess.run(["bash", "-c", command], cwd=REPO, env=slurm.env, capture_output=True, text=True)
+        assert answer.returncode == 0, f"{line}\n{answer.stderr}"
+        shown = slurm.run("scontrol", "show", "job", answer.stdout.strip())
+        slurm.cancel(int(answer.stdout))
+        if "--wrap=" in line:
+            continue
+        (launcher,) = launchers(line)
+        assert f"Command={REPO / launcher}" in shown, line
+        for argument in re.findall(r"\S+\.json", line.partition(".slurm")[2]):
+            folder = (REPO / launcher).parent
+            assert (REPO / argument).exists() or (folder / argument).exists(), line
+
+
+def test_doctor_asks_a_node_of_the_cluster(slurm: ThrowawaySlurm, tmp_path: Path) -> None:
+    """Its GPUs are such in name only, which the node's own PyTorch tells."""
+    options = ["fsdp", "--job", "--json", "--space", "0", "--logs", str(tmp_path)]
+    command = [sys.executable, "-m", "tools", "doctor", *options]
+    environment = slurm.env | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{slurm.env['PATH']}"}
+    answer = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert answer.returncode == 1, answer.stderr
+    found = {one["name"]: one for one in json.loads(answer.stdout)["findings"]}
+    assert found["job"]["status"] == found["slurm"]["status"] == found["torch"]["status"] == "ok", found
+    assert any(node in found["job"]["text"] for node in slurm.nodes) and "1 GPU" in found["slurm"]["text"]
+    assert found["gpus"]["status"] == "error" and "none in this job" in found["gpus"]["text"]
+    assert found["cache"]["fix"].startswith("python -m workshop.data.prefetch fsdp")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_job_that_waits_is_seen_with_slurms_own_reason(
+    slurm: ThrowawaySlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.env[name])
+    held = slurm.submit("baseline.slurm", cwd=REPO / "baseline", options=["--hold"])
+    slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        (waiting,) = [one for one in queue.waiting() if one.job == str(held)]
+        (found,) = on_node.findings(slurm.env, tmp_path, ["--space", "0"], wait_s=3)
+        partition = checks.slurm(Place(slurm.env | {"SBATCH_PARTITION": "main"}))
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
+        slurm.cancel(held)
+    assert (waiting.name, waiting.reason, waiting.start) == ("baseline", "JobHeldUser", "N/A")
+    assert found.status == "error" and "PENDING (PartitionDown" in found.text
+    assert partition.status == "error"
+    assert "doctor" not in slurm.run("squeue", "--noheader", "--format=%j"), "its job is left behind"
