@@ -2,6 +2,8 @@
 
     RUNG=peer_trl_padded bash speed-ladder/peers.slurm         TRL's SFTTrainer (requirements-gpu.txt)
     RUNG=peer_trl_packed bash speed-ladder/peers.slurm         the same, packed and compiled: examples see each other
+    RUNG=peer_trl_exact bash speed-ladder/peers.slurm          packed with examples apart: models that have FlexAttention
+    RUNG=peer_trl_liger bash speed-ladder/peers.slurm          packed as peer_trl_packed, with Liger's kernels
     RUNG=peer_trainer_grouped bash speed-ladder/peers.slurm    the Hugging Face Trainer, examples of one length together
     RUNG=peer_trainer_compiled bash speed-ladder/peers.slurm   the Hugging Face Trainer with torch.compile
 
@@ -26,13 +28,12 @@ from workshop.training.models import load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
 
-def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: Any) -> Trainer:
-    """TRL's SFTTrainer: padded to the longest of the micro-batch, or packed by cutting one long row of all examples.
+def trl_trainer(settings: LadderSettings, data: Data, packing: str, liger: bool = False, **parts: Any) -> Trainer:
+    """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd".
 
-    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does.
-
-    Its packing that keeps examples apart ("bfd") needs FlashAttention, which BLOOM has not; "wrapped" lets a token see
-    the examples before its own, and cuts examples in two: it trains another function.
+    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does. "wrapped" cuts one long text
+    of all examples into rows: a token sees the examples before its own, so it trains another function. "bfd" keeps the
+    examples apart with an attention that reads where they begin, here FlexAttention; BLOOM's ALiBi has none.
     """
     try:
         from datasets import Dataset
@@ -43,16 +44,20 @@ def trl_trainer(settings: LadderSettings, data: Data, packing: bool, **parts: An
     arguments = SFTConfig(
         **common_arguments(settings),
         max_length=settings.max_length,
-        packing=packing,
-        packing_strategy="wrapped",
+        packing=bool(packing),
+        packing_strategy=packing or "wrapped",
         completion_only_loss=True,
-        torch_compile=packing and torch.cuda.is_available(),  # packed rows have one length: one compilation
+        # Rows of one length need one compilation; "bfd" makes the micro-batch one row, each of another length.
+        torch_compile=packing == "wrapped" and torch.cuda.is_available(),
+        use_liger_kernel=liger,
         gradient_checkpointing=False,  # its default is on: slower, and the memory is there
     )
     rows = [
         {"input_ids": row["input_ids"], "completion_mask": [int(label != IGNORE) for label in row["labels"]]}
         for row in data.train
     ]
+    if packing == "bfd":
+        parts["model"].set_attn_implementation("flex_attention")
     return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
 
 
@@ -89,8 +94,10 @@ def common_arguments(settings: LadderSettings) -> dict[str, Any]:
 
 
 PEERS = {
-    "peer_trl_padded": partial(trl_trainer, packing=False),
-    "peer_trl_packed": partial(trl_trainer, packing=True),
+    "peer_trl_padded": partial(trl_trainer, packing=""),
+    "peer_trl_packed": partial(trl_trainer, packing="wrapped"),
+    "peer_trl_exact": partial(trl_trainer, packing="bfd"),
+    "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
     "peer_trainer_grouped": partial(plain_trainer, compiled=False),
     "peer_trainer_compiled": partial(plain_trainer, compiled=True),
 }

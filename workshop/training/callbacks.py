@@ -76,7 +76,8 @@ class TokenCounter:
         # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
         ids, documents = batch["input_ids"], batch.get("document_ids")
         self.shapes[0] += ids.numel()
-        self.counts[1] += batch["attention_mask"].sum()
+        # TRL's rows without padding have no mask.
+        self.counts[1] += batch["attention_mask"].sum() if "attention_mask" in batch else ids.numel()
         if documents is None:
             self.shapes[2] += len(ids)
         else:
