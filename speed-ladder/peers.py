@@ -2,7 +2,7 @@
 
     RUNG=peer_trl_padded bash speed-ladder/peers.slurm         TRL's SFTTrainer (requirements-gpu.txt)
     RUNG=peer_trl_packed bash speed-ladder/peers.slurm         the same, packed and compiled: examples see each other
-    RUNG=peer_trl_exact bash speed-ladder/peers.slurm          packed with examples apart: models that have FlexAttention
+    RUNG=peer_trl_exact bash speed-ladder/peers.slurm          packed with examples apart, by FlexAttention
     RUNG=peer_trl_liger bash speed-ladder/peers.slurm          packed as peer_trl_packed, with Liger's kernels
     RUNG=peer_trainer_grouped bash speed-ladder/peers.slurm    the Hugging Face Trainer, examples of one length together
     RUNG=peer_trainer_compiled bash speed-ladder/peers.slurm   the Hugging Face Trainer with torch.compile

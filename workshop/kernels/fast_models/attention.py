@@ -79,8 +79,16 @@ def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.
     position = torch.arange(length, device=device)
     alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
     bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
-    # No tensor of its own among a block's arguments: FSDP and DeepSpeed convert and copy those.
-    return partial(functional.scaled_dot_product_attention, attn_mask=bias)
+    return _Sdpa(bias)
+
+
+class _Sdpa:
+    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors they see on their way into a block.
+    def __init__(self, bias: torch.Tensor) -> None:
+        self.bias = bias
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
 
 
 def flex(
