@@ -21,7 +21,7 @@ WITH_BLOOMS_HEAD = replace(WORKSHOP, vocab_size=250_880)
 
 
 def work_tflop(rule: str, shapes: Shapes = WORKSHOP) -> list[float]:
-    return [sizes.flops_per_step(shapes) / 1e12 for sizes in read_rule(RULES / f"{rule}.json").values()]
+    return [shapes.flops_per_step(*sizes) / 1e12 for sizes in read_rule(RULES / f"{rule}.json").values()]
 
 
 def test_K8_published_rule_loses_a_third_of_the_work() -> None:
