@@ -29,31 +29,22 @@ from workshop.training.models import fit_to_tokenizer
 
 
 class SimpleGPTConfig(PreTrainedConfig):
-    """Sizes; `seq_length` is the number of positions the model has an embedding for."""
+    """Sizes; `seq_length` is the number of positions the model has an embedding for.
+
+    Its base makes it a dataclass.
+    """
 
     model_type = MODEL_NAME
     attribute_map = {"num_hidden_layers": "num_layers", "num_attention_heads": "num_heads"}  # noqa: RUF012 as the library
 
-    def __init__(
-        self,
-        vocab_size: int = 50_000,
-        hidden_size: int = 2048,
-        num_layers: int = 3,
-        num_heads: int = 16,
-        ff_dim: int = 8192,
-        seq_length: int = 512,
-        initializer_range: float = 0.02,
-        tie_word_embeddings: bool = True,
-        **options: Any,
-    ) -> None:
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.ff_dim = ff_dim
-        self.seq_length = seq_length
-        self.initializer_range = initializer_range
-        super().__init__(tie_word_embeddings=tie_word_embeddings, **options)
+    vocab_size: int = 50_000
+    hidden_size: int = 2048
+    num_layers: int = 3
+    num_heads: int = 16
+    ff_dim: int = 8192
+    seq_length: int = 512
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
 
 
 class ResidualLinear(nn.Linear):

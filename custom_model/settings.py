@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from custom_model.flops import Shapes
 from run_folder.settings import boolean, positive, real, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
@@ -46,11 +45,6 @@ class GPTSettings(Settings):
 
     def check_config(self) -> None:
         """It is a rule of weak scaling, which weak_scaling.py checks."""
-
-    @property
-    def shapes(self) -> Shapes:
-        """The model's shapes in training, where every sequence is padded to MAX_LENGTH."""
-        return Shapes(self.hidden_size, self.ff_dim, self.vocab_size, self.max_length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,24 +9,19 @@ the work falls (erratum K8).
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from custom_model.flops import Shapes
 from run_folder.plural import counted
 from workshop.errors import WorkshopError
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """What a rule prescribes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
 
     num_layers: int
     batch_size: int
-
-    def flops_per_step(self, shapes: Shapes) -> int:
-        """The operations of one GPU in a step."""
-        return shapes.flops_per_step(self.num_layers, self.batch_size)
 
 
 def read_rule(path: Path) -> dict[int, Sizes]:
@@ -47,8 +42,7 @@ def main() -> None:
     names = ("HIDDEN_SIZE", "FF_DIM", "VOCAB_SIZE", "MAX_LENGTH")
     shapes, sizes = Shapes(*(int(os.environ[name]) for name in names)), rule[gpus]
     print(f"NUM_LAYERS={sizes.num_layers} BATCH_SIZE={sizes.batch_size} GRAD_ACC=1")
-    first = rule[min(rule)].flops_per_step(shapes)
-    work = sizes.flops_per_step(shapes)
+    first, work = shapes.flops_per_step(*rule[min(rule)]), shapes.flops_per_step(*sizes)
     print(
         f"{path.stem} rule on {on}: {counted(sizes.num_layers, 'layer')}, batch {sizes.batch_size} per GPU, "
         f"{work / 1e12:.4g} TFLOP per GPU and step ({work / first - 1:+.1%} against {counted(min(rule), 'GPU')})",

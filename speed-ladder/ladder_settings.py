@@ -11,24 +11,10 @@ from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.training.sharding_arguments import sharding_arguments as workshop_arguments
 
-FLOAT8_CAPABILITY = (8, 9)  # of the GPUs whose tensor cores multiply 8-bit floating point: L4, H100 and newer
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
-
-# Settings that no peer of Table 18c reads, and what they are without effect.
-UNREAD_BY_PEERS = {
-    **{"fp16": False, "gradient_checkpointing": False, "resume_from": "", "save": "no", "generate_size": 0},
-    **{"generate_train_size": 0, "generate_before": False},
-}
-
-
-def tile(text: str) -> str:
-    queries, keys = (int(part) for part in text.split("x"))
-    if not {queries, keys} <= {16, 32, 64, 128}:
-        raise ValueError(text)
-    return text
-
-
-tile.expected = "queries x keys out of 16, 32, 64 and 128, for example 128x64"  # type: ignore[attr-defined]
+# With ATTENTION=flex: queries x keys of one step of its forward kernel.
+TILES = [f"{queries}x{keys}" for queries in (16, 32, 64, 128) for keys in (16, 32, 64, 128)]
+UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save", "generate_size", "generate_train_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +30,7 @@ class LadderSettings(Settings):
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
     float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
-    flex_tile: str = setting(
-        tile, ""
-    )  # of ATTENTION=flex, queries x keys of one step of its forward kernel; "": torch's
+    flex_tile: str = setting(choice(*TILES), "")  # "": torch chooses
     data_workers: int = setting(count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     @classmethod
@@ -60,24 +44,18 @@ class LadderSettings(Settings):
         super().check()
         if self.fp16 and self.loss != "full":
             raise WorkshopError(
-                f"FP16=true and LOSS={self.loss}: the loss computes its gradients before fp16's scale is known and "
-                "they would underflow; expected BF16=true FP16=false, or LOSS=full"
+                f"FP16=true and LOSS={self.loss}: it computes its gradients without fp16's scale, and they would "
+                "underflow; expected BF16=true FP16=false, or LOSS=full"
             )
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
                 raise WorkshopError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
-
-        if self.rung.startswith("peer_"):
-            self.check_peer()
-
-    def check_peer(self) -> None:
-        if self.switches:
+        if self.rung.startswith("peer_") and self.switches:
             raise WorkshopError(f"{self.switches}: switches of the ladder's rungs; expected them left out for a peer")
-        for name, without in UNREAD_BY_PEERS.items():
-            if (value := getattr(self, name)) != without:
-                expected = str(without).lower() or "none"
-                raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected {expected}")
+        for name in UNREAD_BY_PEERS:
+            if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
+                raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
     @property
     def flex_options(self) -> dict[str, int] | None:
@@ -100,18 +78,16 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     Raises WorkshopError where the rung cannot work with it.
     """
     arguments, path = workshop_arguments(settings, gpu), Path(settings.config)
-    if "deepspeed" in arguments:
-        if settings.float8 != "none":
-            raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
-        if settings.compile and arguments["deepspeed"].get("zero_optimization", {}).get("stage") == 3:
-            raise WorkshopError(
-                f"COMPILE=true: {path} is ZeRO-3, which gathers the parameters of every layer in hooks between them, "
-                "where a compiled block has no between; expected COMPILE=false, or stage 0, 1 or 2"
-            )
+    if "deepspeed" in arguments and settings.float8 != "none":
+        raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
+    if settings.compile and arguments.get("deepspeed", {}).get("zero_optimization", {}).get("stage") == 3:
+        raise WorkshopError(
+            f"COMPILE=true: {path} is ZeRO-3, which gathers parameters in hooks between the layers, where a compiled "
+            "block has no between; expected COMPILE=false, or stage 0, 1 or 2"
+        )
     if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
         raise WorkshopError(
-            f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; "
-            "expected version 2, or none"
+            f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; expected version 2"
         )
     return arguments
 
@@ -121,11 +97,10 @@ def check_rung(settings: LadderSettings) -> bool:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    from workshop.kernels.fast_models import FAMILIES  # torch with them; the launcher reads the settings without it
-    from workshop.training.cpu_fallback import find_gpu
+    from workshop.training.cpu_fallback import find_gpu  # torch with it; the launcher reads the settings without it
     from workshop.training.models import model_config
 
-    gpu, config = find_gpu(settings), model_config(settings)
+    gpu = find_gpu(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.attention == "flex" and not gpu:
         lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
@@ -133,50 +108,50 @@ def check_rung(settings: LadderSettings) -> bool:
         lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
     if os.environ.get("RANK", "0") == "0":
         print("\n".join(lines))
+    _check_machine(settings, gpu)
+    _check_model(settings, model_config(settings))
+    return gpu
+
+
+def _check_machine(settings: LadderSettings, gpu: bool) -> None:
+    import torch
+
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
         raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
-    if settings.float8 != "none":
-        _check_float8(settings, gpu)
-    if settings.switches and config.model_type not in FAMILIES:
-        raise WorkshopError(
-            f"{settings.switches}: tested with {', '.join(FAMILIES)}, but MODEL_NAME='{settings.model_name}' is a "
-            f"{config.model_type}; expected one of these, or these switches left out"
-        )
-    window = getattr(config, "sliding_window", None)
-    if settings.switches and window and window < settings.max_length:
-        raise WorkshopError(
-            f"{settings.switches}: MODEL_NAME='{settings.model_name}' sees {window} tokens back, which they leave out; "
-            f"expected MAX_LENGTH={window} or less, or these switches left out"
-        )
+    if settings.float8 == "none":
+        return
+    name = f"FLOAT8={settings.float8}"
+    if not settings.bf16:
+        raise WorkshopError(f"{name}: what is not float8 is bf16; expected BF16=true FP16=false")
+    capability = torch.cuda.get_device_capability() if gpu else None
+    if not capability or capability < (8, 9):  # of the GPUs whose tensor cores multiply 8-bit floating point
+        needed = f"needs a GPU of compute capability 8.9 or above (L4, H100 or newer), found {capability or 'none'}"
+        raise WorkshopError(f"{name} {needed}; expected FLOAT8=none")
+    if not find_spec("torchao"):
+        raise WorkshopError(f"{name} needs torchao; expected: pip install -r requirements-gpu.txt, or FLOAT8=none")
+
+
+def _check_model(settings: LadderSettings, config: Any) -> None:
+    from workshop.kernels.fast_models import FAMILIES
+
+    switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
     places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
     if settings.max_length > places:
         raise WorkshopError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
-    if settings.attention == "flex" and config.model_type == "gpt2":
+    if switches and kind not in FAMILIES:
+        families = ", ".join(FAMILIES)
+        raise WorkshopError(f"{switches}: tested with {families}, but {model} is a {kind}; expected these left out")
+    window = getattr(config, "sliding_window", None)
+    if switches and window and window < settings.max_length:
+        seen = f"{model} sees {window} tokens back, which they leave out"
+        raise WorkshopError(f"{switches}: {seen}; expected MAX_LENGTH={window} or less, or these left out")
+    if settings.attention == "flex" and kind == "gpt2":
         raise WorkshopError("ATTENTION=flex: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
-    kernels = ("sdpa", "flex") if config.model_type == "bloom" else ("flex",)
+    kernels = ("sdpa", "flex") if kind == "bloom" else ("flex",)
     if settings.attention in kernels and config.attention_dropout:
         raise WorkshopError(
             f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which this "
             f"kernel leaves out; expected 0, or ATTENTION={'eager' if 'sdpa' in kernels else 'sdpa'}"
-        )
-    return gpu
-
-
-def _check_float8(settings: LadderSettings, gpu: bool) -> None:
-    """Raises WorkshopError for what float8 cannot work with."""
-    import torch
-
-    if not settings.bf16:
-        raise WorkshopError(f"FLOAT8={settings.float8}: what is not float8 is bf16; expected BF16=true FP16=false")
-    if not gpu or torch.cuda.get_device_capability() < FLOAT8_CAPABILITY:
-        found = ".".join(map(str, torch.cuda.get_device_capability())) if gpu else "none"
-        raise WorkshopError(
-            f"FLOAT8={settings.float8} needs a GPU of compute capability 8.9 or above (L4, H100 or newer), "
-            f"found {found}; expected FLOAT8=none"
-        )
-    if not find_spec("torchao"):
-        raise WorkshopError(
-            f"FLOAT8={settings.float8} needs torchao; expected: pip install -r requirements-gpu.txt, or FLOAT8=none"
         )

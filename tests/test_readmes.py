@@ -61,13 +61,6 @@ def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
         done.add(number)
 
 
-def test_lines_are_short_enough_to_be_read_aloud_and_compared() -> None:
-    """Not commands, tables, pictures, definitions of quoted figures; nor the documents whose text is generated."""
-    pages = [path for path in DOCUMENTS if path.name not in ("RESULTS.md", "FIGURES.md")]
-    lines = [(path.relative_to(REPO), line) for path in pages for line in path.read_text().split("\n")]
-    assert [one for one in lines if len(one[1]) > 100 and not re.match(r" {4}|\||!\[|<!--|\[\w+\]: ", one[1])] == []
-
-
 def test_links_between_the_documents_lead_somewhere() -> None:
     missing = []
     for document in DOCUMENTS:

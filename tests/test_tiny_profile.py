@@ -28,10 +28,6 @@ def environment(line: Submission) -> dict[str, str]:
     return sourced(line.exercise / "env_vars.sh", variables)
 
 
-def test_the_lists_of_all_exercises_are_looked_at() -> None:
-    assert {path.parent.name for path in LISTS} >= {path.parent.name for path in REPO.glob("*/train.py")}
-
-
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: str(path.relative_to(REPO)))
 def test_every_line_is_tiny(path: Path) -> None:
     known: dict[tuple, dict[str, str]] = {}  # lines differ in little: bash is asked once for the same settings
@@ -59,7 +55,6 @@ def test_option_that_names_a_real_model_is_refused_at_once(option: str) -> None:
     assert_refused(REPO / "deepspeed-zero3-offload/run.slurm", option.split())
 
 
-@pytest.mark.parametrize("option", ["--model-name tiny", "--steps 8 --model-name=tiny"])
-def test_option_that_names_the_tiny_model_is_not_refused(option: str) -> None:
+def test_option_that_names_the_tiny_model_is_not_refused() -> None:
     with pytest.raises(AssertionError, match=r"no python on PATH|has no torch"):
-        assert_refused(REPO / "deepspeed-zero3-offload/run.slurm", option.split())
+        assert_refused(REPO / "deepspeed-zero3-offload/run.slurm", ["--steps", "8", "--model-name=tiny"])

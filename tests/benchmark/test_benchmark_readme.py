@@ -18,10 +18,8 @@ RESULTS = (REPO / "benchmark/RESULTS.md").read_text()
 
 
 def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(tmp_path: Path) -> None:
-    laptop = "\n".join(
-        re.search(r"^    (source tiny\.env .*)\n    (python -m tools submit .*)$", README, re.M).groups()
-    )
-    script = laptop.replace("--local", "--local --dry-run")
+    laptop = re.search(r"^    source tiny\.env .*\n    python -m tools submit .*$", README, re.M)
+    script = laptop[0].replace("--local", "--local --dry-run")
     environment = {"PATH": PATH, "LOG_DIR": str(tmp_path)}
     dry = subprocess.run(["bash", "-c", script], cwd=REPO, env=environment, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr

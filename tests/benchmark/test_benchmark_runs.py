@@ -23,13 +23,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return tiny | SMALL | {"OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path_factory.mktemp("logs"))}
 
 
-def submit(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    grid = [sys.executable, "benchmark/grid.py", "--stages", "0", "--precisions", "fp32,bf16", "--repeats", "1"]
+def submit(environment: dict[str, str]) -> subprocess.Popen[str]:
+    axes = ["--stages", "0", "--precisions", "fp32,bf16", "--repeats", "1", "--batch", "4"]
     path = Path(environment["LOG_DIR"]).parent / "grid.txt"
-    path.write_text(
-        subprocess.run([*grid, "--batch", "4"], cwd=REPO, capture_output=True, text=True, check=True).stdout
-    )
-    command = [sys.executable, "-m", "tools", "submit", "--local", "--list", str(path), *arguments]
+    with path.open("w") as file:
+        subprocess.run([sys.executable, "benchmark/grid.py", *axes], cwd=REPO, stdout=file, check=True)
+    command = [sys.executable, "-m", "tools", "submit", "--local", "--list", str(path)]
     return subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -39,8 +38,7 @@ def states(environment: dict[str, str]) -> list[str]:
 
 
 def steps(run: Path) -> list[dict[str, str]]:
-    with (run / "steps.csv").open() as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader((run / "steps.csv").read_text().splitlines()))
 
 
 def test_interrupted_grid_goes_on_where_it_stopped_and_fills_the_table(environment: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from tests.launching import REPO
 
 DOCKERFILE = (REPO / "benchmark/Dockerfile").read_text()
 DEFINITION = (REPO / "benchmark/shardlab.def").read_text()
-CI = (REPO / ".ci/run").read_text()
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -20,30 +18,16 @@ def instructions() -> list[tuple[str, str]]:
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line]
 
 
-def test_both_recipes_start_from_the_same_image_and_run_the_same_commands() -> None:
+def test_both_recipes_start_from_the_same_image_run_the_same_commands_and_copy_what_is_there() -> None:
     image = dict(instructions())["FROM"]
     assert f"From: {image}" in DEFINITION
     assert "devel" in image, "DeepSpeed compiles its optimizers with nvcc"
     docker = [part.strip() for name, text in instructions() if name == "RUN" for part in text.split("&&")]
     post = re.search(r"%post\n(.*?)\n\n", DEFINITION, re.DOTALL)[1]
     assert [" ".join(part.split()) for part in docker] == [line.strip() for line in post.splitlines()]
-
-
-def test_everything_copied_and_installed_is_in_the_repository() -> None:
-    for name, text in instructions():
-        if name == "COPY":
-            *sources, _ = shlex.split(text)
-            assert all((REPO / source).exists() for source in sources), text
-    assert all((REPO / line.split()[0]).exists() for line in re.findall(r"%files\n((?: +\S+ \S+\n)+)", DEFINITION))
-    installed = set(re.search(r"--no-install-recommends (.*?)\s*\\?\n", DOCKERFILE)[1].split())
-    assert {"g++", "python3-dev", "python3-venv"} <= installed, "what DeepSpeed's compilation and the venv need"
-    assert installed - {"git", "make"} <= set(re.findall(r"[\w+-]+", CI)), "CI installs the same packages from Debian"
-
-
-def test_commands_in_the_recipes_heads_are_those_of_the_results() -> None:
-    results = (REPO / "benchmark/RESULTS.md").read_text()
-    for command in re.findall(r"^#   (docker build .*|apptainer .*)$", DOCKERFILE + DEFINITION, re.MULTILINE):
-        assert command in results, command
+    copied = [source for name, text in instructions() if name == "COPY" for source in text.split()[:-1]]
+    copied += [line.split()[0] for line in re.findall(r"%files\n((?: +\S+ \S+\n)+)", DEFINITION)[0].splitlines()]
+    assert [source for source in copied if not (REPO / source).exists()] == []
 
 
 def test_launcher_in_a_container_uses_its_python_and_not_the_hosts_venv(tmp_path: Path) -> None:

@@ -1,30 +1,13 @@
-"""The custom model's sizes are settings like all others; those of the workshop do not know them."""
-
-import re
-from pathlib import Path
+"""The custom model's sizes are settings like all others."""
 
 import pytest
 
 from custom_model.settings import CustomSettings
+from run_folder.env_file import sourced
+from tests.launching import REPO
 from workshop.errors import WorkshopError
-from workshop.settings import Settings
 
-REPO = Path(__file__).parents[2]
-ENV_FILE = REPO / "custom_model" / "env_vars.sh"
-
-
-def defaults() -> dict[str, str]:
-    """What env_vars.sh sets where the shell sets nothing."""
-    values = dict(re.findall(r'export (\w+)="\$\{\w+:-(.*)\}"', ENV_FILE.read_text()))
-    return values | {"MAX_LENGTH": values["SEQ_LENGTH"], "RUN_DIR": "/tmp/run"}
-
-
-def test_defaults_are_the_workshops_sizes() -> None:
-    settings = CustomSettings.from_environment(defaults(), ENV_FILE)
-    sizes = [settings.vocab_size, settings.hidden_size, settings.num_layers, settings.num_heads, settings.ff_dim]
-    assert [*sizes, settings.seq_length] == [50_000, 2048, 3, 16, 8192, 512]
-    assert settings.as_record()["model_name"] == "simple-gpt"
-    assert settings.fabric_min_gb_per_s == 5
+ENV_FILE = REPO / "custom_model/env_vars.sh"
 
 
 @pytest.mark.parametrize(
@@ -38,11 +21,6 @@ def test_defaults_are_the_workshops_sizes() -> None:
     ],
 )
 def test_sizes_that_do_not_fit_are_errors(changed: dict[str, str], message: str) -> None:
+    environment = sourced(ENV_FILE, {"REPO": str(REPO), "RUN_DIR": "/tmp/run"} | changed)
     with pytest.raises(WorkshopError, match=message):
-        CustomSettings.from_environment(defaults() | changed, ENV_FILE)
-
-
-def test_every_added_field_is_read_somewhere() -> None:
-    sources = "".join(path.read_text() for path in (REPO / "custom_model").glob("*.py"))
-    added = CustomSettings.__dataclass_fields__.keys() - Settings.__dataclass_fields__.keys()
-    assert [name for name in added if not re.search(rf"(?:settings|self)\.{name}\b", sources)] == []
+        CustomSettings.from_environment(environment, ENV_FILE)

@@ -13,13 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
-from workshop.data.encoding import load_tokenizer
-from workshop.data.sources import load_squad
-from workshop.training.generation import answer_questions
-from workshop.training.models import model_size
 
 REPO = Path(__file__).parents[2]
-CPU = torch.device("cpu")
 
 
 def small(seed: int = 0, **sizes: int) -> SimpleGPTModel:
@@ -127,62 +122,15 @@ def test_loss_is_the_mean_over_the_next_tokens_that_are_targets() -> None:
     torch.testing.assert_close(output.loss, -(likely[0, 1, 5] + likely[0, 2, 39]) / 2)
 
 
-def test_initial_weights_do_not_grow_with_depth() -> None:
-    model = SimpleGPTModel(SimpleGPTConfig(100, 64, 8, 4, 256, 32))
-    assert model.blocks[0].up_proj.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    assert model.blocks[0].down_proj.weight.std().item() == pytest.approx(0.02 / 4, rel=0.1)
-    assert model.blocks[0].up_proj.bias.abs().max() == 0
-
-
-def test_parameters_of_the_workshops_sizes() -> None:
-    with torch.device("meta"):
-        size = model_size(SimpleGPTModel(SimpleGPTConfig()))
-    block = 12 * 2048**2 + 9 * 2048 + 8192  # matrices, then biases (3h + h + h) and norms (4h), and f of the expansion
-    assert size.blocks == 3 * block
-    assert size.parameters == 3 * block + (50_000 + 512) * 2048 + 2 * 2048
-
-
-def test_saved_model_loads_and_answers_the_same(tmp_path: Path) -> None:
+def test_saved_model_generates_the_most_likely_token_each_time(tmp_path: Path) -> None:
     model = small()
     model.save_pretrained(tmp_path)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    assert isinstance(loaded, SimpleGPTModel)
-    ids = torch.tensor([[3, 17, 5]])
-    torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=0)
-    greedy = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 1, "attention_mask": torch.ones_like(ids)}
-    assert loaded.generate(ids, **greedy).tolist() == model.generate(ids, **greedy).tolist()
-
-
-def test_generation_takes_the_most_likely_token_each_time() -> None:
-    model = small()
     ids = torch.tensor([[3, 17, 5]])
     for _ in range(4):
         ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], dim=1)
-    out = model.generate(ids[:, :3], max_new_tokens=4, do_sample=False, pad_token_id=1, attention_mask=None)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    out = loaded.generate(ids[:, :3], max_new_tokens=4, do_sample=False, pad_token_id=1, attention_mask=None)
     assert out.tolist() == ids.tolist()
-
-
-def test_answers_do_not_depend_on_the_batch() -> None:
-    tokenizer = load_tokenizer("sample")
-    model = small(vocab_size=1024, seq_length=300)
-    settings = {"max_length": 300, "max_new_tokens": 6, "device": CPU}
-    examples = load_squad("sample", "validation")[:6]
-    alone = answer_questions(model, tokenizer, examples, batch_size=1, **settings)
-    assert len(set(alone.values())) > 2
-    assert answer_questions(model, tokenizer, examples, batch_size=4, **settings) == alone
-
-
-def test_gradient_checkpointing_changes_no_gradient() -> None:
-    ids = torch.tensor([[3, 17, 5, 39]])
-    gradients = []
-    for checkpointing in (False, True):
-        model = small().train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        model(ids, labels=ids).loss.backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    for plain, checkpointed in zip(*gradients, strict=True):
-        torch.testing.assert_close(plain, checkpointed)
 
 
 def counted_flops(model: SimpleGPTModel, sequences: int, length: int) -> int:

@@ -100,13 +100,8 @@ def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(jobs: dict[str, 
     assert (found["state"], found["world_size"]) == ("completed", 2)
     assert found["command"][:2] == ["srun", "--ntasks-per-node=2"] and "train.py" in found["command"]
     output = (job.run / "train.out").read_text()
-    for line in (
-        "ZeRO stage          3",
-        "parameter offload   cpu",
-        "optimizer offload   cpu",
-        "rank                1 of 2",
-    ):
-        assert line in output, line
+    for line in ("ZeRO stage +3", "parameter offload +cpu", "optimizer offload +cpu", "rank +1 of 2"):
+        assert re.search(line, output), line
     assert output.count(": ok") == 2
     assert "NOT SO" not in output
     assert len((job.run / "cpu_memory.txt").read_text().splitlines()) > 2

@@ -7,14 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO
 from tests.readme_commands import STANDS_FOR, all_blocks, launchers, submissions
-from tools.doctor import checks, on_node
-from tools.doctor.checks import Place
-from tools.watch import queue
 
 LINES = sorted({line for block in all_blocks() for line in submissions(block)})
 
@@ -51,23 +47,3 @@ def test_doctor_asks_a_node_of_the_cluster(slurm: ThrowawaySlurm, tmp_path: Path
     assert found["gpus"]["status"] == "error" and "none in this job" in found["gpus"]["text"]
     assert found["cache"]["fix"].startswith("python -m workshop.data.prefetch fsdp")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_job_that_waits_is_seen_with_slurms_own_reason(
-    slurm: ThrowawaySlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("SLURM_CONF", "PATH"):
-        monkeypatch.setenv(name, slurm.env[name])
-    held = slurm.submit("baseline.slurm", cwd=REPO / "baseline", options=["--hold"])
-    slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        (waiting,) = [one for one in queue.waiting() if one.job == str(held)]
-        (found,) = on_node.findings(slurm.env, tmp_path, ["--space", "0"], wait_s=3)
-        partition = checks.slurm(Place(slurm.env | {"SBATCH_PARTITION": "main"}))
-    finally:
-        slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
-        slurm.cancel(held)
-    assert (waiting.name, waiting.reason, waiting.start) == ("baseline", "JobHeldUser", "N/A")
-    assert found.status == "error" and "PENDING (PartitionDown" in found.text
-    assert partition.status == "error"
-    assert "doctor" not in slurm.run("squeue", "--noheader", "--format=%j"), "its job is left behind"

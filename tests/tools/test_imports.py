@@ -56,6 +56,12 @@ def test_exercises_do_not_import_the_tools() -> None:
         assert not {name for name in imported(path) if name.startswith("tools")}, path
 
 
+def test_kernels_know_nothing_of_the_workshop() -> None:
+    for path in (REPO / "workshop/kernels/fast_models").glob("*.py"):
+        found = {name for name in imported(path) if name.startswith("workshop.")}
+        assert {name for name in found if not name.startswith("workshop.kernels.fast_models")} == set(), path
+
+
 def test_modules_of_the_workshop_import_each_other_in_no_circle() -> None:
     paths = {path: ".".join(path.relative_to(REPO).with_suffix("").parts) for path in (REPO / "workshop").rglob("*.py")}
     names = {name.removesuffix(".__init__") for name in paths.values()}
