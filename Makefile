@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart rehearse test test-all coverage operators lint report clean clean-runs
+.PHONY: help install quickstart rehearse test test-all coverage operators lint site report clean clean-runs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,11 +42,17 @@ lint: $(VENV)/.installed-dev ## style and format
 	ruff check .
 	ruff format --check .
 
+site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked
+	rm -rf site && mkdir -p site/documents
+	git ls-files -z '*.md' '*.svg' 'workshop/sample/*.py' ':!tools/commands' ':!.github' | xargs -0 cp --parents -t site/documents
+	find site/documents -name '*.md' -exec sed -i 's/<details>/<details markdown>/' {} +
+	mkdocs build --strict
+
 report: $(VENV)/.installed ## the documents' tables and quoted figures, again from the logs
 	python -m tools report
 
 clean: ## remove .venv and caches; logs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage*
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment's Python finds workshop/ and tools/ from any folder: `python train.py` then says how a training is started.

@@ -20,7 +20,7 @@ def rows(path: Path | str) -> Rows:
 
 
 def rows_of(path: Path | str, lines: Sequence[str], header: str) -> Rows:
-    """Those of some of its lines. Raises LogError if a column of the contract is missing in the header, too."""
+    """Some lines of the file, as numbered rows. Raises LogError, also if the header lacks a column of the contract."""
     names = csv_log.cells(header)
     if missing := [name for name in _REQUIRED if name not in names]:
         expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"

@@ -19,11 +19,12 @@ LONGEST = (
     *("test_trainings_on_ranks", "slurm/"),
 )
 
-# In `make test-all` only: a whole training, a browser, a class of participants, what is damaged or killed many times.
+# In `make test-all` only: a whole training, a browser, the site, a class, what is damaged or killed many times.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "tools/page/test_in_browser.py",
     "test_pictures.py::test_browser_shows",
+    "test_readmes.py::test_site",
     "slurm/test_course.py",
     "resilience/test_faults.py::test_training_killed_twenty_times",
     "tools/test_mutated_runs.py",

@@ -70,6 +70,13 @@ def test_links_between_the_documents_lead_somewhere() -> None:
     assert missing == []
 
 
+def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
+    job = subprocess.run(["make", "-o", ".venv/.installed-dev", "site"], cwd=REPO, capture_output=True, text=True)
+    assert job.returncode == 0, job.stdout + job.stderr
+    answers = (REPO / "site/html/fsdp/index.html").read_text().partition("<details>")[2]
+    assert "<li>DDP is the fastest." in answers and "[least]" not in answers
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[int, str]]:
     """Runs a script, once, in a participant's folder: the repository, but what is written stays out of the real one.
