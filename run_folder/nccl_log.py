@@ -19,7 +19,6 @@ _START = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 # size, count, type[, redop][, root], then twice time, algbw, busbw, errors: out of place, in place.
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
-_LONGEST = 1000  # characters of a line; those of a test are shorter
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def read(path: Path | str) -> FabricLog:
     rows: list[Bandwidth] | None = None
     lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
     for number, line in enumerate(lines, 1):
-        text = line[:_LONGEST].strip()
+        text = line.strip()
         if match := _START.match(text):
             rows = log.collectives.setdefault(match[1], [])
         elif match := _RANK.match(text):
@@ -86,9 +85,6 @@ def _bandwidth(path: Path | str, number: int, cells: list[str]) -> Bandwidth:
         measured = next(group for group in figures if group[0] != "N/A")
         found = Bandwidth(int(cells[0]), *map(float, measured))
         if not (found.time_us > 0 and math.isfinite(found.busbw_gb_per_s)):
-            raise ValueError
-        # Of a row that has lost a cell the others are taken for their neighbours.
-        if not math.isclose(found.algbw_gb_per_s, found.size_bytes / found.time_us / 1e3, rel_tol=0.05, abs_tol=0.01):
             raise ValueError
     except (StopIteration, ValueError):
         expected = "size, count, type[, redop][, root] and twice time, algbw = size / time, busbw, errors"

@@ -165,11 +165,11 @@ _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 
 class MistypedError(ValueError):
-    """A value has another type than its key asks for. Attributes: key: its keys from the outside in; expected."""
+    """A value has another type than its key asks for."""
 
     def __init__(self, key: str, value: Any, expected: str):
         super().__init__(f"{key}: {value!r}, expected {expected}")
-        self.key, self.found, self.expected = key, f"{key}: {value!r}", expected
+        self.found, self.expected = f"{key}: {value!r}", expected
 
 
 def check(record: dict[str, Any], schema: type, prefix: str = "") -> None:

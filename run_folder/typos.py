@@ -18,7 +18,7 @@ _OTHER_NAMES = {
     "NUM_TRAIN_EPOCHS": "NUM_EPOCHS",
     "EPOCHS": "NUM_EPOCHS",
 }
-# Short names that somebody may mean for the workshop; other programs' shells have them too.
+# Short names that a line of submit.txt may mean; in a shell they are other programs'.
 MEANT = {"MODEL": "MODEL_NAME", "LR": "LEARNING_RATE", "GPUS": "GPUS_PER_NODE", "NPROC": "GPUS_PER_NODE"}
 # Variables of usual shells, as near to a setting as a typing mistake is.
 _UNRELATED = {"COMPILER", "LABEL", "NUM_THREADS"}
@@ -48,9 +48,3 @@ def complaint(shell: Mapping[str, str], settings: Iterable[str]) -> str:
     return (
         f"your shell sets {asked}: nothing reads it; where it is not meant for the workshop, `unset {' '.join(found)}`"
     )
-
-
-def doubt(shell: Mapping[str, str]) -> str:
-    """One line about short names that nothing reads; empty if there is none."""
-    asked = [f"{name}={shell[name]} (for the workshop it is {MEANT[name]})" for name in MEANT if name in shell]
-    return f"warning: your shell sets {', '.join(asked)}: nothing here reads it" if asked else ""

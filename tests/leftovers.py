@@ -1,4 +1,4 @@
-"""What a run that is over leaves beside its evidence: processes, locks, shared memory, requests. It should be nothing.
+"""What a run that is over leaves beside its evidence: processes, files, shared memory. It should be nothing.
 
 Other tests run at the same time, so a run's shared memory is told from theirs by a /dev/shm of its own.
 """
@@ -63,15 +63,8 @@ def is_rank(pid: int, run: Path) -> bool:
     return False
 
 
-def locks_on(folder: Path) -> list[str]:
-    """The kernel's locks on files in `folder`."""
-    inodes = {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
-    locks = Path("/proc/locks").read_text().splitlines()
-    return [lock for lock in locks if int(lock.split()[-3].split(":")[-1]) in inodes]
-
-
 def leftovers(run: Path, shm: Path) -> list[str]:
     """All of it, of a run whose /dev/shm is the folder `shm`."""
     files = [path for pattern in WHILE_IT_RUNS for path in run.glob(pattern)]
     files += [path for path in shm.rglob("*") if not path.is_dir()]
-    return [*processes_of(run), *locks_on(run), *map(str, files)]
+    return [*processes_of(run), *map(str, files)]

@@ -10,7 +10,7 @@
 # GPUS_PER_NODE GPUs and launcher, and NCCL takes the network from one to the other.
 
 export EXERCISE_DIR=$PWD REPO=$(dirname "$PWD") LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
-trap 'export NOTICED=USR1' USR1  # SLURM's notice of the time limit (#SBATCH --signal), handed over to the supervisor
+trap '' USR1  # SLURM's notice of the time limit (#SBATCH --signal) is for the supervisor
 
 die() { echo "error: $*" >&2; exit 1; }
 
@@ -122,9 +122,8 @@ log_cpus() { export CPU_LOGGER="${*@Q}"; }
 log_pss() { export PSS_LOGGER="${*@Q}"; }
 check_first() { export CHECK_FIRST="${*@Q}"; }
 
-# DeepSpeed's operators are compiled before the run's clock and its loggers start. Then this process becomes the supervisor,
-# which SLURM's notice then reaches; one that comes in between is ignored.
+# DeepSpeed's operators are compiled before the run's clock and its loggers start. Then this process becomes the supervisor.
 launch() {
     [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.kernels.operators "$CONFIG" || exit 1
-    trap '' USR1 && exec python -m workshop.job.supervisor "$@"
+    exec python -m workshop.job.supervisor "$@"
 }

@@ -3,8 +3,6 @@
 The jobs are submitted together, each waits for its own fault.
 """
 
-import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -15,9 +13,8 @@ from submitting import Job, submit
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import losses, wait_until
-from tests.leftovers import is_rank, processes_of
+from tests.leftovers import processes_of
 from workshop.job.control import Control
-from workshop.job.outcome import NOT_BEGUN
 
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
 ENDLESS = {"MAX_STEPS": "", "NUM_EPOCHS": "100000"}
@@ -43,14 +40,14 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Jobs to each of which its fault has come, and which are on their way to their end."""
     folder = tmp_path_factory.mktemp("drills")
     # With one GPU each, every job has a node for itself.
-    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=7, gpus_per_node=1) as cluster:
+    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=6, gpus_per_node=1) as cluster:
 
         def started(name: str, fault: str = "time_limit", options: str = "", **settings: str) -> Job:
             settings = DRILL | {"FAULT": fault} | settings
             options = f"--gpus-per-node=1 {options}"
             return submit(cluster, folder / name, "resilience/drill.slurm", options=options, **settings)
 
-        jobs = {name: started(name) for name in ("notice", "killed", "preempted")}
+        jobs = {name: started(name) for name in ("notice", "preempted")}
         jobs |= {
             "limit": submit(cluster, folder / "limit", "baseline/baseline.slurm", **ENDLESS),
             "late": started("late", "none", "--hold", **held_back(folder)),
@@ -67,7 +64,6 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             jobs[name].wait_for("train.out", "waits for you to do it")
         cluster.power_off(cluster.show(jobs["node"].id)["NodeList"])
         send_notice(jobs["notice"])
-        kill_while_it_saves(jobs["killed"])
         loggers = " ".join(processes_of(jobs["cancelled"].run))
         assert "psrecord" in loggers and "memory_logger" in loggers
         cluster.cancel(jobs["cancelled"].id)
@@ -86,16 +82,8 @@ def send_notice(job: Job) -> None:
 def notice_before_it_begins(job: Job, begin: Path) -> None:
     job.wait_for(".control", "starting")
     send_notice(job)
-    wait_until(lambda: "queued again" in job.output)
-    begin.touch()
-
-
-def kill_while_it_saves(job: Job) -> None:
-    (rank,) = [pid for pid in job.cluster.processes() if is_rank(pid, job.run)]
-    os.kill(rank, signal.SIGSTOP)
-    send_notice(job)
     wait_until(lambda: Control(job.run).told)
-    os.kill(rank, signal.SIGKILL)
+    begin.touch()
 
 
 def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, resumed_step: int, lost: int) -> None:
@@ -112,8 +100,8 @@ def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, r
     assert "the run goes on from" in job.output, "the output of the attempt before is lost"
 
 
-def test_notice_of_the_end_before_the_first_step_queues_the_job_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "late", "timeout", NOT_BEGUN, 0, 0)
+def test_notice_of_the_end_before_the_first_step_loses_nothing(jobs: dict[str, Job]) -> None:
+    assert_came_back(jobs, "late", "timeout", "SIGUSR1: checkpoint-1 was saved", 1, 0)
 
 
 def test_time_limit_is_noticed_before_and_the_job_queues_itself_again(jobs: dict[str, Job]) -> None:
@@ -122,10 +110,6 @@ def test_time_limit_is_noticed_before_and_the_job_queues_itself_again(jobs: dict
 
 def test_time_limit_of_a_training_that_saves_nothing_is_recorded_as_timeout(jobs: dict[str, Job]) -> None:
     assert jobs["limit"].record("TIMEOUT")["state"] == "timeout"
-
-
-def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "killed", "failed", "a rank was killed (SIGKILL)", 20, 5)
 
 
 def test_preempted_job_saves_before_it_is_killed_and_slurm_starts_it_again(jobs: dict[str, Job]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from run_folder.env_file import exported
 from run_folder.settings import LIBRARY_PREFIXES, defaults, is_tiny
-from run_folder.typos import MEANT, complaint, doubt
+from run_folder.typos import MEANT, complaint
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
 
@@ -172,7 +172,7 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     known = {name for exercise in exercises for name in known_settings(exercise)}
     if text := complaint(shell, known):
         raise InputError(text)
-    notes = [text] if (text := doubt(shell)) else []
+    notes = []
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
     named: dict[str, dict[str, None]] = {}

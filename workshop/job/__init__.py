@@ -1,17 +1,5 @@
 """What runs in a job around its training: one process per job (supervisor.py), one per node (node.py).
 
-Both need nothing but the standard library, so that a run is recorded whose Python packages are broken.
-
-What the supervisor does with a signal. *Saves* is a training that saves checkpoints (SAVE=steps or epoch), from its
-first step until its last:
-
-| Signal | Sent by | The training | What happens | State recorded |
-|---|---|---|---|---|
-| USR1 | SLURM before the time limit (`--signal`) | saves | it saves and ends; the job queues itself again | timeout |
-| USR1 | | has not begun | it is ended; the job queues itself again | timeout |
-| USR1 | | saves nothing | nothing: it trains until the limit | |
-| TERM, INT | `scancel`, preemption; Ctrl-C | saves | it saves and ends | cancelled, preempted |
-| TERM, INT | | otherwise | it is ended | cancelled, preempted |
-| TERM, INT | a second time | | it is ended at once | cancelled |
-| KILL | SLURM after KillWait, `kill -9` | | loggers and training end with it | lost, until you resume the run |
+Both need nothing but the standard library, so that a run is recorded whose Python packages are broken. What the
+supervisor does with a signal is a table in resilience/README.md.
 """

@@ -7,21 +7,17 @@ disk (fsync): what a power cut takes with it, the manifest shows.
 A manifest protects against damage, not against malice. Weights are safetensors. PyTorch's and the Trainer's own files
 are loaded without unpickling objects (weights_only). Two are unpickled by their library, so use checkpoints that you
 made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distributed checkpoints (FSDP's sharded state).
-
-Needs nothing but the standard library: the supervisor asks before it starts anything.
 """
 
 import hashlib
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
 from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
@@ -110,17 +106,13 @@ def check_processes(folder: Path, world_size: int) -> None:
     saved = manifest(folder)
     if saved.get("fixed_world_size") and saved["world_size"] != world_size:
         raise WorkshopError(
-            f"{folder}: saved by {counted(saved['world_size'], 'process', 'processes')}, and DeepSpeed's ZeRO loads "
-            f"its optimizer on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
-            "take another number)"
+            f"{folder}: DeepSpeed's ZeRO loads its optimizer on as many processes only as saved it; found "
+            f"{world_size}, expected {saved['world_size']} (FSDP and plain DDP take another number)"
         )
 
 
 def check(folder: Path, world_size: int) -> None:
     """Raises WorkshopError where `world_size` processes cannot go on from this checkpoint."""
-    if not (folder / MANIFEST).exists():
-        print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
-        return
     if reason := fault(folder):
         raise WorkshopError(f"{folder}: {reason}; expected a checkpoint that is whole")
     check_processes(folder, world_size)

@@ -30,10 +30,6 @@ class Control:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     @property
-    def not_begun(self) -> bool:
-        return self.lines() == ["starting"]
-
-    @property
     def told(self) -> bool:
         """Whether the training was told to stop, and has not come to its end."""
         lines = self.lines()
@@ -44,10 +40,11 @@ class Control:
         """The step after which the training saved and ended because it was told; empty: it did not."""
         return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
 
-    def tell(self) -> bool:
-        """Tell the training to save and end; whether it will."""
+    def tell(self, early: bool) -> bool:
+        """Tell the training to save and end; whether it will. Args: early: also one that has not begun yet."""
         lines = self.lines()
-        if "saves" not in lines or "stop" in lines or "over" in lines:
+        listens = "saves" in lines or (early and lines == ["starting"])
+        if not listens or "stop" in lines or "over" in lines:
             return False
         self.say("stop")
         return self.told

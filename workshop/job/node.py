@@ -25,8 +25,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
-from typing import IO, Any
+from typing import Any
 
 JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
 _LIBC = ctypes.CDLL(None)
@@ -88,8 +87,6 @@ def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
     loggers = []
     if command := logger("GPU_LOGGER", "GPU memory log"):
         log = log_name("gpu_memory.csv")
-        if log.exists() and log.stat().st_size:
-            command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
         if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
         loggers.append(started(command, signal.SIGKILL, stdout=log.open("ab")))
@@ -101,15 +98,9 @@ def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
         loggers += [psrecord, append]
         os.close(reading)
         os.close(writing)
-        Thread(target=_say_why_it_ended, args=(psrecord.stderr,), daemon=True).start()
     if command := logger("PSS_LOGGER", "log of the proportional set size"):
         loggers.append(started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
     return loggers
-
-
-def _say_why_it_ended(errors: IO[bytes]) -> None:
-    if lines := errors.read().decode(errors="replace").strip().splitlines():  # one line: a traceback is the training's
-        print(f"warning: psrecord ended, CPU memory is not logged: {lines[-1]}", flush=True)
 
 
 def run(command: list[str], logged_pid: int | None = None) -> int:
@@ -128,7 +119,9 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     for process in loggers:
         process.terminate()
     for process in loggers:
-        process.wait()
+        _, errors = process.communicate()
+        for line in (errors or b"").decode(errors="replace").splitlines()[-1:]:  # psrecord's; a traceback would
+            print(f"warning: psrecord: {line}", flush=True)  # be taken for the training's
     return exit_code(training)
 
 

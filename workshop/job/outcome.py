@@ -12,8 +12,6 @@ from workshop.job.checkpoints import remove_unfinished
 from workshop.job.control import Control
 from workshop.job.run_record import RESERVE, RESERVE_BYTES, STACKS, last_step, read_run_record, update_run_record
 
-NOTICE = "timeout"  # SIGUSR1 is what the launchers ask SLURM for, some time before the time limit (#SBATCH --signal)
-NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
 # Of run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
 OWN_CAUSES = ("disk full", "CUDA error", "hang")
 
@@ -24,7 +22,7 @@ SLURM_REASONS = (
     ("oom", re.compile(r"\b(?:Reason|JobState)=(?:OutOfMemory|OUT_OF_MEMORY)\b")),
 )
 # How faulthandler begins the stacks of a rank that reached its limit; others were ended by SIGTERM.
-_STACKS_AT_LIMIT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
+_STACKS_AT_LIMIT = re.compile(r"^Timeout \(([\d:]+)", re.MULTILINE)
 
 
 def kernel_oom_kills(root: Path = Path("/")) -> int:
@@ -57,45 +55,32 @@ def slurm_state() -> str | None:
 
 
 def hang_of(run_dir: Path) -> str:
-    """`hang: rank N, no progress for S s after step K`; empty if no rank of the last attempt reached its limit.
+    """`hang: rank-N, no progress for H:MM:SS after step K`; empty if no rank of the last attempt reached its limit.
 
     N reached it first, and may have waited for another: see all stacks. Ranks that were stopped or killed left none.
     """
     files = sorted(run_dir.glob(f"{STACKS}/rank-*.txt"), key=lambda file: file.stat().st_mtime)
     for file in files:
         if limit := _STACKS_AT_LIMIT.search(file.read_text(errors="replace")):
-            limit_s = int(limit[1]) * 3600 + int(limit[2]) * 60 + int(limit[3])
-            line = f"hang: {_rank(file)}, no progress for {limit_s} s after step {last_step(run_dir)}"
-            return "; no stack from ".join([line, *(_rank(other) for other in files if not other.stat().st_size)])
+            line = f"hang: {file.stem}, no progress for {limit[1]} after step {last_step(run_dir)}"
+            return "; no stack from ".join([line, *(other.stem for other in files if not other.stat().st_size)])
     return ""
 
 
-def _rank(stacks: Path) -> str:
-    return stacks.stem.replace("-", " ")
-
-
-def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0) -> dict[str, str]:
+def outcome(run_dir: Path, exit_code: int, signal: str, oom_kills: int = 0) -> dict[str, str]:
     """State, cause and reason of a training that ended with `exit_code` after the launcher received `signal` (or none),
     while the kernel killed `oom_kills` processes on this node because memory ran out.
-
-    Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
     """
-    saved = Control(run_dir).saved
-    if exit_code and saved:
-        if signal == "INT":
-            state = "cancelled"
-        else:
-            last = "cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted"
-            state = slurm_state() or (NOTICE if signal == "USR1" else last)
-        return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if exit_code == 0:
         return _ended("completed", "")
-    if signal == "USR1" and exit_code == 143:  # the launcher's own code for it
-        return _ended(slurm_state() or NOTICE, NOT_BEGUN)
+    if saved := Control(run_dir).saved:
+        others = "cancelled" if signal == "INT" or "SLURM_JOB_ID" in os.environ else "preempted"
+        state = slurm_state() or ("timeout" if signal == "USR1" else others)
+        return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     hang, found = hang_of(run_dir), cause(run_dir / "train.out")
-    # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
+    # It may have died while it saved because it was told to end: only what SIGTERM cannot bring about counts.
     died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES))
-    if signal and signal != "USR1" and not (by_itself and died):
+    if signal and signal != "USR1" and not died:
         return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
     if found and found.state == "oom":
         return _ended("oom", found.text, found.name)
@@ -116,25 +101,20 @@ def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
     return {"state": state, "cause": cause, "reason": reason}
 
 
-def record_end(
-    run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself: bool = False
-) -> dict[str, str]:
+def record_end(run_dir: Path, exit_code: int, signal: str, over: bool = True) -> dict[str, str]:
     """Write down how the run ended; state, cause and reason.
 
-    Args:
-        over: no process of the training lives; else it may be saving its last checkpoint.
-        by_itself: see `outcome`.
+    Args: over: no process of the training lives; else it may be saving its last checkpoint.
     """
     full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
     (run_dir / RESERVE).unlink(missing_ok=True)
     if over:
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
-    kills = kernel_oom_kills()
-    kills -= read_run_record(run_dir).get("oom_kills_before", kills)
+    kills = kernel_oom_kills() - read_run_record(run_dir).get("oom_kills_before", 0)
     control = Control(run_dir)
-    if full and by_itself and control.told and not control.saved:
+    if full and control.told and not control.saved:
         signal = ""  # it died while it saved, and train.out may have had no room to say so
-    ended = outcome(run_dir, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
+    ended = outcome(run_dir, exit_code, signal, max(0, kills))  # a step's group goes with it
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")

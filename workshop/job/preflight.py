@@ -17,7 +17,7 @@ from pathlib import Path
 
 from run_folder.env_file import exported
 from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES
-from run_folder.typos import complaint, doubt
+from run_folder.typos import complaint
 from workshop.errors import WorkshopError, no_package
 from workshop.job.checkpoints import checkpoints, is_of
 from workshop.settings import Settings
@@ -39,8 +39,6 @@ def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> Non
         raise WorkshopError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if text := complaint(shell, setting_names()):
         raise WorkshopError(text)
-    if text := doubt(shell):
-        print(text, file=sys.stderr)
 
 
 def settings_class(exercise: Path) -> type[Settings]:

@@ -1,7 +1,4 @@
-"""run.json: what ran and how it ended. The launcher opens and closes it, the training's rank 0 adds what only it knows.
-
-Needs nothing but the standard library, so that the launcher can record a run whose Python packages are broken.
-"""
+"""run.json: what ran and how it ended. The launcher opens and closes it; rank 0 adds what only the training knows."""
 
 import json
 import os
@@ -12,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from run_folder import steps_csv
+from run_folder import csv_log
 from run_folder.env_file import exported
 from run_folder.schema import VERSION
 from run_folder.settings import defaults
@@ -99,7 +96,6 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str], oom_kil
     if diff:
         (run_dir / "code.diff").write_text(diff)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    again = bool(last_attempt(run_dir))
     (run_dir / RESERVE).write_bytes(bytes(RESERVE_BYTES))
     Control(run_dir).start()
     if not (run_dir / GIVEN).exists():
@@ -120,7 +116,7 @@ def begin(run_dir: Path, exercise: str, config: str, command: list[str], oom_kil
         git_commit=commit,
         git_dirty=dirty,
         git_diff=diff[:LONGEST_DIFF],
-        **({} if again else {"start_time": now}),
+        start_time=read_run_record(run_dir).get("start_time", now),
         attempt_start_time=now,
         oom_kills_before=oom_kills,
         state="running",
@@ -132,16 +128,11 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
 
     Args: lost_state: of an attempt whose end nobody could write down.
     """
-    saved = Control(run_dir).saved
     (run_dir / "summary.json").unlink(missing_ok=True)  # it may be cut off
     record = read_run_record(run_dir)
     attempts = record.get("attempts", [])
     if (run_dir / STACKS).exists():
         (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts) + 1}")
-    if not record:
-        return
-    if saved and "was saved" not in (record.get("reason") or ""):  # the launcher was killed before it could say so
-        record["reason"] = f"{record.get('reason') or 'told to end'}: checkpoint-{saved} was saved"
     if record["state"] == "running":  # nobody was left to write it down
         reason = "nothing says how this attempt ended: its node failed, or its launcher was killed"
         record |= {"state": lost_state, "reason": reason}
@@ -162,4 +153,4 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
 def last_step(run_dir: Path) -> int:
     """Of steps.csv; 0 without a step."""
     steps = run_dir / "steps.csv"
-    return max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0
+    return max((int(row["step"]) for _, row in csv_log.step_rows(steps)), default=0) if steps.exists() else 0

@@ -20,7 +20,7 @@ from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
 from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
-from workshop.job.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
+from workshop.job.outcome import kernel_oom_kills, record_end, slurm_state
 from workshop.job.run_record import begin, reopen
 from workshop.training.terminal import follow
 
@@ -34,12 +34,8 @@ class Supervisor:
         self.command = list(command)
         self.job = os.environ.get("SLURM_JOB_ID")
         self.nodes, self.per_node = int(os.environ["NNODES"]), int(os.environ["NPROC_PER_NODE"])
-        self.restarts = int(os.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
-        self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
-        self.not_begun = False  # it came before the training had begun
-        self.ended = False  # this process has ended the training, which did not die by itself
-        self.again = False  # the training died when no time was left: it goes on in the job that is queued again
+        self.noticed = False  # SLURM has sent its notice of the time limit
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -47,8 +43,6 @@ class Supervisor:
         self.make_run_folder()
         self.control = Control(self.run_dir)
         self.begin()
-        if self.noticed:
-            self.handle(signal.SIGUSR1)
         check = shlex.split(os.environ.get("CHECK_FIRST", ""))
         return self.end((self.run_step(check) if check else 0) or self.train())
 
@@ -61,7 +55,7 @@ class Supervisor:
             if not (earlier / "run.json").is_file():
                 raise WorkshopError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
         elif int(os.environ.get("SLURM_RESTART_COUNT") or 0):
-            earlier = next(runs.glob(f"*-j{self.job}"), None)
+            earlier = next((record.parent for record in runs.glob(f"*-j{self.job}/run.json")), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), world_size)
         fresh = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
@@ -70,8 +64,7 @@ class Supervisor:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             (self.run_dir / "train.out").touch()
         except OSError:
-            expected = "expected a folder you may write to"
-            raise WorkshopError(f"LOG_DIR='{runs.parent}': cannot write there; {expected}") from None
+            raise WorkshopError(f"LOG_DIR='{runs.parent}': cannot write there; expected a writable folder") from None
         os.environ["RUN_DIR"] = str(self.run_dir)
         if earlier:
             self.go_on(self.newest_checkpoint())
@@ -85,9 +78,8 @@ class Supervisor:
         print(f"run folder: {self.run_dir}", flush=True)
 
     def begin(self) -> None:
-        begin(
-            self.run_dir, Path(os.environ["EXERCISE_DIR"]).name, os.environ["CONFIG"], self.command, kernel_oom_kills()
-        )
+        exercise = Path(os.environ["EXERCISE_DIR"]).name
+        begin(self.run_dir, exercise, os.environ["CONFIG"], self.command, kernel_oom_kills())
 
     def say(self, text: str) -> None:
         """On the terminal and in train.out."""
@@ -113,18 +105,14 @@ class Supervisor:
 
     def train(self) -> int:
         """The training, again while it dies by itself and each time comes further than the time before."""
-        for left in range(self.restarts, -1, -1):
+        for left in range(int(os.environ.get("RESTARTS") or 3), -1, -1):
             code = self.run_step(self.on_nodes())
-            if code == 0 or self.received or self.not_begun or self.control.saved or not left:
+            if code == 0 or self.received or self.control.saved or not left:
                 return code
-            # Said again by `end`, unless the training goes on.
-            ended = record_end(self.run_dir, code, "", by_itself=True)
+            ended = record_end(self.run_dir, code, "")  # again by `end`, unless the training goes on
             checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
             self.look_for_signals()
-            if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received:
-                return code
-            if self.noticed:
-                self.noticed, self.again = False, True
+            if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received or self.noticed:
                 return code
             print(shown(ended))
             self.go_on(checkpoint)
@@ -142,7 +130,7 @@ class Supervisor:
     def run_step(self, command: Sequence[str]) -> int:
         """Its exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
         self.look_for_signals()
-        if self.received or self.not_begun:
+        if self.received:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
         offset = output.stat().st_size
@@ -156,7 +144,7 @@ class Supervisor:
         self.step = None
         over.set()
         viewer.join()
-        return TOLD_TO_END if self.not_begun or self.control.saved else exit_code(step)
+        return TOLD_TO_END if self.control.saved else exit_code(step)
 
     def look_for_signals(self) -> None:
         """Handles the signals that came between two steps."""
@@ -164,33 +152,26 @@ class Supervisor:
             self.handle(got.si_signo)
 
     def handle(self, number: int) -> None:
-        """One of JOB_SIGNALS, that came while a step runs or between two: see the table of workshop/job."""
+        """One of JOB_SIGNALS, that came while a step runs or between two: see the table in resilience/README.md."""
         if number == signal.SIGCHLD:
             return
-        name = signal.Signals(number).name
-        if number == signal.SIGUSR1:
+        name, notice = signal.Signals(number).name, number == signal.SIGUSR1
+        if notice:
             self.noticed = True
         else:
             self.received = name.removeprefix("SIG")
         running = self.step is not None and self.step.poll() is None
-        if running and self.control.tell():
+        if (running or notice) and self.control.tell(early=notice):
             print(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
-        elif number != signal.SIGUSR1:
-            self.ended |= running
-        elif self.control.not_begun:
-            self.not_begun = True
-            print(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended", flush=True)
-        if running and (self.ended or self.not_begun):
+        elif running and not notice:
             os.killpg(self.step.pid, signal.SIGTERM)
         # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
         if self.step and self.received:
             record_end(self.run_dir, TOLD_TO_END, self.received, over=False)
 
     def requeue(self) -> None:
-        """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
-        record = (self.run_dir / "run.json").read_text()
-        waits = self.not_begun and record.count(NOT_BEGUN) <= self.restarts
-        if not self.job or not (self.again or (self.noticed and (self.control.saved or waits))):
+        """After the notice and what was saved because of it, where the job may be queued again."""
+        if not (self.job and self.noticed and self.control.saved):
             return
         answer = subprocess.run(["scontrol", "show", "job", self.job], capture_output=True, text=True)
         if re.search(r"\bRequeue=1", answer.stdout):
@@ -198,9 +179,7 @@ class Supervisor:
             subprocess.run(["scontrol", "requeue", self.job])
 
     def end(self, code: int) -> int:
-        ended = record_end(
-            self.run_dir, code, self.received or ("USR1" if self.noticed else ""), by_itself=not self.ended
-        )
+        ended = record_end(self.run_dir, code, self.received or ("USR1" if self.noticed else ""))
         if ended["state"] != "completed":
             print(shown(ended), flush=True)
         self.requeue()

@@ -1,8 +1,7 @@
 """Pairs of gloo ranks under HangWatch, each pair in a folder below FOLDER, all at the same time.
 
 `stopped`: rank 1 is stopped. `hold`: both are in C code that keeps the interpreter's lock. `told`: rank 0 does nothing,
-and rank 1 is told to end. `save`: rank 0 saves for longer than the limit.
-`two_meanings`: SIGTERM to rank 0 means to save, as under SLURM, and to end once the training is over.
+and rank 1 is told to end.
 
 The limit is 1 s. As torchrun does, the parent ends rank 1 when rank 0 has ended. codes.json has the exit codes.
 """
@@ -19,14 +18,9 @@ from types import SimpleNamespace
 import torch.distributed as dist
 
 from workshop.job import hangs
-from workshop.job.run_record import update_run_record
-from workshop.training.saving import CheckpointWriter
 
 LIMIT_S = 1
-ENDS = {  # what the parent sends to rank 1
-    **{"stopped": signal.SIGKILL, "hold": None, "save": None},
-    **{"told": signal.SIGTERM, "two_meanings": signal.SIGTERM},
-}
+ENDS = {"stopped": signal.SIGKILL, "hold": None, "told": signal.SIGTERM}  # what the parent sends to rank 1
 
 
 def hold_the_lock() -> None:
@@ -46,32 +40,12 @@ def wait_for_the_other() -> None:
     dist.barrier()
 
 
-def save_then_end(watch: hangs.HangWatch) -> None:
-    os.environ["SLURM_JOB_ID"] = "1"
-    update_run_record(watch.settings.run_dir, model={"parameters": 1})
-    writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True)
-    writer.on_train_begin(None, state, None)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert writer._signalled and not watch.stacks.stat().st_size
-    writer.on_train_end(None, state, None)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def rank_of_two(rank: int, kind: str, run: Path) -> None:
     os.environ["RANK"] = str(rank)
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
     watch = hangs.HangWatch(SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=LIMIT_S, goes_on=False))
     watch.on_train_begin()
     dist.barrier()
-    if kind == "save":
-        watch.on_save()
-        if rank == 0:
-            time.sleep(2 * LIMIT_S)
-        dist.barrier()
-        watch.stop()
-        return
-    if kind == "two_meanings" and rank == 0:
-        save_then_end(watch)
     if kind == "stopped" and rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 0 or kind == "hold":

@@ -1,13 +1,11 @@
 """A checkpoint is whole or not there: damage is found before anything is loaded, and named."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.job import checkpoints
 from workshop.job.checkpoints import MANIFEST, UNFINISHED, check_processes, fault, finish, keep_newest, newest
 
 
@@ -49,18 +47,13 @@ def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
     assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().out
 
 
-def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-7").mkdir()
-    (tmp_path / "checkpoint-best").mkdir()
-    assert newest(tmp_path) is None
-    assert newest(tmp_path / "nowhere") is None
-
-
-def test_the_newest_stay_and_none_go_without_a_limit(output: Path) -> None:
+def test_the_newest_stay_none_go_without_a_limit_and_nothing_is_nothing(output: Path) -> None:
+    (output / "checkpoint-best").mkdir()
     keep_newest(output, 0)
-    assert len(list(output.glob("checkpoint-*"))) == 3
+    assert len(list(output.glob("checkpoint-*"))) == 4
     keep_newest(output, 2)
-    assert {path.name for path in output.glob("checkpoint-*")} == {"checkpoint-10", "checkpoint-100"}
+    assert {path.name for path in output.glob("checkpoint-*")} == {"checkpoint-10", "checkpoint-100", "checkpoint-best"}
+    assert newest(output / "nowhere") is None
 
 
 def test_another_number_of_processes_is_refused_where_the_library_cannot(output: Path) -> None:
@@ -68,21 +61,3 @@ def test_another_number_of_processes_is_refused_where_the_library_cannot(output:
     check_processes(output / "checkpoint-10", 2)
     with pytest.raises(WorkshopError, match="found 1, expected 2"):
         check_processes(output / "checkpoint-10", 1)
-
-
-def test_manifest_of_a_failed_save_never_takes_the_checkpoints_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / UNFINISHED / "checkpoint-5"
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(b"w" * 100)
-
-    def full(*_: object, **__: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(json, "dumps", full)
-    with pytest.raises(OSError, match="No space left"):
-        finish(folder, tmp_path / "checkpoint-5", step=5)
-    assert newest(tmp_path) is None
-    checkpoints.remove_unfinished(tmp_path)
-    assert list(tmp_path.iterdir()) == []

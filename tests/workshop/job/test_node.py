@@ -61,8 +61,7 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     program(tmp_path / "bin", "psrecord", f"#!{sys.executable}\nimport nowhere\n")
     shown, _ = node(tmp_path, "sleep", "2", path=f"{tmp_path}/bin:/usr/bin:/bin").communicate(timeout=60)
     assert shown.count("nvidia-smi not found: no GPU memory log") == 1
-    why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
-    assert shown.count(why) == 1
+    assert shown.count("warning: psrecord: ModuleNotFoundError: No module named 'nowhere'") == 1
     assert "Traceback" not in shown, "it would count as the training's"
     assert (tmp_path / "cpu_pss.txt").exists()
 
@@ -73,9 +72,8 @@ def test_logs_of_a_run_that_goes_on_are_appended_and_the_gpus_are_the_jobs_own(t
     wait = f'until [ "{lines}" = "$0 $0" ]; do sleep 0.1; done'
     for attempt in ("1", "2"):
         node(tmp_path, "bash", "-c", wait, attempt, path=path, CUDA_VISIBLE_DEVICES="2,3").communicate(timeout=60)
-    query = "--query-gpu=timestamp,memory.used --format=csv"
-    expected = [f"{query} -lms 100 -i 2,3", f"{query},noheader -lms 100 -i 2,3"]
-    assert (tmp_path / "gpu_memory.csv").read_text().splitlines() == expected
+    query = "--query-gpu=timestamp,memory.used --format=csv -lms 100 -i 2,3\n"
+    assert (tmp_path / "gpu_memory.csv").read_text() == 2 * query
     assert (tmp_path / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
 
 

@@ -11,13 +11,14 @@ import pytest
 
 from tests.launching import PATH, REPO, tiny_profile, wait_until
 from tests.leftovers import leftovers, processes_of
-from workshop import job
-from workshop.job.control import Control
-from workshop.job.outcome import NOT_BEGUN
 
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
-SAVES = "echo saves >> .control;"
+SAVES = "touch started; echo saves >> .control;"
 STOPPED = "until grep -q stop .control; do sleep 0.05; done;"
+TO_7 = 'echo "saved 7" >> .control'
+LONG, STARTED = "exec sleep 60", "touch started;"
+TERM = "the launcher received SIGTERM"
+COMPLETED, CANCELLED = ("completed", "", True), ("cancelled", TERM, True)
 
 
 def environment(folder: Path, **changes: str) -> dict[str, str]:
@@ -81,34 +82,40 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
 
 
-def test_check_that_fails_ends_the_job_with_its_code_and_no_training(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'echo error: too slow; exit 46'")
-    assert (code, *ended(record)) == (46, "failed", "error: too slow")
-    assert not (only_run(tmp_path) / "started").exists()
-
-
-def test_job_that_is_cancelled_between_two_steps_does_not_start_the_next(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'kill -TERM $PPID'")
-    assert (code, *ended(record)) == (143, "cancelled", "the launcher received SIGTERM")
-    assert not (only_run(tmp_path) / "started").exists()
-
-
-LOOKS = """
-def newest_checkpoint(self):
-    os.kill(os.getpid(), signal.SIG{})
-    return Path("checkpoint-1")
-"""
+SAVED = "SIG{}: checkpoint-7 was saved, then the training ended"
 
 
 @pytest.mark.parametrize(
-    ("name", "end"), [("TERM", ("cancelled", "the launcher received SIGTERM")), ("USR1", ("failed", "ValueError: bad"))]
+    ("training", "check", "end"),
+    [
+        (STARTED, "echo error: too slow; exit 46", (46, "failed", "error: too slow", False)),
+        (STARTED, "kill -TERM $PPID", (143, "cancelled", TERM, False)),
+        (f"{STARTED} kill -USR1 $LAUNCHER_PID; {STOPPED} {TO_7}", "", (143, "timeout", SAVED.format("USR1"), True)),
+        (f"{STARTED} {STOPPED} {TO_7}", "kill -USR1 $PPID", (143, "timeout", SAVED.format("USR1"), True)),
+        (f"{STARTED} echo saves nothing >> .control; kill -USR1 $LAUNCHER_PID; sleep 0.5", "", (0, *COMPLETED)),
+        (f"{SAVES} kill -USR1 $LAUNCHER_PID; {STOPPED} {TO_7}", "", (143, "timeout", SAVED.format("USR1"), True)),
+        (f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} {TO_7}", "", (143, "preempted", SAVED.format("TERM"), True)),
+        (f"{SAVES} kill -INT $LAUNCHER_PID; {STOPPED} {TO_7}", "", (143, "cancelled", SAVED.format("INT"), True)),
+        (f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} echo over >> .control", "", (0, *COMPLETED)),
+        (f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} kill -TERM $LAUNCHER_PID; {LONG}", "", (143, *CANCELLED)),
+        (f"{STARTED} kill -TERM $LAUNCHER_PID; {LONG}", "", (143, *CANCELLED)),
+    ],
 )
-def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(
-    tmp_path: Path, name: str, end: tuple[str, str]
-) -> None:
+def test_each_end_is_recorded_as_what_it_was(tmp_path: Path, training: str, check: str, end: tuple) -> None:
+    changes = {"CHECK_FIRST": f"bash -c '{check}'"} if check else {}
+    code, record, _ = finished(tmp_path, training, **changes)
+    assert (code, *ended(record), (only_run(tmp_path) / "started").exists()) == end
+
+
+def test_signal_while_a_dead_training_is_looked_at_ends_the_job_instead_of_starting_it_again(tmp_path: Path) -> None:
     """To look at a large checkpoint takes a while."""
-    code, record, _ = finished(tmp_path, "echo >> started; echo ValueError: bad; exit 1", LOOKS.format(name))
-    assert (code, *ended(record)) == (1, *end)
+    looks = """
+    def newest_checkpoint(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Path("checkpoint-1")
+    """
+    code, record, _ = finished(tmp_path, "echo >> started; echo ValueError: bad; exit 1", looks)
+    assert (code, *ended(record)) == (1, "cancelled", TERM)
     assert (only_run(tmp_path) / "started").read_text() == "\n"
 
 
@@ -127,42 +134,6 @@ def test_dead_training_is_started_again_only_while_it_comes_further_and_as_often
     assert shown.count("the run goes on from ") == len(resumed)
 
 
-@pytest.mark.parametrize(
-    ("training", "changes", "starts"),
-    [
-        ("touch started", {"NOTICED": "USR1"}, False),
-        ("touch started", {"CHECK_FIRST": "bash -c 'kill -USR1 $PPID'"}, False),
-        ("touch started; kill -USR1 $LAUNCHER_PID; exec sleep 60", {}, True),
-    ],
-    ids=["before the run folder", "before the training", "while it imports"],
-)
-def test_notice_before_the_training_has_begun_loses_nothing(
-    tmp_path: Path, training: str, changes: dict[str, str], starts: bool
-) -> None:
-    code, record, _ = finished(tmp_path, training, **changes)
-    assert (code, *ended(record)) == (143, "timeout", NOT_BEGUN)
-    assert (only_run(tmp_path) / "started").exists() == starts
-
-
-def test_notice_to_a_training_that_saves_nothing_lets_it_go_on(tmp_path: Path) -> None:
-    training = 'echo "saves nothing" >> .control; kill -USR1 $LAUNCHER_PID; sleep 0.5; touch done'
-    code, record, _ = finished(tmp_path, training)
-    assert (code, record["state"], (only_run(tmp_path) / "done").exists()) == (0, "completed", True)
-
-
-@pytest.mark.parametrize(
-    ("name", "state"), [("USR1", "timeout"), ("TERM", "preempted"), ("INT", "cancelled")], ids=["USR1", "TERM", "INT"]
-)
-def test_training_that_saves_is_told_once_and_the_record_says_what_it_saved(
-    tmp_path: Path, name: str, state: str
-) -> None:
-    training = f'{SAVES} kill -{name} $LAUNCHER_PID; {STOPPED} echo "saved 7" >> .control'
-    code, record, shown = finished(tmp_path, training)
-    saved = f"SIG{name}: checkpoint-7 was saved, then the training ended"
-    assert (code, *ended(record)) == (143, state, saved)
-    assert f"SIG{name}: the training saves a checkpoint and ends" in shown
-
-
 def test_end_is_written_down_while_the_training_saves_and_its_unfinished_checkpoint_is_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -171,17 +142,6 @@ def test_end_is_written_down_while_the_training_saves_and_its_unfinished_checkpo
     training = f"mkdir -p out/unfinished; {SAVES} kill -TERM $LAUNCHER_PID; {told};"
     code, record, _ = finished(tmp_path, f'{training} rmdir out/unfinished && echo "saved 7" >> .control')
     assert (code, record["state"]) == (143, "preempted")
-
-
-def test_training_that_is_told_when_it_has_come_to_its_end_is_completed(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} echo over >> .control")
-    assert (code, record["state"]) == (0, "completed")
-
-
-def test_second_signal_ends_a_training_that_still_saves(tmp_path: Path) -> None:
-    training = f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} kill -TERM $LAUNCHER_PID; exec sleep 60"
-    code, record, _ = finished(tmp_path, training)
-    assert (code, *ended(record)) == (143, "cancelled", "the launcher received SIGTERM")
 
 
 def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
@@ -202,23 +162,3 @@ def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None
     (only_run(tmp_path) / "closed").touch()
     launched.wait(timeout=120)
     assert json.loads((only_run(tmp_path) / "run.json").read_text())["state"] == "completed"
-
-
-def test_resumed_run_without_a_record_is_refused_by_name_and_makes_no_folder(tmp_path: Path) -> None:
-    launched = started(tmp_path / "logs", "true", RESUME_RUN=str(tmp_path))
-    shown, _ = launched.communicate(timeout=60)
-    assert launched.returncode == 1 and not (tmp_path / "logs").exists()
-    assert shown == f"error: RESUME_RUN='{tmp_path}': no run.json there; expected a run folder\n"
-
-
-def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> None:
-    control = Control(tmp_path)
-    control.say("saves\nstop\nsaved 12")
-    assert control.told and control.saved == "12"
-    control.start()
-    assert (control.not_begun, control.told, control.saved) == (True, False, "")
-
-
-def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:
-    table = [line for line in job.__doc__.splitlines() if line.startswith("|")]
-    assert "\n".join(table) in (REPO / "resilience/README.md").read_text()
