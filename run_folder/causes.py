@@ -100,13 +100,11 @@ _KINDS = [
     Kind("failed", r"^\s*what\(\):\s+\S"),
     Kind("failed", _TASK_FAILED),
 ]
-_COMPILED = {kind: re.compile(kind.pattern) for kind in _KINDS}
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
-_ENDINGS = {pattern: re.compile(pattern) for pattern in (_TASK_FAILED, _ENDED, _CRASHED)}
 
 
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
@@ -147,12 +145,12 @@ def cause(path: Path | str) -> Cause | None:
         if line.startswith(GOES_ON):
             first, seen = {}, set()
         for kind in _KINDS:
-            if kind.not_after not in seen and _COMPILED[kind].search(line):
+            if kind.not_after not in seen and re.search(kind.pattern, line):
                 first.setdefault(kind, (number, line))
                 break
         if _HANDLED in line:
             seen.discard(_ENDED)
-        seen |= {pattern for pattern, compiled in _ENDINGS.items() if compiled.search(line)}
+        seen |= {pattern for pattern in (_TASK_FAILED, _ENDED, _CRASHED) if re.search(pattern, line)}
     if _CRASHED in seen:
         first.pop(_CANCELLED, None)
     kind = next((kind for kind in _KINDS if kind in first), None)

@@ -1,4 +1,7 @@
-"""Comma-separated logs of jobs that may have been killed, line by line: every line is checked."""
+"""Comma-separated logs of jobs that may have been killed, line by line: every line is checked.
+
+`step_rows`, `step_rows_of` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,8 +9,11 @@ from pathlib import Path
 
 from run_folder.errors import LogError
 from run_folder.safe_open import read_plain
+from run_folder.schema import STEPS_VERSIONS
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
+_STEP_NUMBERS = ("step", "step_time_s", "tokens", "loss", "samples")
+Rows = Iterator[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
 def read_lines(path: Path | str) -> list[str]:
@@ -27,9 +33,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split(",")]
 
 
-def rows(
-    path: Path | str, lines: Sequence[str], names: Sequence[str], header: str
-) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(path: Path | str, lines: Sequence[str], names: Sequence[str], header: str) -> Rows:
     """Line number and cells by column name; without headers, which a restarted logger writes in the middle, too.
 
     Raises:
@@ -55,3 +59,26 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
     if value is None or (finite and not math.isfinite(value)):
         raise LogError(path, line, cell, f"a number in column {column}")
     return value
+
+
+def step_rows(path: Path | str) -> Rows:
+    """All steps of steps.csv; none of an empty one. Raises LogError for a line that is not as in the contract."""
+    lines = read_lines(path)
+    header = next((line.strip() for line in lines if line.strip()), "")
+    yield from step_rows_of(path, lines, header) if header else ()
+
+
+def step_rows_of(path: Path | str, lines: Sequence[str], header: str) -> Rows:
+    """Those of some of its lines. Raises LogError if a column of the contract is missing in the header, too."""
+    names = cells(header)
+    if missing := [name for name in STEPS_VERSIONS[1][:5] if name not in names]:
+        expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"
+        raise LogError(path, 1, header, expected)
+    yield from rows(path, lines, names, header)
+
+
+def step_numbers(path: Path | str, rows: Rows) -> Iterator[dict[str, float]]:
+    """Each step's number, time (s), tokens, loss and, in newer runs, examples. A loss may be nan."""
+    for line, row in rows:
+        names = [name for name in _STEP_NUMBERS if name in row]
+        yield {name: number(path, line, row[name], name, finite=name != "loss") for name in names}

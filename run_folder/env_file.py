@@ -5,35 +5,28 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from run_folder.errors import InputError
 
 _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 
 
-class Assignment(NamedTuple):
-    """A name that a line assigns; `line` counts from 1."""
-
-    name: str
-    line: int
-    exported: bool
-
-
-def assignments(path: Path) -> list[Assignment]:
-    """The name that a line begins by assigning, and every name after `export`; none without a file."""
+def assignments(path: Path) -> list[tuple[str, int, bool]]:
+    """Each name that a line begins by assigning or that follows `export`, its line from 1, and whether it is exported;
+    none without a file.
+    """
     found = []
     for number, text in enumerate(path.read_text().splitlines() if path.is_file() else [], start=1):
         code = text.partition(" #")[0].strip()
         exported = code.startswith("export ")
         names = [match for match in _ASSIGNED.finditer(code) if exported or match.start() == 0]
-        found += [Assignment(match[1], number, exported) for match in names]
+        found += [(match[1], number, exported) for match in names]
     return found
 
 
 def exported(path: Path) -> set[str]:
     """The names that a file exports."""
-    return {found.name for found in assignments(path) if found.exported}
+    return {name for name, _, exported in assignments(path) if exported}
 
 
 def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:

@@ -15,12 +15,7 @@ LARGEST_BYTES = 512 << 20  # of a log that is read as a whole
 
 def open_plain(path: Path | str) -> int:
     """A descriptor for reading. Raises OSError for what is no plain file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "a symbolic link", str(path)) from None
-        raise
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "no plain file", str(path))

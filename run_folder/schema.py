@@ -165,37 +165,33 @@ _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 
 class MistypedError(ValueError):
-    """A value has another type than its key asks for. Attributes: key: its keys from the outside in; expected."""
+    """A value has another type than its key asks for."""
 
     def __init__(self, key: str, value: Any, expected: str):
         super().__init__(f"{key}: {value!r}, expected {expected}")
-        self.key, self.found, self.expected = key, f"{key}: {value!r}", expected
+        self.found, self.expected = f"{key}: {value!r}", expected
 
 
-def check(record: dict[str, Any], schema: type, prefix: str = "") -> None:
-    """Raises MistypedError for the first value of `record` that is not as `schema` (a TypedDict) says."""
-    hints = _hints(schema)
-    for key, value in record.items():
-        if value is not None and key in hints:
-            _check(value, hints[key], f"{prefix}{key}")
-
-
-def _check(value: Any, hint: Any, key: str) -> None:
-    if get_origin(hint) is list:
+def check(value: Any, schema: Any, key: str = "") -> None:
+    """Raises MistypedError for the first value of a record that is not as `schema` (a TypedDict) says."""
+    if get_origin(schema) is list:
         if type(value) is not list:
             raise MistypedError(key, value, "a list")
         for one in value:
-            _check(one, get_args(hint)[0], key)
-    elif is_typeddict(hint):
+            check(one, get_args(schema)[0], key)
+    elif is_typeddict(schema):
         if type(value) is not dict:
             raise MistypedError(key, value, "an object")
-        check(value, hint, f"{key}.")
+        hints = _hints(schema)
+        for name, entry in value.items():
+            if entry is not None and name in hints:
+                check(entry, hints[name], f"{key}.{name}".removeprefix("."))
     # JSON has one kind of number: 1.0 may be written as 1. One of more than 64 bits is no count of anything, and no
     # float can hold it.
-    elif type(value) is int and hint in (int, float) and -(2**63) < value < 2**63:
+    elif type(value) is int and schema in (int, float) and -(2**63) < value < 2**63:
         return
-    elif type(value) is not hint or hint is int:
-        raise MistypedError(key, value, _JSON_NAMES[hint])
+    elif type(value) is not schema or schema is int:
+        raise MistypedError(key, value, _JSON_NAMES[schema])
 
 
 _hints = cache(get_type_hints)

@@ -76,7 +76,7 @@ def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
     log = nccl_log.read(run / "nccl.log")
     assert log.world_size == 2
     assert set(log.collectives) == {"all_reduce", "all_gather", "reduce_scatter"}
-    assert all(row.busbw_gb_per_s > 0 for rows in log.collectives.values() for row in rows)
+    assert all(bandwidth > 0 for found in log.collectives.values() for bandwidth in found.values())
 
 
 def test_single_node_refuses_two_gpus(tmp_path: Path) -> None:

@@ -41,34 +41,21 @@ def test_real_log_of_nccl_tests(sample_logs: Path, tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"nccl.log:\d+: found '0 .* expected a line `# Collective test starting"):
         read(tmp_path, text)
     log = read(tmp_path, f"# Collective test starting: all_reduce_perf\n{text}")
-    assert (log.world_size, log.hosts, list(log.collectives)) == (8, {"localhost"}, ["all_reduce"])
-    rows = {row.size_bytes: row for row in log.collectives["all_reduce"]}
-    assert rows[1048576] == nccl_log.Bandwidth(1048576, 74.78, 14.02, 24.54)
-    assert log.allreduce_gb_per_s == rows[max(rows)].busbw_gb_per_s > 200
-    assert rows[8388608].busbw_gb_per_s == pytest.approx(rows[8388608].algbw_gb_per_s * 2 * 7 / 8, rel=0.01)
-
-
-def test_log_of_torch_has_several_collectives(tmp_path: Path) -> None:
-    log = read(tmp_path, OURS)
-    assert (log.world_size, log.hosts, log.allreduce_gb_per_s) == (2, {"node1", "node2"}, 0.442)
-    assert log.collectives["all_gather"] == [nccl_log.Bandwidth(1048576, 2545.88, 0.412, 0.206)]
+    assert (log.world_size, list(log.collectives)) == (8, ["all_reduce"])
+    found = log.collectives["all_reduce"]
+    assert found[1048576] == 24.54
+    assert log.allreduce_gb_per_s == found[max(found)] > 200
 
 
 def test_K12_processes_that_are_each_a_world_are_not_taken_for_one(tmp_path: Path) -> None:
     assert read(tmp_path, TWO_WORLDS).world_size == 1
 
 
-@pytest.mark.parametrize("root", ["-1", "3"])
-def test_row_that_lost_its_last_cell_is_no_measurement(tmp_path: Path, root: str) -> None:
-    row = f"  134217728  33554432  float  sum  {root}  1992.0  67.38  117.9  0  2003.4  66.99  117.2\n"
-    with pytest.raises(LogError, match=r"nccl\.log:2: found '134217728 "):
-        read(tmp_path, f"# Collective test starting: all_reduce_perf\n{row}")
-
-
-def test_cut_off_log_has_what_is_complete(tmp_path: Path) -> None:
-    log = read(tmp_path, OURS[:-30])
-    assert log.allreduce_gb_per_s == 0.442
-    assert "all_gather" not in log.collectives
+def test_log_of_torch_has_several_collectives_and_a_cut_off_one_has_what_is_complete(tmp_path: Path) -> None:
+    log, cut = read(tmp_path, OURS), read(tmp_path, OURS[:-30])
+    assert (log.world_size, log.allreduce_gb_per_s) == (2, 0.442)
+    assert log.collectives["all_gather"] == {1048576: 0.206}
+    assert (cut.allreduce_gb_per_s, "all_gather" in cut.collectives) == (0.442, False)
     assert read(tmp_path, "").allreduce_gb_per_s is None
 
 

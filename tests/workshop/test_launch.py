@@ -14,8 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile
-from workshop.errors import WorkshopError
-from workshop.job.preflight import check_output
 from workshop.sample import harbour
 
 
@@ -24,30 +22,18 @@ def only_run(log_dir: Path) -> Path:
     return run
 
 
-def assert_output_is_for_people(shown: str, run: Path) -> None:
-    """A summary at the end, few lines of the steps, nothing about Weights & Biases; train.out has every step."""
-    *_, loss, speed, memory, figures, cpu_memory, evidence, following = shown.splitlines()
-    assert re.fullmatch(r"loss: [\d.]+ in the last tenth of the steps, [\d.]+ in the last evaluation", loss)
-    assert re.fullmatch(r"speed: [\d,.]+ samples/s, [\d,.]+ ms per step", speed)
-    assert re.fullmatch(r"peak memory: .*[\d,]+ MiB of CPU memory", memory)
-    tables = r"cells: Table {} \(tiny runs\) of baseline: {}; and \d+ more"
-    assert re.fullmatch(tables.format("1", r"Train Loss \(mean\), Value \d\.\d{4}"), figures)
-    assert re.fullmatch(tables.format("2b", r"Peak CPU Memory, RSS \(MiB\), Value [\d,]+"), cpu_memory)
-    assert evidence == f"evidence: {run}"
-    assert following == f"next: python -m tools fill baseline --logs {run.parents[1]} --tiny"
-    assert '"train_loss"' not in shown and "wandb" not in shown.lower()
-    steps = r"^\{'loss': "
-    all_steps = re.findall(steps, (run / "train.out").read_text(), re.MULTILINE)
-    assert len(all_steps) == 600 and 0 < len(re.findall(steps, shown, re.MULTILINE)) < 200
-
-
 def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
     environ = os.environ | {"LOG_DIR": str(tmp_path), "PATH": PATH}
     command = f"source {REPO}/quickstart.env && exec bash {REPO}/baseline/baseline.slurm"
     job = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=600)
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     run = only_run(tmp_path)
-    assert_output_is_for_people(job.stdout, run)
+    *_, evidence, following = job.stdout.splitlines()
+    assert evidence == f"evidence: {run}"
+    assert following == f"next: python -m tools fill baseline --logs {tmp_path} --tiny"
+    steps = re.compile(r"^\{'loss': ", re.MULTILINE)
+    assert len(steps.findall((run / "train.out").read_text())) == 600
+    assert 0 < len(steps.findall(job.stdout)) < 200, "a person cannot follow it"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["exact_match_before"] < 1
     assert summary["f1_before"] < 1
@@ -56,9 +42,6 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     assert summary["f1"] > 6 * harbour.GUESSING
     # Not known by heart: then training questions would be answered and these not.
     assert summary["exact_match"] > summary["train_exact_match"] - 15
-    assert re.search(
-        r"^held-out questions \(200\): exact match .*; before the training exact match 0\.", job.stdout, re.M
-    )
     losses = summary["eval_loss"]
     assert losses[0] > losses[1] > losses[2]
     saved = {path.name for path in (run / "bloom-qa-finetuned").iterdir()}
@@ -87,13 +70,10 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"LOG_DIR": "/proc/nowhere"}, "error: LOG_DIR='/proc/nowhere': cannot write there"),
         (BASELINE, {"OUTPUT_DIR": "{tmp}/out"}, "/out': checkpoint-500 of another run is there; expected"),
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),
+        (BASELINE, {"RESUME_RUN": "{tmp}/out"}, "/out': no run.json there; expected a run folder"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("custom_model/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
-        (
-            "fsdp/multi_node.slurm",
-            {"GPUS_PER_NODE": "two"},
-            "GPUS_PER_NODE='two': expected a whole number",
-        ),
+        ("fsdp/multi_node.slurm", {"GPUS_PER_NODE": "two"}, "GPUS_PER_NODE='two': expected a whole number"),
         ("fsdp/multi_node.slurm", {"EMULATED_NODES": "1.5"}, "EMULATED_NODES='1.5': expected a whole number"),
         ("by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
         ("by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "2 replicas of 1 GPU;"),
@@ -125,49 +105,32 @@ def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(
     assert line.startswith("error: ") and told in line
 
 
-def test_run_that_begins_from_a_checkpoint_elsewhere_does_not_take_one_of_a_third_run(tmp_path: Path) -> None:
-    (tmp_path / "out/checkpoint-500").mkdir(parents=True)
-    output, elsewhere = str(tmp_path / "out"), str(tmp_path / "other/checkpoint-8")
-    with pytest.raises(WorkshopError, match="checkpoint-500 of another run is there"):
-        check_output({"OUTPUT_DIR": output, "RESUME_FROM": elsewhere})
-    check_output({"OUTPUT_DIR": output, "RESUME_FROM": f"{output}/checkpoint-500"})
-
-
-@pytest.mark.parametrize(
-    ("launcher", "changes"),
-    [
-        ("baseline/baseline.slurm", {}),
-        ("speed-ladder/peers.slurm", {"RUNG": "peer_trainer_grouped"}),
-    ],
-)
-def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(
-    tmp_path: Path, launcher: str, changes: dict[str, str]
-) -> None:
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "TRAIN_SIZE": "100000"} | changes
-    job = subprocess.run(["bash", *launcher.split()], cwd=REPO, env=environ, capture_output=True, text=True)
-    (run,) = tmp_path.glob("*/*")
+def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(tmp_path: Path) -> None:
+    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "TRAIN_SIZE": "100000"}
+    job = subprocess.run(["bash", BASELINE], cwd=REPO, env=environ, capture_output=True, text=True)
+    run = only_run(tmp_path)
     record = json.loads((run / "run.json").read_text())
     assert job.returncode == 1
     assert "TRAIN_SIZE" in record["reason"] and "192" in record["reason"]
     assert record["settings"]["train_size"] == 100000
-    *_, evidence, following = job.stdout.splitlines()
-    assert (evidence, following) == (f"evidence: {run}", f"next: less {run}/train.out")
+    assert job.stdout.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
 
 
-def test_processes_share_the_processors_unless_the_shell_says_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "threads"),
+    [
+        ({"GPUS_PER_NODE": "4"}, "3"),
+        ({"GPUS_PER_NODE": "3", "EMULATED_NODES": "2"}, "2"),
+        ({"GPUS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": "1"}, "1"),
+        ({"GPUS_PER_NODE": "4", "OMP_NUM_THREADS": "7"}, "7"),
+    ],
+)
+def test_processes_share_the_processors_unless_the_shell_says_otherwise(changes: dict[str, str], threads: str) -> None:
+    """torchrun would give each process one thread."""
     script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $OMP_NUM_THREADS"
-
-    def threads(**changes: str) -> str:
-        environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "SLURM_CPUS_ON_NODE": "12", "CUDA_VISIBLE_DEVICES": ""}
-        command = ["bash", "-c", script]
-        return subprocess.run(
-            command, cwd=REPO, env=environ | changes, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    assert threads(OMP_NUM_THREADS="", GPUS_PER_NODE="4") == "3", "torchrun would give each process one thread"
-    assert threads(OMP_NUM_THREADS="", GPUS_PER_NODE="3", EMULATED_NODES="2") == "2"
-    assert threads(OMP_NUM_THREADS="", SLURM_CPUS_ON_NODE="1", GPUS_PER_NODE="4") == "1"
-    assert threads(OMP_NUM_THREADS="7", GPUS_PER_NODE="4") == "7"
+    environ = tiny_profile() | {"OMP_NUM_THREADS": "", "SLURM_CPUS_ON_NODE": "12", "CUDA_VISIBLE_DEVICES": ""} | changes
+    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True, check=True)
+    assert job.stdout.strip() == threads
 
 
 def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_folder import csv_log, steps_csv
+from run_folder import csv_log
 from tools.errors import LogError
 from tools.logs import nvidia_smi, tails
 from tools.logs.run import Run
@@ -98,7 +98,7 @@ def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
     header, found = tails.first_line(path).strip(), []
     for line in tails.read_end(path, _STEPS_BYTES)[:-1]:
         with contextlib.suppress(LogError):
-            for row in steps_csv.numbers(path, steps_csv.rows_of(path, [line], header)):
+            for row in csv_log.step_numbers(path, csv_log.step_rows_of(path, [line], header)):
                 found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
     return found[-_STEPS_KEPT:]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from run_folder import steps_csv
+from run_folder import csv_log
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +39,6 @@ def read(path: Path | str) -> StepLog:
     """
     import numpy as np
 
-    rows = list(steps_csv.numbers(path, steps_csv.rows(path)))
+    rows = list(csv_log.step_numbers(path, csv_log.step_rows(path)))
     names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
     return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})

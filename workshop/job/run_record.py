@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from run_folder import steps_csv
+from run_folder import csv_log
 from run_folder.env_file import exported
 from run_folder.schema import VERSION
 from run_folder.settings import defaults
@@ -162,4 +162,4 @@ def reopen(run_dir: Path, checkpoint: str, lost_state: str) -> None:
 def last_step(run_dir: Path) -> int:
     """Of steps.csv; 0 without a step."""
     steps = run_dir / "steps.csv"
-    return max((int(row["step"]) for _, row in steps_csv.rows(steps)), default=0) if steps.exists() else 0
+    return max((int(row["step"]) for _, row in csv_log.step_rows(steps)), default=0) if steps.exists() else 0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from run_folder import steps_csv
+from run_folder import csv_log
 
 PROGRESS_INTERVAL_S = 10
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
@@ -132,7 +132,7 @@ class StepRecorder(TrainerCallback):
         types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
         types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
         steps = [
-            Step(**{name: types[name](text) for name, text in row.items()}) for _, row in steps_csv.rows(self.path)
+            Step(**{name: types[name](text) for name, text in row.items()}) for _, row in csv_log.step_rows(self.path)
         ]
         self.steps = [step for step in steps if step.step <= last]
         temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
