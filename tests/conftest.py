@@ -25,7 +25,7 @@ SLOW = (
     "tools/page/test_in_browser.py",
     "test_pictures.py::test_browser_shows",
     "slurm/test_course.py",
-    "resilience/test_faults.py::test_training_killed_twenty_times",
+    "resilience/test_faults.py::test_training_killed_ten_times",
     "tools/test_mutated_runs.py",
 )
 
