@@ -26,7 +26,7 @@ SLOW = (
     "test_pictures.py::test_browser_shows",
     "test_readmes.py::test_site",
     "slurm/test_course.py",
-    "resilience/test_faults.py::test_training_killed_twenty_times",
+    "resilience/test_faults.py::test_training_killed_ten_times",
     "tools/test_mutated_runs.py",
 )
 
