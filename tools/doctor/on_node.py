@@ -50,8 +50,10 @@ def _ask_a_node(environment: Mapping[str, str], folder: Path, arguments: Sequenc
         found = json.loads(answer.read_text())
     except (OSError, ValueError):
         last = output.read_text(errors="replace").strip().splitlines()[-1:] if output.exists() else []
-        why = last[0] if last else said.complaint if said.code else f"nothing came back in {folder}"
-        return [Finding("error", f"{why}; expected LOG_DIR on a shared file system", "python -m tools doctor", "job")]
+        if last or not said.output:
+            return [Finding("error", last[0] if last else said.complaint, "python -m tools doctor", "job")]
+        text = f"nothing came back in {folder}; expected LOG_DIR on a shared file system"
+        return [Finding("error", text, "export LOG_DIR=/a/shared/folder", "job")]
     text = f"on {found['host']}, {time.time() - start_s:.0f} s with its time in the queue"
     return [Finding("ok", text, name="job"), *(Finding(**one) for one in found["findings"])]
 
