@@ -65,8 +65,7 @@ class Case:
 
     @property
     def errors_percent(self) -> dict[str, float]:
-        expected = self.predicted.ranges
-        return {name: 100 * (expected[name].expected / value - 1) for name, value in self.measured.items()}
+        return {name: self.predicted.ranges[name].error_percent(value) for name, value in self.measured.items()}
 
     def with_prediction(self, fitted: Fitted) -> Case:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
@@ -161,7 +160,7 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
         for workload, run in group:
             if run.state == "completed":
                 each.append(measured_of(run))
-                if workload.length != first.length:
+                if workload != first:
                     each[-1].pop("total_runtime_s", None)
         found.append(Case(family, [run for _, run in group], first, gpu, step, each))
     return found
@@ -262,7 +261,7 @@ def _own_memory(points: Sequence[Case]) -> list[tuple[Workload, float]]:
     return [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
-        if "nvidia_smi_mib" in point.measured and not point.workload.length.generated
+        if "nvidia_smi_mib" in point.measured and not point.workload.generated
     ]
 
 

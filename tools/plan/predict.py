@@ -51,6 +51,12 @@ class Range:
     def times(self, factor: float) -> Range:
         return Range(self.least * factor, self.expected * factor, self.largest * factor)
 
+    def error_percent(self, measured: float) -> float:
+        return 100 * (self.expected / measured - 1)
+
+    def holds(self, measured: float) -> bool:
+        return self.least <= measured <= self.largest
+
     def per(self, amount: float) -> Range:
         """Of an amount per this: a longer time is a lower speed."""
         return Range(amount / self.largest, amount / self.expected, amount / self.least)
@@ -112,6 +118,13 @@ class Prediction:
         return self.reason.split(":")[0]
 
     @property
+    def place(self) -> tuple[int, float, float]:
+        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
+        kind = ("fits", "close", "does not fit").index(self.verdict)
+        allocated_mib = self.ranges["peak_allocated_mib"].expected
+        return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
+
+    @property
     def reason(self) -> str:
         """The verdict, with what is too large of a GPU's and of a node's memory.
 
@@ -165,7 +178,7 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         "gpu_hours": run_s.times(ranks / 3600),
     }
     # Each rank reads all weights in fp32: workshop/training/models.py, load_model.
-    loading_mib = 4 * parameters / MIB * ranks / workload.setup.nodes * workload.length.pretrained
+    loading_mib = 4 * parameters / MIB * ranks / workload.nodes * workload.pretrained
     return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib)
 
 

@@ -46,7 +46,6 @@ ROWS_PER_GPU = 10_000
 SQUAD_EXAMPLES = 87_599
 # SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
 _SIGNAL_MINUTES = 2
-_ORDER = {"fits": 0, "close": 1, "does not fit": 2}
 
 
 @dataclass(frozen=True)
@@ -142,14 +141,6 @@ class Candidate:
         return self.workload.shape["gradient_checkpointing"]
 
     @property
-    def place(self) -> tuple[int, float, float]:
-        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
-        found, verdict = self.prediction.ranges, _ORDER[self.prediction.verdict]
-        allocated_mib = found["peak_allocated_mib"].expected
-        lost = verdict == _ORDER["does not fit"]
-        return verdict, allocated_mib if lost else found["step_time_s"].expected, allocated_mib
-
-    @property
     def hours_per_billion(self) -> Range:
         """GPU-hours of 10^9 tokens, without the start of a job."""
         workload = self.workload
@@ -167,8 +158,8 @@ def rank(question: Question) -> list[Candidate]:
     found = list(candidates(question))
     predictions = predict([one.workload for one in found], question.hardware)
     ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    ranked.sort(key=lambda one: one.place[:2])
-    first = first_choice([one.place for one in ranked])
+    ranked.sort(key=lambda one: one.prediction.place[:2])
+    first = first_choice([one.prediction.place for one in ranked])
     return [ranked.pop(first), *ranked]
 
 
@@ -252,7 +243,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         command[-1] = "planned.json"
         workload.shape["gradient_checkpointing"] = checkpointing
         workload = replace(workload, strategy=replace(workload.strategy, config=config))
-    workload = replace(workload, setup=replace(workload.setup, fabric_gb_per_s=question.fabric_gb_per_s))
+    workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # The simulated shape has the model's own name, the line the hub's.
     words[bool(question.rung)] = f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}"
     return Candidate(words, command, name or "one GPU", config, config != shipped, workload)

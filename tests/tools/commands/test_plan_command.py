@@ -13,7 +13,7 @@ from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.plan import accuracy
 from tools.plan.gpus import GPUS
-from tools.plan.submitted_lines import fits
+from tools.plan.submitted_lines import verdicts
 from tools.submit.submissions import read_argument
 
 REFERENCE = REPO / "logs" / "reference"
@@ -145,9 +145,9 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
-    assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
-    assert known.text.startswith("fits: ")
+    unknown, known = verdicts([read_argument(line, {}) for line in lines], GPUS["h200"])
+    assert unknown.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
+    assert known.startswith("fits: ")
 
 
 @pytest.mark.parametrize(
@@ -182,16 +182,19 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["--model", "tiny", "--project", "1", "--price", "nan"], "no negative price"),
         (["--model", "tiny", "--project", "1", "--fabric", "nan"], "--fabric nan: expected more than 0 GB/s"),
         (["--model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
-        (["baseline", "--total", "--format", "json"], "--format json changes nothing beside --total"),
-        (["baseline", "--gpus", "4"], "--gpus 4 changes nothing beside an exercise, a line or --list; expected only"),
+        (["baseline", "--total", "--format", "json"], "--format changes nothing beside --total"),
+        (
+            ["baseline", "--gpus", "4"],
+            "--gpus changes nothing beside an exercise, a line or a folder; expected only beside --model",
+        ),
         (["baseline", "--output", "plan.png"], "expected only beside --check or --project"),
-        (["--check", "--model", "tiny"], "--model tiny changes nothing beside --check; expected only beside --project"),
+        (["--check", "--model", "tiny"], "--model changes nothing beside --check; expected only beside --project"),
         (
             ["--model", "tiny", "--price", "2"],
-            "--price 2.0 changes nothing beside --model; expected only beside --proj",
+            "--price changes nothing beside --model; expected only beside --proj",
         ),
-        (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format json changes nothing beside --project"),
-        (["--model", "tiny", "--fabric", "50"], "--fabric 50 changes nothing on one node; expected --nodes 2 or more"),
+        (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format changes nothing beside --project"),
+        (["--model", "tiny", "--fabric", "50"], "--fabric changes nothing on one node; expected --nodes 2 or more"),
         (["fsdp", "--model", "tiny"], "an exercise, a line or a folder changes nothing beside --model"),
     ],
 )

@@ -34,7 +34,7 @@ def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointin
     full_shard = plain["full_shard"]
     assert full_shard.changed and full_shard.line.endswith("fsdp/multi_node.slurm planned.json")
     assert "transformer_layer_cls_to_wrap" not in full_shard.config
-    assert (full_shard.workload.strategy.world_size, full_shard.workload.setup.nodes) == (4, 2)
+    assert (full_shard.workload.strategy.world_size, full_shard.workload.nodes) == (4, 2)
     assert not plain["zero3"].changed
     checkpointed = again["full_shard"]
     assert checkpointed.config["activation_checkpointing"] and "GRADIENT_CHECKPOINTING" not in checkpointed.line
@@ -59,8 +59,7 @@ def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
     """ZeRO took its exercise's 40,000 examples and FSDP the 500 of its own: 0.9 hours beside 0.2."""
     assert TINY.steps == 3907  # 1e6 / 256, rounded up
     assert {one.workload.steps * one.workload.tokens_per_step for one in tiny} == {1_000_192}
-    lengths = [one.workload.length for one in tiny]
-    assert {(length.examples, length.eval_examples) for length in lengths} == {(2 * 2 * 3907, 100)}
+    assert {(one.workload.examples, one.workload.eval_examples) for one in tiny} == {(2 * 2 * 3907, 100)}
     entry = ranking.as_json(TINY, tiny)["candidates"][0]
     expected = 1e9 / entry["tokens_per_second"]["expected"] * 2 / 3600
     assert entry["gpu_hours_per_1e9_tokens"]["expected"] == pytest.approx(expected, rel=1e-4)
@@ -101,7 +100,7 @@ def test_ladders_rung_keeps_its_switches_and_zero3_is_not_compiled() -> None:
         one.strategy: one.workload
         for one in candidates(Question("bloom-1b7", 4, 1, "h200", batch=12, rung="11_labelled"))
     }
-    assert found["full_shard"].shape["compile"] and found["full_shard"].length.packing
+    assert found["full_shard"].shape["compile"] and found["full_shard"].packing
     assert not found["zero3"].shape["compile"]
     assert {one.shape["batch_size"] * one.strategy.accumulation for one in found.values()} == {12}
     assert Question("gpt2", 1, 1, "v100-32gb").precision == "fp16"  # it has no bf16

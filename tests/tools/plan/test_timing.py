@@ -10,7 +10,7 @@ from tools.plan import constants
 from tools.plan.constants import FORMULAS, Term
 from tools.plan.gpus import GPUS
 from tools.plan.timing import StepTime, step_time, work_of
-from tools.plan.workload import Length, Setup, Strategy, Workload
+from tools.plan.workload import Strategy, Workload
 from workshop.simulate import offload_lower_bound
 
 STEP: dict[str, Any] = {
@@ -31,12 +31,11 @@ STARTS = {name: term.start for name, term in FORMULAS["step_time_s"].items()}
 
 
 def work(method: str = "none", world_size: int = 1, accumulation: int = 1, **more: Any) -> dict[str, float]:
-    setup = more.pop("setup", Setup())
     gpu = more.pop("gpu", H200)
-    config = more.pop("config", {})
+    config, network = more.pop("config", {}), more.pop("network", {})
     shape = {"batch_size": 4, "max_length": 512, "precision": "bf16"} | more
     strategy = Strategy(method, world_size, accumulation, True, config)
-    return work_of(Workload(shape, strategy, setup, Length(0, 1, 1, 0, 0, False, "no")), STEP, gpu)
+    return work_of(Workload(shape, strategy, **network), STEP, gpu)
 
 
 def test_micro_batches_multiply_the_passes_and_not_the_update() -> None:
@@ -70,7 +69,7 @@ def test_ranks_share_the_update_and_offloading_moves_it_to_the_cpu() -> None:
 
 
 def test_network_between_nodes_takes_the_place_of_nvlink() -> None:
-    inside, between = work("ddp", 4), work("ddp", 4, setup=Setup(nodes=4, fabric_gb_per_s=10))
+    inside, between = work("ddp", 4), work("ddp", 4, network={"nodes": 4, "fabric_gb_per_s": 10})
     assert inside["fabric"] == between["link"] == 0
     assert between["fabric"] == pytest.approx(2 * 3 / 4 * 4e9 / 10e9)  # all-reduce of fp32 gradients
     assert inside["link"] == pytest.approx(between["fabric"] * 10 / 450)
