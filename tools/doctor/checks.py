@@ -244,18 +244,13 @@ def launchers(place: Place) -> Finding | None:
     if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed.code:
         return None
     paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("*/*.slurm"))
-    refused: dict[str, list[str]] = {}
-    for path in paths:
-        answer = place.ask("sbatch", "--test-only", path)
-        if answer.code:
-            refused.setdefault(answer.complaint, []).append(path)
+    refused = {path: said.complaint for path in paths if (said := place.ask("sbatch", "--test-only", path)).code}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)}")
-    count = sum(map(len, refused.values()))
-    reasons = ", ".join(f"{reason} ({', '.join(names)})" for reason, names in refused.items())
-    fix = f"edit cluster.env, then: sbatch --test-only {next(iter(refused.values()))[0]}"
-    status = "error" if count == len(paths) else "warning"
-    return Finding(status, f"sbatch refuses {count} of {len(paths)}: {reasons}", fix)
+    reasons = ", ".join(dict.fromkeys(refused.values()))
+    text = f"sbatch refuses {len(refused)} of {len(paths)} ({', '.join(refused)}): {reasons}"
+    fix = f"edit cluster.env, then: sbatch --test-only {next(iter(refused))}"
+    return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
 
 
 def space(place: Place) -> Finding:

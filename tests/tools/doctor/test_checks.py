@@ -11,7 +11,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.doctor import checks
-from tools.doctor.checks import Finding, Place
+from tools.doctor.checks import Place
 
 GPU_NODE = {"version": "2.13.0", "cuda": "13.0", "gpus": ["NVIDIA H200"] * 2, "nccl": "2.28.9", "warning": ""}
 LISTED = "cpu*|up|infinite|4|(null)\ngpu|up|1-00:00:00|2|gpu:h200:8\nold|down|1:00:00|1|gpu:v100:4\n"
@@ -140,8 +140,3 @@ def test_no_room_for_runs_is_an_error(tmp_path: Path) -> None:
 )
 def test_network_interface_is_read_as_nccl_and_gloo_read_it(variable: str, value: str, status: str) -> None:
     assert checks.network(Place({variable: value}), ["lo", "eth0", "ib0"]).status == status
-
-
-def test_what_a_program_said_cannot_steer_the_terminal() -> None:
-    line = str(Finding("error", "\x1b[2J\nall is well", "scontrol ping", "slurm"))
-    assert "\x1b" not in line and "\n" not in line
