@@ -130,22 +130,17 @@ def _cells(found: Prediction | None) -> list[str]:
     return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 
-def _total(arguments: argparse.Namespace) -> str:
-    return cost.table(_submissions(arguments), named(arguments.gpu))
-
-
 def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     if bool(arguments.list) == bool(arguments.what):
         also = ", and not both" if arguments.list else ""
         raise InputError(f"plan: expected an exercise, a line in quotes, or --list FILE{also}")
     found = read(arguments.list, os.environ) if arguments.list else []
     for what in arguments.what:
-        if what == "all":
-            found += [line for file in exercise_files([]) for line in read(file, os.environ)]
-        elif ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
+        if ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
             found.append(read_argument(what, os.environ))
         else:
-            found += [line for file in exercise_files([what]) for line in read(file, os.environ)]
+            files = exercise_files([] if what == "all" else [what])
+            found += [line for file in files for line in read(file, os.environ)]
     if notes := shell_notes(found, os.environ):
         print("\n".join(notes), file=sys.stderr)
     # An exercise that is asked for twice, as in `all fsdp`, has its runs once.
@@ -169,7 +164,6 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 
 
 def _question(arguments: argparse.Namespace, gpus: int) -> Question:
-    named(arguments.gpu)
     return Question(
         arguments.model.rstrip("/").rsplit("/", 1)[-1].lower(),
         *(gpus, arguments.nodes, arguments.gpu, arguments.length, arguments.batch, arguments.rung),
@@ -229,10 +223,6 @@ def _check(arguments: argparse.Namespace) -> str:
     return "\n\n".join(tables)
 
 
-def _against(arguments: argparse.Namespace) -> str:
-    return beside_measured.kept_table(arguments.against, _runs(arguments))
-
-
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
     lines = [line for file in every_list() for line in read(file, {})]
@@ -245,11 +235,11 @@ def _fit(arguments: argparse.Namespace) -> str:
 # What can be asked, by the option that asks for it, the first that is given; its function, and the options it reads.
 _WAYS: dict[str, tuple[Callable[[argparse.Namespace], str], str]] = {
     "fit": (_fit, "what"),
-    "against": (_against, "what"),
+    "against": (lambda asked: beside_measured.kept_table(asked.against, _runs(asked)), "what"),
     "check": (_check, "what plain output format"),
     "published": (lambda _: projection.published_table(), ""),
     "project": (_projected, "model gpu length batch fabric price output"),
     "model": (_ranked, "gpu gpus nodes length batch rung fabric tokens node_memory format"),
-    "total": (_total, "what list gpu"),
+    "total": (lambda asked: cost.table(_submissions(asked), named(asked.gpu)), "what list gpu"),
     "what": (_lines, "list gpu node_memory format"),
 }

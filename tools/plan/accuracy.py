@@ -120,7 +120,7 @@ def cases(runs: Sequence[Run]) -> list[Case]:
 def fit(runs: Sequence[Run]) -> Fitted:
     """constants.json's content, from all of them."""
     found = cases(runs)
-    fits = {formula: _fitted(_with(found, formula), formula) for formula in FORMULAS}
+    fits = {formula: _fitted(found, formula) for formula in FORMULAS}
     return Fitted(memory.fit_cuda_context(_own_memory(found)), fits, _ratios(found))
 
 
@@ -192,13 +192,10 @@ def measured_of(run: Run) -> dict[str, float]:
 # ---- the fit ----
 
 
-def _with(points: Sequence[Case], formula: str) -> list[Case]:
-    return [point for point in points if point.target(formula) is not None]
-
-
 def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
     import numpy as np
 
+    points = [point for point in points if point.target(formula) is not None]
     if len(points) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work = [point.work[formula] for point in points]
@@ -214,9 +211,8 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
 
 def _leave_one_out(points: Sequence[Case], formula: str) -> list[Constants]:
     """For each point the constants from the other configurations."""
-    usable = _with(points, formula)
-    every = _fitted(usable, formula)
-    return [_fitted([one for one in usable if one.key != point.key], formula, every) for point in points]
+    every = _fitted(points, formula)
+    return [_fitted([one for one in points if one.key != point.key], formula, every) for point in points]
 
 
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from run_folder.plural import counted
 from tools.logs.run import Run
@@ -21,35 +22,13 @@ _ONE_LOAN = timedelta(hours=6)
 _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Attributes: where: the folder of logs; work: in words; options: at least two have a time there."""
+def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time.
 
-    where: str
-    work: str
-    options: list[Case]
-
-    @property
-    def first(self) -> Case:
-        """What the planner would choose."""
-        return self.options[first_choice([case.predicted.place for case in self.options])]
-
-    @property
-    def best(self) -> Case:
-        return min(self.options, key=_step_s)
-
-    @property
-    def slower_percent(self) -> float:
-        """The first choice than the measured best; infinite if it ran out of memory."""
-        return 100 * (_step_s(self.first) / _step_s(self.best) - 1)
-
-
-def _step_s(case: Case) -> float:
-    return case.measured.get("step_time_s", float("inf"))
-
-
-def comparisons(cases: Sequence[Case]) -> list[Comparison]:
-    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time."""
+    Returns:
+        `where`: the folder of logs; `work`: in words; `options`: how many; `first`: what the planner would choose,
+        `best`: what was the fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
+    """
     cells: dict[tuple[str, str], dict[str, tuple[Case, list[Run]]]] = {}
     machines = _machines([run for case in cases for run in case.runs])
     for case in cases:
@@ -58,17 +37,19 @@ def comparisons(cases: Sequence[Case]) -> list[Comparison]:
             ways.setdefault(_way(case), (case, []))[1].append(run)
     found = []
     for (place, work), ways in sorted(cells.items()):
-        options = [_there(case, runs) for case, runs in ways.values()]
-        # Without those that have a profile alone, or DeepSpeed's timers.
-        options = [one for one in options if one.ran_out or "step_time_s" in one.measured]
-        if sum(not one.ran_out for one in options) > 1:
-            found.append(Comparison(place, work, options))
+        options = []
+        for case, runs in ways.values():
+            own = replace(case, runs=runs, each=[measured_of(run) for run in runs if run.state == "completed"])
+            if own.ran_out or "step_time_s" in own.measured:  # not a profile, nor DeepSpeed's timers
+                options.append(own)
+        if sum(not one.ran_out for one in options) < 2:
+            continue
+        times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
+        first, best = first_choice([one.predicted.place for one in options]), times_s.index(min(times_s))
+        row = {"where": place, "work": work, "options": len(options)}
+        row |= {"first": _name(options[first]), "best": _name(options[best])}
+        found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
     return found
-
-
-def _there(case: Case, runs: list[Run]) -> Case:
-    """The case of these runs alone."""
-    return replace(case, runs=runs, each=[measured_of(run) for run in runs if run.state == "completed"])
 
 
 def _machines(runs: Sequence[Run]) -> dict[Path, str]:
@@ -111,25 +92,28 @@ def _work(case: Case) -> str:
     return ", ".join(words)
 
 
-def table(found: Sequence[Comparison]) -> str:
+def table(found: Sequence[dict[str, Any]]) -> str:
     """A row per choice: how much slower the first choice is than the measured best."""
-    rows = []
-    for one in sorted(found, key=lambda one: (-one.slower_percent, one.where, one.work)):
-        best = f"{_name(one.best)} of {len(one.options)}"
-        rows.append([one.where, one.work.split(", {")[0], _name(one.first), best, f"{one.slower_percent:.1f}"])
+    rows = [
+        [
+            *(one["where"], one["work"].split(", {")[0], one["first"]),
+            *(f"{one['best']} of {one['options']}", f"{one['slower_percent']:.1f}"),
+        ]
+        for one in sorted(found, key=lambda one: (-one["slower_percent"], one["where"], one["work"]))
+    ]
     titles = ["logs", "work", "first choice", "best", "slower (%)"]
     return f"{markdown(titles, rows)}\n\n{sentence(found)}"
 
 
-def sentence(found: Sequence[Comparison]) -> str:
+def sentence(found: Sequence[dict[str, Any]]) -> str:
     """How many first choices are good ones, and how bad the worst is."""
-    good = sum(one.slower_percent <= GOOD_PERCENT for one in found)
+    good = sum(one["slower_percent"] <= GOOD_PERCENT for one in found)
     text = (
         f"Where several strategies ran for the same work on the same machine, the one predicted to be the fastest is "
         f"within {GOOD_PERCENT} % of the fastest measured in {good} of {len(found)} cases."
     )
-    worst = max(found, key=lambda one: one.slower_percent, default=None)
-    if worst and worst.slower_percent > GOOD_PERCENT:
-        slower = f"{worst.slower_percent:.0f} % slower than {_name(worst.best)}"
-        text += f" The worst: {_name(worst.first)} is {slower} ({worst.where})."
+    if good < len(found):
+        worst = max(found, key=lambda one: one["slower_percent"])
+        slower = f"{worst['slower_percent']:.0f} % slower than {worst['best']}"
+        text += f" The worst: {worst['first']} is {slower} ({worst['where']})."
     return textwrap.fill(text, 100, break_on_hyphens=False)

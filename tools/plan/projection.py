@@ -40,14 +40,6 @@ class Projected:
     efficiency: float
 
 
-def _one_node_s(step: Step, shape: dict[str, Any], gpu_name: str, gpus: int) -> float:
-    """Step time (s) of FSDP2 on the GPUs of one node."""
-    config = {"version": 2, "reshard_after_forward": True}
-    fsdp = Strategy("fsdp2", gpus, 1, shape["precision"] != "fp32", config)
-    workload = Workload(shape, fsdp, data_workers=True)
-    return predict_from(step, workload, GPUS[gpu_name], constants.load()).ranges["step_time_s"].expected
-
-
 def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, fabric_gb_per_s: float) -> float:
     """Seconds of traffic between nodes per step, if nothing hides it; bf16 weights and gradients."""
     nodes = gpus // per_node
@@ -76,7 +68,10 @@ def project(
         alone_s = None
         for gpus in sizes:
             per_node = min(gpus, GPUS[gpu_name].per_node)
-            node_s = _one_node_s(step, shape, gpu_name, per_node)
+            fsdp = Strategy("fsdp2", per_node, 1, shape["precision"] != "fp32", {"version": 2})
+            workload = Workload(shape, fsdp, data_workers=True)
+            prediction = predict_from(step, workload, GPUS[gpu_name], constants.load())
+            node_s = prediction.ranges["step_time_s"].expected
             alone_s = alone_s or node_s
             traffic_s = between_nodes_s(step, gpus, per_node, strategy, fabric_gb_per_s)
             step_s = node_s + max(0.0, traffic_s - _HIDDEN * node_s)

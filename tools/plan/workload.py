@@ -252,14 +252,25 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
 def of_settings(
     settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
 ) -> Workload:
-    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS."""
+    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
+
+    Raises:
+        InputError: a strategy that there are no formulas for.
+    """
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
-    _check(strategy)
+    if method not in _METHODS:
+        raise InputError(f"strategy {method}: unknown; expected one of {', '.join(_METHODS)}")
+    for part in ("offload_optimizer", "offload_param"):
+        device = (strategy.zero.get(part) or {}).get("device", "none")
+        if device not in ("none", "cpu"):
+            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
+    if world_size % (replicas := strategy.config.get("dp_replicate_size", 1)):
+        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {world_size} GPUs")
     name = (settings["model_name"] or _GPT).rstrip("/").rsplit("/", 1)[-1]
     shape: dict[str, Any] = {
         "model_name": name,
@@ -313,19 +324,6 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
     rows = world_size * (settings.get("eval_batch_size") or settings["batch_size"])
     held_out, trained_on = (settings.get(name) or 0 for name in ("generate_size", "generate_train_size"))
     return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
-
-
-def _check(strategy: Strategy) -> None:
-    """Raises InputError for a strategy that there are no formulas for."""
-    if strategy.method not in _METHODS:
-        raise InputError(f"strategy {strategy.method}: unknown; expected one of {', '.join(_METHODS)}")
-    for part in ("offload_optimizer", "offload_param"):
-        device = (strategy.zero.get(part) or {}).get("device", "none")
-        if device not in ("none", "cpu"):
-            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
-    replicas = strategy.config.get("dp_replicate_size", 1)
-    if strategy.world_size % replicas:
-        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {strategy.world_size} GPUs")
 
 
 def _method(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.__main__ import main
-from tools.plan.cost import MUST_DO, minutes_and_gpu_hours, table
+from tools.plan.cost import MUST_DO, minutes_and_gpu_hours
 from tools.plan.gpus import GPUS
 from tools.plan.submitted_lines import predictions_of
 from tools.submit.submissions import exercise_files, read, read_argument
@@ -24,12 +24,6 @@ def test_time_is_the_planners_and_of_a_run_that_is_not_planned_the_reference_run
     assert minutes / 60 < gpu_hours < 8 * minutes / 60  # on 1 to 8 GPUs
     two = minutes_and_gpu_hours([read_argument("speed-ladder/peers.slurm", {})] * 2, GPUS["h200"])
     assert 0.2 < two[0] < 4 and two[1] == pytest.approx(two[0] / 60)
-
-
-def test_exercise_that_nobody_ran_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.plan.cost._measured_s", lambda exercise, launcher: None)
-    peers = [line for line in read(REPO / "speed-ladder/submit.txt", {}) if line.launcher == "peers.slurm"]
-    assert table(peers, GPUS["h200"]).count("| not measured | not measured |") == 1
 
 
 def test_total_is_a_table_by_exercise(capsys) -> None:
