@@ -13,7 +13,7 @@ from tools.commands.runs import next_command
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.submitted_lines import verdicts
+from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, resume, slurm, snapshot
 from tools.submit.local_runs import Lane, Task, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
@@ -65,10 +65,10 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
     name = arguments.gpu or at_hand()
     if not name:
         return due
-    found = list(zip(due, verdicts(due, named(name)), strict=True))
+    found = list(zip(due, fits(due, named(name)), strict=True))
     for line, verdict in found:
-        print(f"{name}  {verdict}  {line.place}  {line.short}")
-    fitting = [line for line, verdict in found if not verdict.startswith("does not fit")]
+        print(f"{name}  {verdict.text}  {line.place}  {line.short}")
+    fitting = [line for line, verdict in found if verdict.fits]
     count, runs = len(due) - len(fitting), counted(len(due), "run")
     if not count or arguments.yes or arguments.dry_run:
         return due

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
@@ -95,8 +95,15 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | N
     return [next(found) if workload else None for workload in workloads]
 
 
-def verdicts(lines: Sequence[Submission], gpu: Gpu) -> list[str]:
-    """Whether each line fits, before it is queued; of a line that cannot be planned why.
+class Fit(NamedTuple):
+    """Attributes: text: for a human; fits: False only for a run that cannot."""
+
+    text: str
+    fits: bool
+
+
+def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
+    """One for each line, before it is queued; of a line that cannot be planned it says why.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
@@ -105,7 +112,7 @@ def verdicts(lines: Sequence[Submission], gpu: Gpu) -> list[str]:
         check_node(line, gpu)
     workloads = [_or_error(workload_of, line) for line in lines]
     steps_or_errors([one.shape for one in workloads if isinstance(one, Workload)])  # all at once, for what follows
-    return [_verdict(_or_error(predict, [one], gpu) if isinstance(one, Workload) else one) for one in workloads]
+    return [_fit(_or_error(predict, [one], gpu) if isinstance(one, Workload) else one) for one in workloads]
 
 
 def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -115,12 +122,13 @@ def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
-def _verdict(predictions: list[Prediction] | InputError | None) -> str:
+def _fit(predictions: list[Prediction] | InputError | None) -> Fit:
     if not isinstance(predictions, list):
-        return f"not planned: {predictions or 'starts no training that is simulated'}"
+        return Fit(f"not planned: {predictions or 'starts no training that is simulated'}", True)
     (found,) = predictions
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
-    return (
+    text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
         f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
     )
+    return Fit(text, found.verdict != "does not fit")

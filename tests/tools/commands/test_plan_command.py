@@ -13,7 +13,7 @@ from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.plan import accuracy
 from tools.plan.gpus import GPUS
-from tools.plan.submitted_lines import verdicts
+from tools.plan.submitted_lines import fits
 from tools.submit.submissions import read_argument
 
 REFERENCE = REPO / "logs" / "reference"
@@ -115,9 +115,9 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = verdicts([read_argument(line, {}) for line in lines], GPUS["h200"])
-    assert unknown.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
-    assert known.startswith("fits: ")
+    unknown, known = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
+    assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
+    assert known.text.startswith("fits: ")
 
 
 @pytest.mark.parametrize(
