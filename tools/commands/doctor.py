@@ -15,8 +15,6 @@ from tools.doctor.checks import Place, findings, probe
 from tools.logs.runs import default_logs
 from tools.tables.repository import ROOT
 
-_SPACE_GIB = 20
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -27,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--job", action="store_true", help="look on a compute node, through sbatch")
     parser.add_argument("--wait", type=at_least_0, default=300, metavar="S", help="with --job: how long (default: 300)")
-    parser.add_argument(
-        "--space", type=at_least_0, default=_SPACE_GIB, metavar="GIB", help=f"room for runs (default: {_SPACE_GIB})"
-    )
+    parser.add_argument("--space", type=at_least_0, default=20, metavar="GIB", help="room for runs (default: 20)")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 

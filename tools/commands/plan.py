@@ -15,16 +15,19 @@ from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.plan import accuracy, beside_measured, constants, cost, first_choice, projection, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.predict import TITLES, Prediction, markdown, predict
+from tools.plan.predict import TITLES, Prediction, markdown
 from tools.plan.ranking import Question, rank
-from tools.plan.submitted_lines import check_node, workload_of
+from tools.plan.submitted_lines import predictions_of, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT, MEASURED = "h100-80gb", "h200"
-_OF_MODEL = {"gpus": 1, "nodes": 1, "length": 512, "batch": 16, "rung": "", "fabric": None, "tokens": 0}
+_DEFAULTS = {
+    **{"what": [], "gpus": 1, "nodes": 1, "length": 512, "batch": 16, "rung": "", "tokens": 0, "format": "text"},
+    **dict.fromkeys(("total", "check", "fit", "published", "plain"), False),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,65 +66,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="GB/S",
         help=f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured; "
-        f"--project: {projection.Assumptions.fabric_gb_per_s:g} per node",
+        f"--project: {projection.FABRIC_GB_PER_S:g} per node",
     )
     more = parser.add_argument_group("at scale", "8 to 16,384 GPUs with FSDP: --model NAME --project TOKENS")
     more.add_argument("--project", type=float, metavar="TOKENS", help="how long and how many GPU-hours, as 1e12")
     more.add_argument("--price", type=float, metavar="DOLLARS", help="of a GPU-hour")
     more.add_argument("--published", action="store_true", help="the projection beside other projects' tables")
-    parser.set_defaults(**_OF_MODEL)
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--format", choices=("text", "json"))
     parser.add_argument("--plain", action="store_true", help="of --check only the errors by exercise")
     parser.add_argument("--output", type=Path, metavar="FILE.png", help="a plot, of --check or --project")
+    parser.set_defaults(**_DEFAULTS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    way = next(way for way in _WAYS if _is_asked(way, arguments))
-    _refuse_unused(way, arguments, parser.parse_args([]))
+    options = {*_WAYS, *" ".join(read for _, read in _WAYS.values()).split()}
+    given = [name for name in sorted(options) if getattr(arguments, name) not in (None, _DEFAULTS.get(name))]
+    way = next(way for way in _WAYS if way in given or way == "what")
+    answer, read_by_it = _WAYS[way]
+    for name in given:
+        if name not in (way, *read_by_it.split()):
+            readers = [_option(other) for other, (_, read) in _WAYS.items() if name in read.split()]
+            beside = f"; expected only beside {' or '.join(readers)}" if readers else ""
+            raise InputError(f"plan: {_option(name)} changes nothing beside {_option(way)}{beside}")
     if arguments.output:
         plots.check_output(arguments.output)
     arguments.gpu = arguments.gpu or at_hand() or DEFAULT
-    print(_WAYS[way][0](arguments))
+    print(answer(arguments))
     return 0
 
 
-def _refuse_unused(way: str, arguments: argparse.Namespace, defaults: argparse.Namespace) -> None:
-    """Raises InputError for an option that would change nothing, as --gpus beside an exercise."""
-    given = {name: value for name, value in vars(arguments).items() if value != getattr(defaults, name, value)}
-    read_by_it = {*_WAYS[way][1].split(), *(word.removeprefix("--") for word in way.split())}
-    for name, value in given.items():
-        if name not in read_by_it:
-            option = "an exercise, a line or a folder" if name == "what" else f"--{name.replace('_', '-')}"
-            if name != "what" and value is not True:
-                option += f" {value}"
-            readers = [other for other, (_, options) in _WAYS.items() if name in options.split()]
-            beside = f"; expected only beside {' or '.join(readers)}" if readers else ""
-            raise InputError(f"plan: {option} changes nothing beside {way}{beside}")
-    if arguments.fabric is not None and way == "--model" and arguments.nodes == 1:
-        raise InputError(f"plan: --fabric {arguments.fabric:g} changes nothing on one node; expected --nodes 2 or more")
-
-
-def _is_asked(way: str, arguments: argparse.Namespace) -> bool:
-    option, *rest = way.split()
-    if not option.startswith("--"):
-        return True
-    value = getattr(arguments, option.removeprefix("--"))
-    return value is not None and value is not False and (not rest or arguments.format == rest[1])
+def _option(name: str) -> str:
+    return "an exercise, a line or a folder" if name == "what" else f"--{name.replace('_', '-')}"
 
 
 # ---- lines of an exercise, of a list, or typed ----
 
 
 def _lines(arguments: argparse.Namespace) -> str:
-    gpu = named(arguments.gpu, arguments.node_memory)
     submissions = _submissions(arguments)
-    for line in submissions:
-        check_node(line, gpu)
-    planned = [(line, workload_of(line)) for line in submissions]
-    predictions = iter(predict([workload for _, workload in planned if workload], gpu))
-    rows = [(line, next(predictions) if workload else None) for line, workload in planned]
+    rows = list(zip(submissions, predictions_of(submissions, named(arguments.gpu, arguments.node_memory)), strict=True))
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
@@ -147,22 +130,17 @@ def _cells(found: Prediction | None) -> list[str]:
     return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 
-def _total(arguments: argparse.Namespace) -> str:
-    return cost.table(_submissions(arguments), named(arguments.gpu))
-
-
 def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     if bool(arguments.list) == bool(arguments.what):
         also = ", and not both" if arguments.list else ""
         raise InputError(f"plan: expected an exercise, a line in quotes, or --list FILE{also}")
     found = read(arguments.list, os.environ) if arguments.list else []
     for what in arguments.what:
-        if what == "all":
-            found += [line for file in exercise_files([]) for line in read(file, os.environ)]
-        elif ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
+        if ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
             found.append(read_argument(what, os.environ))
         else:
-            found += [line for file in exercise_files([what]) for line in read(file, os.environ)]
+            files = exercise_files([] if what == "all" else [what])
+            found += [line for file in files for line in read(file, os.environ)]
     if notes := shell_notes(found, os.environ):
         print("\n".join(notes), file=sys.stderr)
     # An exercise that is asked for twice, as in `all fsdp`, has its runs once.
@@ -186,7 +164,6 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 
 
 def _question(arguments: argparse.Namespace, gpus: int) -> Question:
-    named(arguments.gpu)
     return Question(
         arguments.model.rstrip("/").rsplit("/", 1)[-1].lower(),
         *(gpus, arguments.nodes, arguments.gpu, arguments.length, arguments.batch, arguments.rung),
@@ -197,6 +174,8 @@ def _question(arguments: argparse.Namespace, gpus: int) -> Question:
 
 
 def _ranked(arguments: argparse.Namespace) -> str:
+    if arguments.fabric is not None and arguments.nodes == 1:
+        raise InputError("plan: --fabric changes nothing on one node; expected --nodes 2 or more")
     question = _question(arguments, arguments.gpus)
     ranked = rank(question)
     if arguments.format == "json":
@@ -209,16 +188,14 @@ def _projected(arguments: argparse.Namespace) -> str:
         raise InputError("plan --project: expected --model NAME, more than 0 tokens and no negative price")
     question = _question(arguments, named(arguments.gpu).per_node)
     question.check()
-    assumed = projection.Assumptions()
-    if arguments.fabric is not None:
-        assumed = projection.Assumptions(arguments.fabric)
+    fabric_gb_per_s = arguments.fabric or projection.FABRIC_GB_PER_S
     shape = projection.shape(question.model, question.length, question.batch, question.precision)
-    found = projection.project(shape, arguments.gpu, assumed)
+    found = projection.project(shape, arguments.gpu, fabric_gb_per_s)
     if arguments.output:
         projection.draw(found, arguments.output)
     rows = f"{counted(question.batch, 'row')} of {question.length} tokens"
     first = f"{question.model} on {arguments.gpu}, {rows} per GPU and step.\n"
-    return first + projection.text(found, assumed, arguments.project, arguments.price)
+    return first + projection.text(found, fabric_gb_per_s, arguments.project, arguments.price)
 
 
 # ---- beside what was measured ----
@@ -233,6 +210,8 @@ def _check(arguments: argparse.Namespace) -> str:
     found = accuracy.cases(runs)
     if not found:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")
+    if arguments.output:
+        beside_measured.draw(found, arguments.output)
     if arguments.format == "json":
         return json.dumps({"families": beside_measured.families(found)}, indent=2)
     chosen = first_choice.comparisons(found)
@@ -240,13 +219,8 @@ def _check(arguments: argparse.Namespace) -> str:
     tables += [beside_measured.summary(found), beside_measured.out_of_memory(found)]
     tables += [first_choice.sentence(chosen)] * bool(chosen)
     if arguments.output:
-        beside_measured.draw(found, arguments.output)
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
-
-
-def _against(arguments: argparse.Namespace) -> str:
-    return beside_measured.kept_table(arguments.against, _runs(arguments))
 
 
 def _fit(arguments: argparse.Namespace) -> str:
@@ -258,15 +232,14 @@ def _fit(arguments: argparse.Namespace) -> str:
     return f"wrote {simulate.FILE} and {constants.FILE}"
 
 
-# What can be asked, the first that fits; its function, and the options that this reads.
+# What can be asked, by the option that asks for it, the first that is given; its function, and the options it reads.
 _WAYS: dict[str, tuple[Callable[[argparse.Namespace], str], str]] = {
-    "--fit": (_fit, "what"),
-    "--against": (_against, "what"),
-    "--check --format json": (_check, "what format"),
-    "--check": (_check, "what plain output"),
-    "--published": (lambda _: projection.published_table(), ""),
-    "--project": (_projected, "model gpu length batch fabric price output"),
-    "--model": (_ranked, "gpu gpus nodes length batch rung fabric tokens node_memory format"),
-    "--total": (_total, "what list gpu"),
-    "an exercise, a line or --list": (_lines, "what list gpu node_memory format"),
+    "fit": (_fit, "what"),
+    "against": (lambda asked: beside_measured.kept_table(asked.against, _runs(asked)), "what"),
+    "check": (_check, "what plain output format"),
+    "published": (lambda _: projection.published_table(), ""),
+    "project": (_projected, "model gpu length batch fabric price output"),
+    "model": (_ranked, "gpu gpus nodes length batch rung fabric tokens node_memory format"),
+    "total": (lambda asked: cost.table(_submissions(asked), named(asked.gpu)), "what list gpu"),
+    "what": (_lines, "list gpu node_memory format"),
 }

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
@@ -120,7 +120,7 @@ def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any
     try:
         return json.loads(answer.output.splitlines()[-1])
     except (IndexError, ValueError):
-        return {part: {"problem": answer.complaint} for part in CHECKS.values() if part}
+        return {part: {"problem": answer.complaint} for part in ("torch", "operators", "cache", "wandb")}
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -244,23 +244,18 @@ def launchers(place: Place) -> Finding | None:
     if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed.code:
         return None
     paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("*/*.slurm"))
-    refused: dict[str, list[str]] = {}
-    for path in paths:
-        answer = place.ask("sbatch", "--test-only", path)
-        if answer.code:
-            refused.setdefault(answer.complaint, []).append(path)
+    refused = {path: said.complaint for path in paths if (said := place.ask("sbatch", "--test-only", path)).code}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)}")
-    count = sum(map(len, refused.values()))
-    reasons = ", ".join(f"{reason} ({', '.join(names)})" for reason, names in refused.items())
-    fix = f"edit cluster.env, then: sbatch --test-only {next(iter(refused.values()))[0]}"
-    status = "error" if count == len(paths) else "warning"
-    return Finding(status, f"sbatch refuses {count} of {len(paths)}: {reasons}", fix)
+    reasons = ", ".join(dict.fromkeys(refused.values()))
+    text = f"sbatch refuses {len(refused)} of {len(paths)} ({', '.join(refused)}): {reasons}"
+    fix = f"edit cluster.env, then: sbatch --test-only {next(iter(refused))}"
+    return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
 
 
 def space(place: Place) -> Finding:
     """Where the runs are written: that one may, and has room."""
-    folder = _existing(place.logs)
+    folder = next(path for path in (place.logs, *place.logs.parents) if path.is_dir())
     if not os.access(folder, os.W_OK):
         return Finding("error", f"{folder}: cannot write there", "export LOG_DIR=/a/folder/of/yours")
     free_gib = shutil.disk_usage(folder).free / GIB
@@ -271,47 +266,28 @@ def space(place: Place) -> Finding:
     return Finding("ok", text)
 
 
-def quota(place: Place) -> Finding:
-    """The program `quota` ends with 1 for who is over it."""
-    if not place.which("quota"):
-        return Finding("ok", "no `quota` program here; sites with another one have it in their guide")
-    answer = place.ask("quota", "-w")
-    last = (answer.output.strip().splitlines() or [answer.complaint if answer.code else "none"])[-1]
-    return Finding("error", last, "du -sh ~/* | sort -h | tail") if answer.code else Finding("ok", last)
-
-
 def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in socket.if_nameindex())) -> Finding:
-    """NCCL takes beginnings of names, `^` those not to use, `=` whole names; gloo takes whole names."""
-    fix = f"set it in cluster.env to one of: {' '.join(interfaces)}  (ip -br address)"
-    for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        value = place.environment.get(variable, "")
-        names = value.lstrip("^=").split(",")
-        exact = variable.startswith("GLOO") or value.startswith(("=", "^="))
-        hit = [one for one in interfaces if one in names or (not exact and one.startswith(tuple(names)))]
-        left = [one for one in interfaces if one not in (*hit, "lo")] if value.startswith("^") else hit
-        if value and not left:
-            return Finding("error", f"{variable}={value}: no such interface here", fix)
-    chosen = place.environment.get("NCCL_SOCKET_IFNAME")
-    text = f"NCCL_SOCKET_IFNAME={chosen}" if chosen else "NCCL_SOCKET_IFNAME not set: NCCL chooses"
+    """NCCL takes beginnings of names, after `^` those not to use; gloo takes whole names."""
+    nccl, gloo = (place.environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
+    begins = tuple(nccl.lstrip("=").split(","))
+    found = nccl.startswith("^") or any(one.startswith(begins) for one in interfaces)
+    missing = "" if found else f"NCCL_SOCKET_IFNAME={nccl}"
+    if gloo and not set(gloo.split(",")) & set(interfaces):
+        missing = f"GLOO_SOCKET_IFNAME={gloo}"
+    if missing:
+        fix = f"set it in cluster.env to one of: {' '.join(interfaces)}  (ip -br address)"
+        return Finding("error", f"{missing}: no such interface here", fix)
+    text = f"NCCL_SOCKET_IFNAME={nccl}" if nccl else "NCCL_SOCKET_IFNAME not set: NCCL chooses"
     return Finding("ok", f"{text} of {' '.join(interfaces)}")
 
 
-def _existing(folder: Path) -> Path:
-    folder = folder.resolve()
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
-
-
-# Each with the part of the probe's facts that it reads, if any.
-CHECKS: dict[Callable[[Place], Finding | None], str | None] = {
-    **{python: None, packages: None, torch: "torch", gpus: "torch", operators: "operators", cache: "cache"},
-    **{wandb: "wandb", slurm: None, launchers: None, space: None, quota: None, network: None},
-}
+CHECKS = (python, packages, torch, gpus, operators, cache, wandb, slurm, launchers, space, network)
 
 
 def findings(place: Place) -> Iterator[Finding]:
     """What each check found, by its name; of a check without its facts, why the probe has none."""
-    for check, part in CHECKS.items():
-        problem = part and "problem" in place.facts[part]
-        found = Finding("error", place.facts[part]["problem"], "make install") if problem else check(place)
+    for check in CHECKS:
+        facts = place.facts.get("torch" if check is gpus else check.__name__, ())
+        found = Finding("error", facts["problem"], "make install") if "problem" in facts else check(place)
         if found:
             yield replace(found, name=check.__name__)

@@ -33,7 +33,10 @@ def _ask_a_node(environment: Mapping[str, str], folder: Path, arguments: Sequenc
     # cluster.env again, as the launchers do: modules are loaded on the node.
     script = f"[ ! -f cluster.env ] || source cluster.env; {doctor} > {shlex.quote(str(answer))}"
     options = [f"--job-name={name}", "--nodes=1", "--ntasks=1", "--time=5", f"--output={output}", "--chdir", str(ROOT)]
-    options += [*_one_gpu(environment), f"--wrap={shlex.join(['bash', '-c', script])}"]
+    options.append(f"--wrap={shlex.join(['bash', '-c', script])}")
+    wanted = environment.get("SBATCH_PARTITION")
+    listed = ask(["sinfo", "--noheader", "--format=%G", *(["--partition", wanted] if wanted else [])], environment)
+    options += ["--gpus-per-node=1"] * ("gpu" in listed.output)
     start_s = time.time()
     try:
         said = ask(["sbatch", "--wait", *options], os.environ | slurm.site_options(ROOT), wait_s)
@@ -50,15 +53,9 @@ def _ask_a_node(environment: Mapping[str, str], folder: Path, arguments: Sequenc
         found = json.loads(answer.read_text())
     except (OSError, ValueError):
         last = output.read_text(errors="replace").strip().splitlines()[-1:] if output.exists() else []
-        why = last[0] if last else said.complaint if said.code else f"nothing came back in {folder}"
-        return [Finding("error", f"{why}; expected LOG_DIR on a shared file system", "python -m tools doctor", "job")]
+        if last or not said.output:
+            return [Finding("error", last[0] if last else said.complaint, "python -m tools doctor", "job")]
+        text = f"nothing came back in {folder}; expected LOG_DIR on a shared file system"
+        return [Finding("error", text, "export LOG_DIR=/a/shared/folder", "job")]
     text = f"on {found['host']}, {time.time() - start_s:.0f} s with its time in the queue"
     return [Finding("ok", text, name="job"), *(Finding(**one) for one in found["findings"])]
-
-
-def _one_gpu(environment: Mapping[str, str]) -> list[str]:
-    """Asked for where the partition of the jobs has GPUs."""
-    wanted = environment.get("SBATCH_PARTITION")
-    chosen = ["--partition", wanted] if wanted else []
-    has_gpus = "gpu" in ask(["sinfo", "--noheader", "--format=%G", *chosen], environment).output
-    return ["--gpus-per-node=1"] if has_gpus else []

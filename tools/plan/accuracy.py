@@ -65,8 +65,7 @@ class Case:
 
     @property
     def errors_percent(self) -> dict[str, float]:
-        expected = self.predicted.ranges
-        return {name: 100 * (expected[name].expected / value - 1) for name, value in self.measured.items()}
+        return {name: self.predicted.ranges[name].error_percent(value) for name, value in self.measured.items()}
 
     def with_prediction(self, fitted: Fitted) -> Case:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
@@ -121,7 +120,7 @@ def cases(runs: Sequence[Run]) -> list[Case]:
 def fit(runs: Sequence[Run]) -> Fitted:
     """constants.json's content, from all of them."""
     found = cases(runs)
-    fits = {formula: _fitted(_with(found, formula), formula) for formula in FORMULAS}
+    fits = {formula: _fitted(found, formula) for formula in FORMULAS}
     return Fitted(memory.fit_cuda_context(_own_memory(found)), fits, _ratios(found))
 
 
@@ -161,7 +160,7 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
         for workload, run in group:
             if run.state == "completed":
                 each.append(measured_of(run))
-                if workload.length != first.length:
+                if workload != first:
                     each[-1].pop("total_runtime_s", None)
         found.append(Case(family, [run for _, run in group], first, gpu, step, each))
     return found
@@ -193,13 +192,10 @@ def measured_of(run: Run) -> dict[str, float]:
 # ---- the fit ----
 
 
-def _with(points: Sequence[Case], formula: str) -> list[Case]:
-    return [point for point in points if point.target(formula) is not None]
-
-
 def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
     import numpy as np
 
+    points = [point for point in points if point.target(formula) is not None]
     if len(points) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work = [point.work[formula] for point in points]
@@ -215,9 +211,8 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
 
 def _leave_one_out(points: Sequence[Case], formula: str) -> list[Constants]:
     """For each point the constants from the other configurations."""
-    usable = _with(points, formula)
-    every = _fitted(usable, formula)
-    return [_fitted([one for one in usable if one.key != point.key], formula, every) for point in points]
+    every = _fitted(points, formula)
+    return [_fitted([one for one in points if one.key != point.key], formula, every) for point in points]
 
 
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
@@ -262,7 +257,7 @@ def _own_memory(points: Sequence[Case]) -> list[tuple[Workload, float]]:
     return [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
-        if "nvidia_smi_mib" in point.measured and not point.workload.length.generated
+        if "nvidia_smi_mib" in point.measured and not point.workload.generated
     ]
 
 

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tools import plots
 from tools.errors import InputError
@@ -14,7 +13,7 @@ from tools.logs.folder import read_object
 from tools.logs.run import Run
 from tools.plan import accuracy
 from tools.plan.accuracy import METRICS, Case
-from tools.plan.predict import Prediction, markdown
+from tools.plan.predict import Prediction, Range, markdown
 from tools.tables.fill import Cell, FilledTable, written
 from tools.tables.metrics import METRICS as KNOWN
 
@@ -27,17 +26,18 @@ _CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "st
 
 def families(cases: Sequence[Case]) -> dict[str, dict[str, dict[str, float]]]:
     """Mean and worst absolute error in percent of each family's metrics, over configurations."""
-    answer: dict[str, dict[str, dict[str, float]]] = {}
-    for family, own in _by_family(cases):
-        answer[family] = {}
-        for metric in METRICS:
-            if errors := _sizes(own, metric):
-                answer[family][metric] = {
-                    "mean_error_percent": round(statistics.fmean(errors), 2),
-                    "worst_error_percent": round(max(errors), 2),
-                    "runs": sum(len(case.runs) for case in own if metric in case.measured),
-                }
-    return answer
+    return {
+        family: {
+            metric: {
+                "mean_error_percent": round(statistics.fmean(errors), 2),
+                "worst_error_percent": round(max(errors), 2),
+                "runs": sum(len(case.runs) for case in own if metric in case.measured),
+            }
+            for metric in METRICS
+            if (errors := _sizes(own, metric))
+        }
+        for family, own in _by_family(cases)
+    }
 
 
 def summary(cases: Sequence[Case]) -> str:
@@ -55,7 +55,7 @@ def configurations(cases: Sequence[Case]) -> str:
     rows = []
     for family, own in _by_family(cases):
         for case in own:
-            facts, nodes = case.runs[0].facts, case.workload.setup.nodes
+            facts, nodes = case.runs[0].facts, case.workload.nodes
             gpus = f"x{facts['world_size']}" + (f" on {nodes} nodes" if nodes > 1 else "")
             words = (facts["rung"] or facts["config"], facts["model"], gpus, facts["precision"])
             name = " ".join(str(word) for word in (*words, f"{facts['batch_size']}x{facts['grad_acc']}") if word)
@@ -130,13 +130,11 @@ def _inside(cases: Sequence[Case], metric: str) -> str:
     found = []
     for case in cases:
         expected = case.predicted.ranges[metric]
-        found += [expected.least <= one[metric] <= expected.largest for one in case.each if metric in one]
+        found += [expected.holds(one[metric]) for one in case.each if metric in one]
     return f"{100 * statistics.fmean(found):.0f} %" if found else "-"
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----
-
-_RANGE = {"expected", "least", "largest"}
 
 
 def kept_table(file: Path, runs: Sequence[Run]) -> str:
@@ -145,31 +143,28 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     Raises:
         InputError: the file holds no predictions, or none of its lines ran.
     """
-    predictions = read_object(file).get("runs")
-    if not (isinstance(predictions, list) and predictions and all(map(_is_prediction, predictions))):
+    try:
+        every = read_object(file)["runs"]
+        kept = {one["run"]: {metric: Range(**one[metric]) for metric in METRICS} for one in every}
+    except (KeyError, TypeError):
+        kept = {}
+    if not kept:
         raise InputError(f"{file}: no predictions; expected what plan --format json prints")
-    newest = _newest_runs([one["run"] for one in predictions], runs)
-    found = [(one, accuracy.measured_of(newest[one["run"]])) for one in predictions if one["run"] in newest]
+    newest = _newest_runs(list(kept), runs)
+    found = [(line, kept[line], accuracy.measured_of(newest[line])) for line in kept if line in newest]
     if not found:
-        raise InputError(f"{file}: none of its {len(predictions)} lines completed on a GPU in these logs")
-    rows = [[_without_usual(one["run"])] for one, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
+        raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
+    rows = [[_without_usual(line)] for line, _, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
     for metric in METRICS:
-        pairs = [(one[metric], measured.get(metric)) for one, measured in found]
-        errors = [None if value is None else 100 * (one["expected"] / value - 1) for one, value in pairs]
+        pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
+        errors = [expected.error_percent(value) if value else None for expected, value in pairs]
         sizes = [abs(error) for error in errors if error is not None]
-        inside = sum(one["least"] <= value <= one["largest"] for one, value in pairs if value)
+        inside = sum(expected.holds(value) for expected, value in pairs if value)
         cells = ["-" if error is None else f"{error:+.1f}" for error in errors]
-        cells.append(f"{statistics.fmean(sizes):.1f} ({max(sizes):.1f})" if sizes else "-")
-        for row, cell in zip(rows, [*cells, f"{inside} of {len(sizes)}"], strict=True):
+        cells += [f"{statistics.fmean(sizes):.1f} ({max(sizes):.1f})" if sizes else "-", f"{inside} of {len(sizes)}"]
+        for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
     return markdown(["predicted before it ran: error (%)", *TITLES], rows)
-
-
-def _is_prediction(found: Any) -> bool:
-    match found:
-        case {"run": str(line), **ranges} if ": " in line:
-            return all(isinstance(one := ranges.get(name), dict) and one.keys() >= _RANGE for name in METRICS)
-    return False
 
 
 def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
@@ -178,14 +173,14 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
     A run may have been started with more settings from the shell than its line names. Of several lines that it holds,
     as `RUNG=9_rows` and `RUNG=9_rows BATCH_SIZE=8`, it is of the one that says most.
     """
-    wanted = {line: (exercise, set(words.split())) for line in lines for exercise, words in [line.split(": ", 1)]}
+    wanted = {line: set(line.split()) for line in lines}
     newest: dict[str, Run] = {}
     usable = [run for run in runs if run.state == "completed" and run.record.get("device") != "cpu"]
     for run in sorted(usable, key=lambda run: run.record["start_time"]):
-        started, exercise = set((run.record.get("submission") or "").split()), run.record["exercise"]
-        own = [line for line, (theirs, words) in wanted.items() if theirs == exercise and words <= started]
+        started = {f"{run.record['exercise']}:", *(run.record.get("submission") or "").split()}
+        own = [line for line, words in wanted.items() if words <= started]
         if own:
-            newest[max(own, key=lambda line: len(wanted[line][1]))] = run
+            newest[max(own, key=lambda line: len(wanted[line]))] = run
     return newest
 
 

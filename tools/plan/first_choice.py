@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import statistics
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from run_folder.plural import counted
 from tools.logs.run import Run
@@ -22,70 +22,34 @@ _ONE_LOAN = timedelta(hours=6)
 _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
 
 
-@dataclass(frozen=True)
-class Option:
-    """One way to do the work.
+def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time.
 
-    Attributes:
-        step_s: measured there; None: out of memory; predicted_s, predicted_mib: without it.
+    Returns:
+        `where`: the folder of logs; `work`: in words; `options`: how many; `first`: what the planner would choose,
+        `best`: what was the fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
     """
-
-    name: str
-    step_s: float | None
-    predicted_s: float
-    predicted_mib: float
-    fits: bool
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Attributes: where: the folder of logs; work: in words; options: at least two, one of them measured."""
-
-    where: str
-    work: str
-    options: list[Option]
-
-    @property
-    def first(self) -> Option:
-        """What the planner would choose."""
-        places = [(not option.fits, option.predicted_s, option.predicted_mib) for option in self.options]
-        return self.options[first_choice(places)]
-
-    @property
-    def best(self) -> Option:
-        return min(self.options, key=lambda option: option.step_s or float("inf"))
-
-    @property
-    def slower_percent(self) -> float:
-        """The first choice than the measured best; infinite if it ran out of memory."""
-        return 100 * ((self.first.step_s or float("inf")) / self.best.step_s - 1)
-
-
-def comparisons(cases: Sequence[Case]) -> list[Comparison]:
-    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time."""
-    cells: dict[tuple[str, str], dict[str, list[Case]]] = {}
+    cells: dict[tuple[str, str], dict[str, tuple[Case, list[Run]]]] = {}
     machines = _machines([run for case in cases for run in case.runs])
     for case in cases:
-        for place in {machines[run.folder] for run in case.runs}:
-            cells.setdefault((place, _work(case)), {}).setdefault(_way(case), []).append(case)
+        for run in case.runs:
+            ways = cells.setdefault((machines[run.folder], _work(case)), {})
+            ways.setdefault(_way(case), (case, []))[1].append(run)
     found = []
     for (place, work), ways in sorted(cells.items()):
-        options = [option for cases in ways.values() if (option := _option(cases, place, machines))]
-        if sum(option.step_s is not None for option in options) > 1:
-            found.append(Comparison(place, work, options))
+        options = []
+        for case, runs in ways.values():
+            own = replace(case, runs=runs, each=[measured_of(run) for run in runs if run.state == "completed"])
+            if own.ran_out or "step_time_s" in own.measured:  # not a profile, nor DeepSpeed's timers
+                options.append(own)
+        if sum(not one.ran_out for one in options) < 2:
+            continue
+        times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
+        first, best = first_choice([one.predicted.place for one in options]), times_s.index(min(times_s))
+        row = {"where": place, "work": work, "options": len(options)}
+        row |= {"first": _name(options[first]), "best": _name(options[best])}
+        found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
     return found
-
-
-def _option(cases: Sequence[Case], place: str, machines: dict[Path, str]) -> Option | None:
-    """None without a time: a profile, or DeepSpeed's timers."""
-    runs = [run for case in cases for run in case.runs if machines[run.folder] == place]
-    measured = [measured_of(run) for run in runs if run.state == "completed"]
-    times = [one["step_time_s"] for one in measured if "step_time_s" in one]
-    if not times and not all(case.ran_out for case in cases):
-        return None
-    prediction, measured_s = cases[0].predicted, statistics.median(times) if times else None
-    expected_s, expected_mib = (prediction.ranges[name].expected for name in ("step_time_s", "peak_allocated_mib"))
-    return Option(_name(cases[0]), measured_s, expected_s, expected_mib, prediction.verdict == "fits")
 
 
 def _machines(runs: Sequence[Run]) -> dict[Path, str]:
@@ -116,37 +80,40 @@ def _name(case: Case) -> str:
 
 
 def _work(case: Case) -> str:
-    shape, strategy, setup = case.workload.shape, case.workload.strategy, case.workload.setup
+    workload, shape, strategy = case.workload, case.workload.shape, case.workload.strategy
     rows = shape["batch_size"] * strategy.accumulation
-    nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
+    nodes = f" on {workload.nodes} nodes" if workload.nodes > 1 else ""
     gpus = f"{counted(strategy.world_size, 'GPU')}{nodes}"
     words = [shape["model_name"], gpus, shape["precision"], f"{counted(rows, 'row')} of {shape['max_length']}"]
-    words += ["dynamic padding"] * setup.dynamic_padding + ["labelled"] * bool(shape.get("labelled"))
+    words += ["dynamic padding"] * workload.dynamic_padding + ["labelled"] * bool(shape.get("labelled"))
     known = {"model_name", "precision", "max_length", *_CHOSEN}
     if switches := {name: value for name, value in shape.items() if name not in known and value}:
         words.append(json.dumps(switches, sort_keys=True))
     return ", ".join(words)
 
 
-def table(found: Sequence[Comparison]) -> str:
+def table(found: Sequence[dict[str, Any]]) -> str:
     """A row per choice: how much slower the first choice is than the measured best."""
-    rows = []
-    for one in sorted(found, key=lambda one: (-one.slower_percent, one.where, one.work)):
-        best = f"{one.best.name} of {len(one.options)}"
-        rows.append([one.where, one.work.split(", {")[0], one.first.name, best, f"{one.slower_percent:.1f}"])
+    rows = [
+        [
+            *(one["where"], one["work"].split(", {")[0], one["first"]),
+            *(f"{one['best']} of {one['options']}", f"{one['slower_percent']:.1f}"),
+        ]
+        for one in sorted(found, key=lambda one: (-one["slower_percent"], one["where"], one["work"]))
+    ]
     titles = ["logs", "work", "first choice", "best", "slower (%)"]
     return f"{markdown(titles, rows)}\n\n{sentence(found)}"
 
 
-def sentence(found: Sequence[Comparison]) -> str:
+def sentence(found: Sequence[dict[str, Any]]) -> str:
     """How many first choices are good ones, and how bad the worst is."""
-    good = sum(one.slower_percent <= GOOD_PERCENT for one in found)
+    good = sum(one["slower_percent"] <= GOOD_PERCENT for one in found)
     text = (
         f"Where several strategies ran for the same work on the same machine, the one predicted to be the fastest is "
         f"within {GOOD_PERCENT} % of the fastest measured in {good} of {len(found)} cases."
     )
-    worst = max(found, key=lambda one: one.slower_percent, default=None)
-    if worst and worst.slower_percent > GOOD_PERCENT:
-        slower = f"{worst.slower_percent:.0f} % slower than {worst.best.name}"
-        text += f" The worst: {worst.first.name} is {slower} ({worst.where})."
+    if good < len(found):
+        worst = max(found, key=lambda one: one["slower_percent"])
+        slower = f"{worst['slower_percent']:.0f} % slower than {worst['best']}"
+        text += f" The worst: {worst['first']} is {slower} ({worst['where']})."
     return textwrap.fill(text, 100, break_on_hyphens=False)

@@ -192,7 +192,7 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
         kind = "autocast" if workload.shape["engine"] == "autocast" else "activations"
     work = dict.fromkeys(FORMULAS["reserved_mib"], 0.0) | {"allocated": sum(terms.values()) / MIB, kind: activations}
     # Fitted to the one configuration that was measured, rung 3, in two runs; left out in no check.
-    work["changing"] = workload.setup.dynamic_padding * activations
+    work["changing"] = workload.dynamic_padding * activations
     work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
     # The first step makes them; at most all of what was freed before cannot hold them.
     moments = 8 * step["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
@@ -228,7 +228,7 @@ def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, 
 def _context_groups(workload: Workload) -> tuple[str, str, str]:
     """The nearest first."""
     gpus = "one GPU" if workload.strategy.world_size == 1 else "several GPUs"
-    gpus = "several nodes" if workload.setup.nodes > 1 else gpus
+    gpus = "several nodes" if workload.nodes > 1 else gpus
     # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
     method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
     return f"{method}, {gpus}", gpus, "all"
@@ -236,15 +236,15 @@ def _context_groups(workload: Workload) -> tuple[str, str, str]:
 
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
-    strategy, setup = workload.strategy, workload.setup
-    ranks, method = strategy.world_size / setup.nodes, strategy.method
-    states = parameters / MIB * (strategy.world_size / strategy.shards) / setup.nodes * strategy.share_on_cpu
+    strategy = workload.strategy
+    ranks, method = strategy.world_size / workload.nodes, strategy.method
+    states = parameters / MIB * (strategy.world_size / strategy.shards) / workload.nodes * strategy.share_on_cpu
     return {
         "processes": ranks,
         "several": ranks * (strategy.world_size > 1),
         "deepspeed": ranks * method.startswith("zero"),
         "compilers": ranks * workload.compiles,
-        "workers": ranks * (workload.compiles and setup.data_workers),
+        "workers": ranks * (workload.compiles and workload.data_workers),
         "zero_offload": states * (method in ("zero1", "zero2")),
         "zero3_offload": states * (method == "zero3"),
         "fsdp_offload": states * method.startswith("fsdp"),

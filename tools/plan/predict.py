@@ -14,7 +14,7 @@ from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
-# DDP with compiled blocks (_late_mib).
+# DDP with compiled blocks (_gpu_memory).
 ALLOCATED_ERROR_PERCENT = 3.5
 # As much of a GPU's memory must be left by the highest that nvidia-smi may show.
 CLOSE_MIB = 1_024
@@ -50,6 +50,12 @@ class Range:
 
     def times(self, factor: float) -> Range:
         return Range(self.least * factor, self.expected * factor, self.largest * factor)
+
+    def error_percent(self, measured: float) -> float:
+        return 100 * (self.expected / measured - 1)
+
+    def holds(self, measured: float) -> bool:
+        return self.least <= measured <= self.largest
 
     def per(self, amount: float) -> Range:
         """Of an amount per this: a longer time is a lower speed."""
@@ -112,6 +118,13 @@ class Prediction:
         return self.reason.split(":")[0]
 
     @property
+    def place(self) -> tuple[int, float, float]:
+        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
+        kind = ("fits", "close", "does not fit").index(self.verdict)
+        allocated_mib = self.ranges["peak_allocated_mib"].expected
+        return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
+
+    @property
     def reason(self) -> str:
         """The verdict, with what is too large of a GPU's and of a node's memory.
 
@@ -165,7 +178,7 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         "gpu_hours": run_s.times(ranks / 3600),
     }
     # Each rank reads all weights in fp32: workshop/training/models.py, load_model.
-    loading_mib = 4 * parameters / MIB * ranks / workload.setup.nodes * workload.length.pretrained
+    loading_mib = 4 * parameters / MIB * ranks / workload.nodes * workload.pretrained
     return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib)
 
 
@@ -174,22 +187,17 @@ def _gpu_memory(
 ) -> dict[str, Range]:
     """Args: expected: allocated; context: CUDA's own: least, median, largest. All MiB."""
     error = ALLOCATED_ERROR_PERCENT / 100
-    allocated = Range(expected * (1 - error), expected, expected * (1 + error) + _late_mib(step, workload))
+    # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
+    # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
+    # and both of each BLOOM, took what is expected.
+    late_mib = 4 * step["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
+    allocated = Range(expected * (1 - error), expected, expected * (1 + error) + late_mib)
     held_mib = total(memory.reserved_work(workload, step), fitted.constants["reserved_mib"])
     held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)
     held = Range(max(expected, held.least), held.expected, max(held.largest, allocated.largest))
     least, median, largest = context
     nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)
     return {"peak_allocated_mib": allocated, "peak_reserved_mib": held, "nvidia_smi_mib": nvidia_smi}
-
-
-def _late_mib(step: Step, workload: Workload) -> float:
-    """One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks.
-
-    Measured once: Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714.
-    Its first rank, and both of each BLOOM, took what is expected.
-    """
-    return 4 * step["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0.0
 
 
 def _within(expected: float, ratios: Ratios, *kinds: str) -> Range:

@@ -10,7 +10,7 @@ node, and adds up the gradients of the nodes once per step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +19,16 @@ from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.predict import markdown, predict_from
 from tools.plan.simulate import Step, steps
-from tools.plan.workload import Length, Setup, Strategy, Workload
+from tools.plan.workload import Strategy, Workload
 
 SIZES = (8, 64, 1_024, 16_384)
 # Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
 _BASE_S, _NVLINK_HOP_S, _NETWORK_HOP_S = 8.4e-6, 3.4e-6, 9.6e-6
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """Attributes: fabric_gb_per_s: a node's bandwidth to the others, per direction (8 adapters of 400 Gb/s: 400);
-    hidden: of a step's time, behind which traffic between nodes can hide; efficiency: of the fabric's rate reached."""
-
-    fabric_gb_per_s: float = 400
-    hidden: float = 0.8
-    efficiency: float = 0.8
-
-    def __str__(self) -> str:
-        return (
-            f"{self.fabric_gb_per_s:g} GB/s from each node to the others, {self.efficiency:.0%} of it reached; traffic "
-            f"hides behind {self.hidden:.0%} of a step; rings with NCCL's own latencies; every host as the reference "
-            "runs' (64 cores); no failures, no checkpoints"
-        )
+# Assumed: a node's bandwidth to the others, per direction (8 adapters of 400 Gb/s), how much of it is reached, and
+# behind how much of a step's time the traffic between nodes can hide.
+FABRIC_GB_PER_S = 400
+_REACHED = 0.8
+_HIDDEN = 0.8
 
 
 @dataclass(frozen=True)
@@ -52,20 +40,12 @@ class Projected:
     efficiency: float
 
 
-def _one_node_s(step: Step, shape: dict[str, Any], gpu_name: str, gpus: int) -> float:
-    """Step time (s) of FSDP2 on the GPUs of one node."""
-    config = {"version": 2, "reshard_after_forward": True}
-    fsdp = Strategy("fsdp2", gpus, 1, shape["precision"] != "fp32", config)
-    workload = Workload(shape, fsdp, Setup(data_workers=True), Length(0, 1, 1, 0, 0, False, "no"))
-    return predict_from(step, workload, GPUS[gpu_name], constants.load()).ranges["step_time_s"].expected
-
-
-def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, assumed: Assumptions) -> float:
+def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, fabric_gb_per_s: float) -> float:
     """Seconds of traffic between nodes per step, if nothing hides it; bf16 weights and gradients."""
     nodes = gpus // per_node
     if nodes < 2:
         return 0.0
-    rate = assumed.fabric_gb_per_s * 1e9 * assumed.efficiency
+    rate = fabric_gb_per_s * 1e9 * _REACHED
     weights = 2 * step["parameters"]
     units = step["blocks"] + 1
     if strategy == "full_shard":
@@ -78,7 +58,7 @@ def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, assumed
 
 
 def project(
-    shape: dict[str, Any], gpu_name: str, assumed: Assumptions, sizes: Sequence[int] = SIZES
+    shape: dict[str, Any], gpu_name: str, fabric_gb_per_s: float, sizes: Sequence[int] = SIZES
 ) -> list[Projected]:
     """Raises InputError for a model that cannot be simulated."""
     (step,) = steps([shape])
@@ -88,15 +68,18 @@ def project(
         alone_s = None
         for gpus in sizes:
             per_node = min(gpus, GPUS[gpu_name].per_node)
-            node_s = _one_node_s(step, shape, gpu_name, per_node)
+            fsdp = Strategy("fsdp2", per_node, 1, shape["precision"] != "fp32", {"version": 2})
+            workload = Workload(shape, fsdp, data_workers=True)
+            prediction = predict_from(step, workload, GPUS[gpu_name], constants.load())
+            node_s = prediction.ranges["step_time_s"].expected
             alone_s = alone_s or node_s
-            traffic_s = between_nodes_s(step, gpus, per_node, strategy, assumed)
-            step_s = node_s + max(0.0, traffic_s - assumed.hidden * node_s)
+            traffic_s = between_nodes_s(step, gpus, per_node, strategy, fabric_gb_per_s)
+            step_s = node_s + max(0.0, traffic_s - _HIDDEN * node_s)
             found.append(Projected(gpus, strategy, step_s, tokens / step_s, alone_s / step_s))
     return found
 
 
-def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollars_per_gpu_hour: float | None) -> str:
+def text(found: Sequence[Projected], fabric_gb_per_s: float, tokens: float, dollars_per_gpu_hour: float | None) -> str:
     """A table with the time, GPU-hours and price of that many tokens, under the assumptions."""
     priced = dollars_per_gpu_hour is not None
     titles = ["GPUs", "strategy", "step (ms)", "tokens/s", "efficiency (%)", f"days for {tokens:.3g} tokens"]
@@ -107,6 +90,11 @@ def text(found: Sequence[Projected], assumed: Assumptions, tokens: float, dollar
         cells += [f"{one.tokens_per_second_per_gpu * one.gpus:,.0f}", f"{100 * one.efficiency:.0f}"]
         cells += [f"{hours / one.gpus / 24:,.3g}", f"{hours:,.0f}"]
         rows.append(cells + ([f"{hours * dollars_per_gpu_hour:,.0f}"] if priced else []))
+    assumed = (
+        f"{fabric_gb_per_s:g} GB/s from each node to the others, {_REACHED:.0%} of it reached; traffic hides behind "
+        f"{_HIDDEN:.0%} of a step; rings with NCCL's own latencies; every host as the reference runs' (64 cores); no "
+        "failures, no checkpoints"
+    )
     return f"Assumed: {assumed}.\n\n" + markdown([*titles, "GPU-hours", *["dollars"] * priced], rows)
 
 
@@ -174,8 +162,7 @@ def published_table() -> str:
     """What the projection says of other projects' measured runs, and how wrong it is."""
     rows = []
     for one in PUBLISHED:
-        assumed = replace(Assumptions(), fabric_gb_per_s=one.fabric_gb_per_s)
-        found = project(one.shape, one.gpu, assumed, [one.gpus])
+        found = project(one.shape, one.gpu, one.fabric_gb_per_s, [one.gpus])
         speed = next(row for row in found if row.strategy == one.strategy).tokens_per_second_per_gpu
         error = f"{100 * (speed / one.tokens_per_second - 1):+.0f}"
         gpus = f"{one.gpus} x {one.gpu}, {one.strategy}"

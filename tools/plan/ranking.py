@@ -21,7 +21,7 @@ from tools.logs.gpu_peaks import PEAK_TFLOPS
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
-from tools.plan.submitted_lines import workload_of
+from tools.plan.submitted_lines import check_node, workload_of
 from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
@@ -46,7 +46,6 @@ ROWS_PER_GPU = 10_000
 SQUAD_EXAMPLES = 87_599
 # SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
 _SIGNAL_MINUTES = 2
-_ORDER = {"fits": 0, "close": 1, "does not fit": 2}
 
 
 @dataclass(frozen=True)
@@ -96,13 +95,6 @@ class Question:
             raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
         if self.gpus % self.nodes:
             raise InputError(f"--gpus {self.gpus} --nodes {self.nodes}: expected as many GPUs on each node")
-        per_node = self.hardware.per_node
-        if self.gpus > self.nodes * per_node:
-            least = ceil(self.gpus / per_node)
-            raise InputError(
-                f"--gpus {self.gpus} --nodes {self.nodes}: a node of {self.gpu} holds {per_node}; "
-                f"expected --nodes {least} or more"
-            )
 
     @property
     def precision(self) -> str:
@@ -142,14 +134,6 @@ class Candidate:
         return self.workload.shape["gradient_checkpointing"]
 
     @property
-    def place(self) -> tuple[int, float, float]:
-        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
-        found, verdict = self.prediction.ranges, _ORDER[self.prediction.verdict]
-        allocated_mib = found["peak_allocated_mib"].expected
-        lost = verdict == _ORDER["does not fit"]
-        return verdict, allocated_mib if lost else found["step_time_s"].expected, allocated_mib
-
-    @property
     def hours_per_billion(self) -> Range:
         """GPU-hours of 10^9 tokens, without the start of a job."""
         workload = self.workload
@@ -167,8 +151,8 @@ def rank(question: Question) -> list[Candidate]:
     found = list(candidates(question))
     predictions = predict([one.workload for one in found], question.hardware)
     ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    ranked.sort(key=lambda one: one.place[:2])
-    first = first_choice([one.place for one in ranked])
+    ranked.sort(key=lambda one: one.prediction.place[:2])
+    first = first_choice([one.prediction.place for one in ranked])
     return [ranked.pop(first), *ranked]
 
 
@@ -181,25 +165,28 @@ def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
 
 
 def candidates(question: Question) -> Iterator[Candidate]:
-    for folder, launcher, names in _launchers(question):
+    for launcher, names in _launchers(question):
         for name in names:
             for micro_batch in _micro_batches(question.batch):
                 # The ladder's rungs have no checkpointing: speed-ladder/ladder_settings.py.
                 for checkpointing in (False,) if question.rung else (False, True):
-                    found = _candidate(question, f"{folder}/{launcher}", name, micro_batch, checkpointing)
-                    if _shards(found.workload):
+                    found = _candidate(question, launcher, name, micro_batch, checkpointing)
+                    strategy = found.workload.strategy
+                    # Not a hybrid one whose replicas leave no ranks to share among.
+                    if strategy.config.get("dp_replicate_size", 1) == 1 or strategy.shards > 1:
                         yield found
 
 
-def _launchers(question: Question) -> list[tuple[str, str, tuple[str, ...]]]:
+def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
+    """Each with its configurations."""
     several = question.gpus > 1
     if question.rung:
-        fsdp = ("ladder_torchrun.slurm", FSDP + FSDP_OFFLOAD) if several else ("ladder.slurm", ("",))
-        return [("speed-ladder", *fsdp), ("speed-ladder", "ladder_deepspeed.slurm", ZERO)]
+        fsdp = ("ladder_torchrun", FSDP + FSDP_OFFLOAD) if several else ("ladder", ("",))
+        return [(f"speed-ladder/{name}.slurm", names) for name, names in (fsdp, ("ladder_deepspeed", ZERO))]
     if not several:
-        return [("baseline", "baseline.slurm", ("",)), ("deepspeed-single-gpu", "deepspeed.slurm", ZERO)]
-    fsdp_launcher = "multi_gpu.slurm" if question.nodes == 1 else "multi_node.slurm"
-    return [("fsdp", fsdp_launcher, FSDP + FSDP_OFFLOAD), ("deepspeed-multi-gpu", "deepspeed.slurm", ZERO)]
+        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)]
+    fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
+    return [(fsdp_launcher, FSDP + FSDP_OFFLOAD), ("deepspeed-multi-gpu/deepspeed.slurm", ZERO)]
 
 
 def _micro_batches(batch: int) -> list[int]:
@@ -208,11 +195,6 @@ def _micro_batches(batch: int) -> list[int]:
     while found[-1] > 1:
         found.append(next(size for size in range(found[-1] // 2, 0, -1) if batch % size == 0))
     return found
-
-
-def _shards(workload: Workload) -> bool:
-    """Whether a hybrid strategy has ranks to share among."""
-    return workload.strategy.config.get("dp_replicate_size", 1) == 1 or workload.strategy.shards > 1
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
@@ -240,7 +222,9 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     words = [f"{key}={value}" for key, value in settings.items() if value]
     command = [f"--nodes={question.nodes}"] * (question.nodes > 1)
     command += [f"--gpus-per-node={question.gpus // question.nodes}", launcher, *[path] * bool(path)]
-    workload = workload_of(read_argument(shlex.join([*words, *command]), {}))
+    line = read_argument(shlex.join([*words, *command]), {})
+    check_node(line, question.hardware)
+    workload = workload_of(line)
     shipped = read_object((ROOT / folder / path).resolve()) if path else {}
     config = dict(shipped)
     if fsdp and name != "ddp":
@@ -252,7 +236,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         command[-1] = "planned.json"
         workload.shape["gradient_checkpointing"] = checkpointing
         workload = replace(workload, strategy=replace(workload.strategy, config=config))
-    workload = replace(workload, setup=replace(workload.setup, fabric_gb_per_s=question.fabric_gb_per_s))
+    workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # The simulated shape has the model's own name, the line the hub's.
     words[bool(question.rung)] = f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}"
     return Candidate(words, command, name or "one GPU", config, config != shipped, workload)
@@ -288,26 +272,23 @@ def _first(question: Question, first: Candidate) -> str:
         return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
-    lines = [
-        f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
-        "the one with least allocated",
-        f"\n    {shlex.join(first.settings)} \\\n      sbatch {asked} {shlex.join(first.command)}\n",
-        "--mem and --time are the largest that is predicted.",
-    ]
+    weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
     if loading_mib:
-        lines.append(f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory.")
-    else:
-        lines.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
-    if first.config:
-        folder = first.command[-2].split("/")[0]
-        lines.append(f"\n{folder}/{first.command[-1]}{', to be written' * first.changed}:\n")
-        lines.append(json.dumps(first.config, indent=2))
-    return "\n".join(lines)
+        weights = f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
+    text = (
+        f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
+        f"the one with least allocated\n\n    {shlex.join(first.settings)} \\\n      sbatch {asked} "
+        f"{shlex.join(first.command)}\n\n--mem and --time are the largest that is predicted.\n{weights}"
+    )
+    if not first.config:
+        return text
+    file = f"{first.command[-2].split('/')[0]}/{first.command[-1]}{', to be written' * first.changed}"
+    return f"{text}\n\n{file}:\n\n{json.dumps(first.config, indent=2)}"
 
 
 def as_json(question: Question, ranked: list[Candidate]) -> dict[str, Any]:
     work = {"steps": question.steps, "tokens": question.steps * question.tokens_per_step}
-    node = {"node_gib": question.hardware.node_gib}
+    work["node_gib"] = question.hardware.node_gib
     entries = [
         {
             "strategy": one.strategy,
@@ -321,4 +302,4 @@ def as_json(question: Question, ranked: list[Candidate]) -> dict[str, Any]:
         }
         for one in ranked
     ]
-    return {"question": vars(question) | work | node, "candidates": entries}
+    return {"question": vars(question) | work, "candidates": entries}

@@ -42,10 +42,11 @@ def steps(shapes: list[Shape]) -> list[Step]:
 
 def steps_or_errors(shapes: list[Shape]) -> list[Step | InputError]:
     """The same; an error in the place of each that cannot be simulated. Equal ones are simulated once."""
-    known = _kept()
+    known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
-    found = known | dict(zip(others, simulate(list(others.values())) if others else [], strict=True))
-    return [found[key(shape)] for shape in shapes]
+    if others:
+        known.update(zip(others, simulate(list(others.values())), strict=True))
+    return [known[key(shape)] for shape in shapes]
 
 
 def _raised(found: list[Step | InputError]) -> list[Step]:
@@ -95,7 +96,8 @@ def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step | InputError]]:
 
 
 @cache
-def _kept() -> dict[str, Step]:
+def _known() -> dict[str, Step | InputError]:
+    """The kept steps, and those that were simulated since."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
     for step in kept.values():
         step["parts"] = [dict(zip(_PART, part, strict=True)) for part in step["parts"]]
@@ -112,4 +114,4 @@ def keep(shapes: list[Shape]) -> None:
         for name, step in found
     )
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    _kept.cache_clear()
+    _known.cache_clear()

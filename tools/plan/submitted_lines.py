@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.folder import read_object
-from tools.plan import constants
 from tools.plan.gpus import Gpu
-from tools.plan.predict import Prediction, predict_from
+from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import steps_or_errors
 from tools.plan.workload import SCRIPTS, Workload, of_settings
 from tools.submit.submissions import Submission
@@ -83,11 +82,20 @@ def _config(submission: Submission) -> dict[str, Any] | None:
     return read_object((submission.exercise / named).resolve()) if named else None
 
 
-# ---- before lines are queued ----
+def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | None]:
+    """One for each line; None for one that starts no training that is simulated.
+
+    Raises:
+        InputError: a line that cannot be planned, or asks for more GPUs than a node has.
+    """
+    for line in lines:
+        check_node(line, gpu)
+    workloads = [workload_of(line) for line in lines]
+    found = iter(predict([workload for workload in workloads if workload], gpu))
+    return [next(found) if workload else None for workload in workloads]
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """Attributes: text: for a human; fits: False only for a run that cannot."""
 
     text: str
@@ -95,7 +103,7 @@ class Fit:
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
-    """One for each line; of a line that cannot be planned it says why.
+    """One for each line, before it is queued; of a line that cannot be planned it says why.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
@@ -103,13 +111,8 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
     for line in lines:
         check_node(line, gpu)
     workloads = [_or_error(workload_of, line) for line in lines]
-    steps = iter(steps_or_errors([one.shape for one in workloads if isinstance(one, Workload)]))
-    found = []
-    for one in workloads:
-        step = next(steps) if isinstance(one, Workload) else one
-        planned = isinstance(step, dict)
-        found.append(_fit(_or_error(predict_from, step, one, gpu, constants.load()) if planned else step))
-    return found
+    steps_or_errors([one.shape for one in workloads if isinstance(one, Workload)])  # all at once, for what follows
+    return [_fit(_or_error(predict, [one], gpu) if isinstance(one, Workload) else one) for one in workloads]
 
 
 def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -119,10 +122,13 @@ def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
-def _fit(found: Prediction | InputError | None) -> Fit:
-    if not isinstance(found, Prediction):
-        return Fit(f"not planned: {found or 'starts no training that is simulated'}", True)
+def _fit(predictions: list[Prediction] | InputError | None) -> Fit:
+    if not isinstance(predictions, list):
+        return Fit(f"not planned: {predictions or 'starts no training that is simulated'}", True)
+    (found,) = predictions
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
-    text = f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
-    text += f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
+    text = (
+        f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
+        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
+    )
     return Fit(text, found.verdict != "does not fit")

@@ -62,7 +62,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     Raises:
         InputError: the GPU does not have the run's precision.
     """
-    strategy, shape, setup = workload.strategy, workload.shape, workload.setup
+    strategy, shape = workload.strategy, workload.shape
     method, accumulation, precision = strategy.method, strategy.accumulation, shape["precision"]
     compiled = bool(shape.get("compile"))
     zero, several = method.startswith("zero"), strategy.world_size > 1
@@ -75,7 +75,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     by_hand = workload.by_hand
     # ZeRO-3 keeps what it gathered for the forward pass, up to this many parameters.
     kept = min(1, strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS) / step["parameters"])
-    filled = DYNAMIC_SHARE if setup.dynamic_padding else 1
+    filled = DYNAMIC_SHARE if workload.dynamic_padding else 1
     rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
     every = "matrix product", "attention", "other"
@@ -114,9 +114,9 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
         "deepspeed_updates": step["parameter_tensors"] / strategy.shards * (zero and method != "zero3" and not on_cpu),
         "zero0_gradients": step["parameter_tensors"] * (method == "zero0" and several),
-        "rows": shape["batch_size"] * accumulation * (not setup.data_workers),
-        "link": sent / (gpu.link_gb_per_s * 1e9) * (setup.nodes == 1),
-        "fabric": sent / (setup.fabric_gb_per_s * 1e9) * (setup.nodes > 1),
+        "rows": shape["batch_size"] * accumulation * (not workload.data_workers),
+        "link": sent / (gpu.link_gb_per_s * 1e9) * (workload.nodes == 1),
+        "fabric": sent / (workload.fabric_gb_per_s * 1e9) * (workload.nodes > 1),
         "pcie": moved_s,
         "unpinned": pageable_s,
         "cpu_adam": shard * on_cpu * offloads_zero,
@@ -167,7 +167,7 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
 
 def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
-    strategy, length = workload.strategy, workload.length
+    strategy = workload.strategy
     billions = parameters / 1e9
     return {
         "jobs": not workload.by_hand,
@@ -177,6 +177,6 @@ def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, 
         "compilations": workload.compiles,
         "offloaded": billions * strategy.share_on_cpu,
         "saved": billions * workload.saves,
-        "evaluated": workload.evaluations * length.eval_examples * step_s / workload.rows_per_step / 3,
-        "generated": length.generated,
+        "evaluated": workload.evaluations * workload.eval_examples * step_s / workload.rows_per_step / 3,
+        "generated": workload.generated,
     }

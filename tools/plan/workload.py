@@ -41,8 +41,6 @@ PACKED_EXAMPLES_PER_POSITION = 2.9 / 512
 # The network between nodes where nothing else is said: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
 # has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
 SOCKETS_GB_PER_S = 4.8
-
-
 # DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 MAX_LIVE_PARAMETERS = 1_000_000_000
 
@@ -116,26 +114,15 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What changes the time of a step, but not its memory.
+class Workload:
+    """What a run does, and for how long.
 
     Attributes:
+        shape: the fields of workshop.simulate.step_on_meta.StepShape.
+        strategy: where the states lie.
         nodes: computers; several are joined by a network of `fabric_gb_per_s` (all-reduce bandwidth, as in nccl.log).
         dynamic_padding: rows are padded to the longest of their micro-batch only.
         data_workers: other processes make the rows.
-    """
-
-    nodes: int = 1
-    dynamic_padding: bool = False
-    data_workers: bool = False
-    fabric_gb_per_s: float = SOCKETS_GB_PER_S
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a run goes on.
-
-    Attributes:
         max_steps: optimizer steps; 0: `epochs` times all examples.
         eval_examples: evaluated after each epoch.
         generated: micro-batches of answers that a rank generates before and after the training.
@@ -145,25 +132,21 @@ class Length:
         pretrained: weights are read on the CPU before they go to the GPU; random ones are drawn there.
     """
 
-    examples: int
-    epochs: int
-    max_steps: int
-    eval_examples: int
-    generated: int
-    packing: bool
-    save: str
-    save_steps: int = 0
-    pretrained: bool = False
-
-
-@dataclass(frozen=True)
-class Workload:
-    """Attributes: shape: the fields of workshop.simulate.step_on_meta.StepShape; strategy: where the states lie."""
-
     shape: dict[str, Any]
     strategy: Strategy
-    setup: Setup
-    length: Length
+    nodes: int = 1
+    fabric_gb_per_s: float = SOCKETS_GB_PER_S
+    dynamic_padding: bool = False
+    data_workers: bool = False
+    examples: int = 0
+    epochs: int = 1
+    max_steps: int = 0
+    eval_examples: int = 0
+    generated: int = 0
+    packing: bool = False
+    save: str = "no"
+    save_steps: int = 0
+    pretrained: bool = False
 
     @property
     def family(self) -> str:
@@ -182,7 +165,7 @@ class Workload:
 
     @property
     def examples_per_row(self) -> float:
-        return PACKED_EXAMPLES_PER_POSITION * self.shape["max_length"] if self.length.packing else 1
+        return PACKED_EXAMPLES_PER_POSITION * self.shape["max_length"] if self.packing else 1
 
     @property
     def rows_per_step(self) -> int:
@@ -192,17 +175,17 @@ class Workload:
     @property
     def tokens_per_step(self) -> float:
         """Positions of all ranks in a step, padding included."""
-        return self.rows_per_step * self.shape["max_length"] * (DYNAMIC_SHARE if self.setup.dynamic_padding else 1)
+        return self.rows_per_step * self.shape["max_length"] * (DYNAMIC_SHARE if self.dynamic_padding else 1)
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps that pass all examples once."""
-        return ceil(self.length.examples / (self.rows_per_step * self.examples_per_row))
+        return ceil(self.examples / (self.rows_per_step * self.examples_per_row))
 
     @property
     def steps(self) -> int:
         """Optimizer steps of the run."""
-        return self.length.max_steps or self.steps_per_epoch * self.length.epochs
+        return self.max_steps or self.steps_per_epoch * self.epochs
 
     @property
     def evaluations(self) -> int:
@@ -212,16 +195,16 @@ class Workload:
     @property
     def saves(self) -> int:
         """Checkpoints, and the final model."""
-        length = self.length
-        if length.save == "no":
+        if self.save == "no":
             return 0
-        named = self.steps // length.save_steps if length.save == "steps" and length.save_steps else 0
-        return 1 + (self.evaluations if length.save == "epoch" else named)
+        named = self.steps // self.save_steps if self.save == "steps" and self.save_steps else 0
+        return 1 + (self.evaluations if self.save == "epoch" else named)
 
     @property
     def key(self) -> str:
-        """Equal for runs that do the same."""
-        return json.dumps([self.shape, vars(self.strategy), vars(self.setup)], sort_keys=True)
+        """Equal for runs that do the same, whatever their length."""
+        own = (self.nodes, self.fabric_gb_per_s, self.dynamic_padding, self.data_workers)
+        return json.dumps([self.shape, vars(self.strategy), own], sort_keys=True)
 
 
 def of_run(run: Run) -> Workload:
@@ -248,14 +231,14 @@ def _short_rows(workload: Workload) -> int:
 
     Several processes fill theirs up with rows of the epoch's begin: accelerate, BatchSamplerShard, even_batches.
     """
-    length, size = workload.length, workload.shape["batch_size"]
+    size = workload.shape["batch_size"]
     if not workload.shape.get("compile") or workload.strategy.world_size > 1:
         return 0
-    rows = length.examples / workload.examples_per_row
-    micro_batches = length.max_steps * workload.strategy.accumulation or float("inf")
+    rows = workload.examples / workload.examples_per_row
+    micro_batches = workload.max_steps * workload.strategy.accumulation or float("inf")
     if micro_batches <= rows // size:
         return 0
-    return size - 1 if length.packing else int(rows) % size
+    return size - 1 if workload.packing else int(rows) % size
 
 
 def _config(exercise: Path, name: str) -> dict[str, Any] | None:
@@ -269,14 +252,25 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
 def of_settings(
     settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
 ) -> Workload:
-    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS."""
+    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
+
+    Raises:
+        InputError: a strategy that there are no formulas for.
+    """
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
-    _check(strategy)
+    if method not in _METHODS:
+        raise InputError(f"strategy {method}: unknown; expected one of {', '.join(_METHODS)}")
+    for part in ("offload_optimizer", "offload_param"):
+        device = (strategy.zero.get(part) or {}).get("device", "none")
+        if device not in ("none", "cpu"):
+            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
+    if world_size % (replicas := strategy.config.get("dp_replicate_size", 1)):
+        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {world_size} GPUs")
     name = (settings["model_name"] or _GPT).rstrip("/").rsplit("/", 1)[-1]
     shape: dict[str, Any] = {
         "model_name": name,
@@ -305,17 +299,22 @@ def of_settings(
         if precision != "bf16" or method.startswith("zero"):
             raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
         shape["float8"] = float8
-    setup = Setup(nodes, settings.get("padding") == "dynamic", bool(settings.get("data_workers")))
-    length = Length(
-        *(settings.get(name) or 0 for name in ("train_size", "num_epochs", "max_steps")),
-        0 if by_hand else settings.get("eval_size") or 0,
-        _generated(settings, world_size),
+    found = Workload(
+        shape,
+        strategy,
+        nodes,
+        dynamic_padding=settings.get("padding") == "dynamic",
+        data_workers=bool(settings.get("data_workers")),
+        examples=settings.get("train_size") or 0,
+        epochs=settings.get("num_epochs") or 0,
+        max_steps=settings.get("max_steps") or 0,
+        eval_examples=0 if by_hand else settings.get("eval_size") or 0,
+        generated=_generated(settings, world_size),
         packing=bool(settings.get("packing")),
         save="no" if by_hand else settings.get("save") or "no",
         save_steps=settings.get("save_steps") or 0,
         pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
     )
-    found = Workload(shape, strategy, setup, length)
     if rows := _short_rows(found):
         shape["short_rows"] = rows
     return found
@@ -325,19 +324,6 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
     rows = world_size * (settings.get("eval_batch_size") or settings["batch_size"])
     held_out, trained_on = (settings.get(name) or 0 for name in ("generate_size", "generate_train_size"))
     return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
-
-
-def _check(strategy: Strategy) -> None:
-    """Raises InputError for a strategy that there are no formulas for."""
-    if strategy.method not in _METHODS:
-        raise InputError(f"strategy {strategy.method}: unknown; expected one of {', '.join(_METHODS)}")
-    for part in ("offload_optimizer", "offload_param"):
-        device = (strategy.zero.get(part) or {}).get("device", "none")
-        if device not in ("none", "cpu"):
-            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
-    replicas = strategy.config.get("dp_replicate_size", 1)
-    if strategy.world_size % replicas:
-        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {strategy.world_size} GPUs")
 
 
 def _method(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int) -> str:

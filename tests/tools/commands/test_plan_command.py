@@ -52,36 +52,6 @@ def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating
 
 
-def test_kept_predictions_are_compared_with_the_runs_of_their_lines(capsys) -> None:
-    folder = REFERENCE / "h200x4-host-f-unseen"
-    assert main(["plan", str(folder), "--against", str(folder / "predictions.json")]) == 0
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert len(rows) == 10 + 2  # four of the predicted lines did not run
-    (zero1,) = (row for row in rows if "gpt2" in row)
-    assert "--gpus-per-node=2" in zero1 and " +0.1 " in zero1
-
-
-def test_prediction_of_a_line_is_not_compared_with_a_run_of_a_line_that_says_more(capsys) -> None:
-    """`RUNG=0_textbook` is part of `RUNG=0_textbook MODEL_NAME=llama-3.2-1b`, whose run was the newer one."""
-    folder = REFERENCE / "h100x1-unseen"
-    assert main(["plan", str(folder), "--against", str(folder / "predictions.json")]) == 0
-    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:-2]]
-    assert len(rows) == 16
-    assert max(abs(float(row[1])) for row in rows) <= 1  # allocated; a Llama's is 46 % more than a BLOOM-560m's
-
-
-def test_kept_predictions_of_what_no_run_measured_are_a_dash(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They ended the comparison in a traceback: of a run that went on, reserved memory is not compared."""
-    ranges = {name: {"expected": 1, "least": 0, "largest": 2} for name in accuracy.METRICS}
-    file = tmp_path / "predictions.json"
-    file.write_text(json.dumps({"runs": [{"run": "resilience: FAULT=rank_killed drill.slurm", **ranges}]}))
-    assert main(["plan", str(REFERENCE / "h200x2-host-g"), "--against", str(file)]) == 0
-    (means,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| **mean")]
-    assert " | - | " in means
-
-
 def test_file_of_no_predictions_and_predictions_of_no_gpu_run_are_errors(
     make_run, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,16 +152,25 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["--model", "tiny", "--project", "1", "--price", "nan"], "no negative price"),
         (["--model", "tiny", "--project", "1", "--fabric", "nan"], "--fabric nan: expected more than 0 GB/s"),
         (["--model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
-        (["baseline", "--total", "--format", "json"], "--format json changes nothing beside --total"),
-        (["baseline", "--gpus", "4"], "--gpus 4 changes nothing beside an exercise, a line or --list; expected only"),
+        (["baseline", "--total", "--format", "json"], "--format changes nothing beside --total"),
+        (
+            ["baseline", "--gpus", "4"],
+            "--gpus changes nothing beside an exercise, a line or a folder; expected only beside --model",
+        ),
         (["baseline", "--output", "plan.png"], "expected only beside --check or --project"),
-        (["--check", "--model", "tiny"], "--model tiny changes nothing beside --check; expected only beside --project"),
+        (["--check", "--model", "tiny"], "--model changes nothing beside --check; expected only beside --project"),
         (
             ["--model", "tiny", "--price", "2"],
-            "--price 2.0 changes nothing beside --model; expected only beside --proj",
+            "--price changes nothing beside --model; expected only beside --proj",
         ),
-        (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format json changes nothing beside --project"),
-        (["--model", "tiny", "--fabric", "50"], "--fabric 50 changes nothing on one node; expected --nodes 2 or more"),
+        (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format changes nothing beside --project"),
+        (["--model", "bloom-9b"], "--model bloom-9b: unknown; expected one of tiny, bloom-1b1"),
+        (["--model", "gpt2", "--gpu", "b300"], "--gpu b300: unknown"),
+        (["--model", "gpt2", "--gpu", "h200", "--gpus", "16"], "a node of NVIDIA H200 holds 8; expected at most 8"),
+        (["--model", "gpt2", "--gpus", "12", "--nodes", "5"], "expected as many GPUs on each node"),
+        (["--model", "gpt2", "--gpus", "0"], "--gpus 0: expected at least 1"),
+        (["--model", "gpt2", "--tokens", "nan"], "--tokens nan: expected more than 0"),
+        (["--model", "tiny", "--fabric", "50"], "--fabric changes nothing on one node; expected --nodes 2 or more"),
         (["fsdp", "--model", "tiny"], "an exercise, a line or a folder changes nothing beside --model"),
     ],
 )

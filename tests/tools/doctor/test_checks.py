@@ -11,7 +11,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.doctor import checks
-from tools.doctor.checks import Finding, Place
+from tools.doctor.checks import Place
 
 GPU_NODE = {"version": "2.13.0", "cuda": "13.0", "gpus": ["NVIDIA H200"] * 2, "nccl": "2.28.9", "warning": ""}
 LISTED = "cpu*|up|infinite|4|(null)\ngpu|up|1-00:00:00|2|gpu:h200:8\nold|down|1:00:00|1|gpu:v100:4\n"
@@ -123,21 +123,16 @@ def test_machine_without_slurm_and_slurm_that_does_not_answer(tmp_path: Path) ->
     assert (silent.status, silent.text, silent.fix) == ("error", "sinfo: error: no controller", "scontrol ping")
 
 
-def test_no_room_for_runs_and_a_quota_that_is_used_up_are_errors(tmp_path: Path) -> None:
+def test_no_room_for_runs_is_an_error(tmp_path: Path) -> None:
     assert checks.space(Place({}, logs=tmp_path / "not/yet/there")).status == "ok"
     assert checks.space(Place({}, logs=tmp_path, space_gib=1e9)).status == "error"
-    assert checks.quota(Place({"PATH": str(tmp_path)})).status == "ok"
-    found = checks.quota(Place(program(tmp_path, "quota", "echo '/home 210G* 200G 220G 6days'; exit 1")))
-    assert (found.status, found.text) == ("error", "/home 210G* 200G 220G 6days")
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "status"),
     [
         ("NCCL_SOCKET_IFNAME", "ib", "ok"),
-        ("NCCL_SOCKET_IFNAME", "=ib", "error"),
         ("NCCL_SOCKET_IFNAME", "^lo,docker", "ok"),
-        ("NCCL_SOCKET_IFNAME", "^ib,eth", "error"),
         ("NCCL_SOCKET_IFNAME", "ens1", "error"),
         ("GLOO_SOCKET_IFNAME", "ib", "error"),
         ("GLOO_SOCKET_IFNAME", "ib0", "ok"),
@@ -145,8 +140,3 @@ def test_no_room_for_runs_and_a_quota_that_is_used_up_are_errors(tmp_path: Path)
 )
 def test_network_interface_is_read_as_nccl_and_gloo_read_it(variable: str, value: str, status: str) -> None:
     assert checks.network(Place({variable: value}), ["lo", "eth0", "ib0"]).status == status
-
-
-def test_what_a_program_said_cannot_steer_the_terminal() -> None:
-    line = str(Finding("error", "\x1b[2J\nall is well", "scontrol ping", "slurm"))
-    assert "\x1b" not in line and "\n" not in line

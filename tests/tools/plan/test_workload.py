@@ -69,15 +69,3 @@ def test_each_checkpoint_that_the_settings_ask_for_takes_its_time(settings: dict
     length = {"train_size": 500, "eval_size": 50, "num_epochs": 2, "max_steps": 0}
     workload = of_settings(SETTINGS | length | settings, None, 1, 1)
     assert other_work(workload, 10**9, 0.1)["saved"] == written
-
-
-def test_only_compiled_ddp_knows_its_buckets_which_cut_the_blocks() -> None:
-    def bucket_mib(config: dict[str, Any] | None, gpus: int = 2, **settings: Any) -> int | None:
-        return of_settings(SETTINGS | settings, config, gpus, 1).shape.get("ddp_bucket_mib")
-
-    assert bucket_mib(None, compile=True) == 25  # PyTorch's default
-    assert bucket_mib({"fsdp": False, "bucket_cap_mb": 100}, compile=True) == 100
-    assert bucket_mib({"fsdp": False, "optimize_ddp": False}, compile=True) is None
-    assert bucket_mib(None) is None
-    assert bucket_mib(None, gpus=1, compile=True) is None
-    assert bucket_mib({"version": 2}, compile=True) is None
