@@ -15,7 +15,7 @@ from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, resume, slurm, snapshot
-from tools.submit.local_runs import Lane, Task, lanes
+from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import borrowed_runs
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
-    pairs = [(submission, _command(submission, logs)) for submission in due]
+    pairs = _commands(due, logs)
     return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
 
 
@@ -159,12 +159,15 @@ def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
     return found
 
 
-def _command(submission: Submission, logs: Path) -> list[str]:
-    """The launcher as it is now, in a snapshot, with its arguments."""
-    code = snapshot.take(submission.exercise.parent, logs)
-    for path in code.left_out:
+def _commands(due: list[Submission], logs: Path) -> list[tuple[Submission, list[str]]]:
+    """Each line with its launcher as it is now, in a snapshot, and the launcher's arguments."""
+    code = {root: snapshot.take(root, logs) for root in dict.fromkeys(line.exercise.parent for line in due)}
+    for path in [path for one in code.values() for path in one.left_out]:
         print(f"note: {path} is not in the snapshot (untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB)")
-    return [str(code.folder / submission.exercise.name / submission.launcher), *submission.arguments]
+    return [
+        (line, [str(code[line.exercise.parent].folder / line.exercise.name / line.launcher), *line.arguments])
+        for line in due
+    ]
 
 
 def _environment(submission: Submission, logs: Path, launcher: str) -> dict[str, str]:
@@ -181,7 +184,7 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
         try:
             job = slurm.sbatch(options, command, environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)
-        except slurm.SbatchError as error:
+        except InputError as error:
             refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
     print(f"{len(due) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
@@ -194,7 +197,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
-        tasks.append(Task(submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
+        tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
     states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
     print("\n| run | state |\n|---|---|")
     for (submission, _), state in zip(due, states, strict=True):

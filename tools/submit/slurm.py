@@ -16,10 +16,6 @@ _MARK = "shardlab:"  # begins the comment by which a job is known again in the q
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
 
 
-class SbatchError(Exception):
-    """sbatch refused a job; the message is what it said."""
-
-
 def available() -> bool:
     return shutil.which("sbatch") is not None
 
@@ -58,11 +54,11 @@ def sbatch(options: Sequence[str], command: Sequence[str], environment: Mapping[
     """Queue a job and give its id.
 
     Raises:
-        SbatchError: sbatch refused it.
+        InputError: sbatch refused it; the message is what it said.
     """
     answer = subprocess.run(
         ["sbatch", "--parsable", *options, *command], env=environment, capture_output=True, text=True
     )
     if answer.returncode != 0:
-        raise SbatchError(answer.stderr.strip() or f"sbatch ended with exit code {answer.returncode}")
+        raise InputError(answer.stderr.strip() or f"sbatch ended with exit code {answer.returncode}")
     return answer.stdout.strip().splitlines()[-1].split(";")[0]
