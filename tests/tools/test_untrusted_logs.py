@@ -15,7 +15,7 @@ from run_folder import causes, nccl_log
 from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.logs import communication, deepspeed_timers, nvidia_smi, psrecord, steps, trainer_log
+from tools.logs import communication, deepspeed_timers, memory_log, nvidia_smi, steps, trainer_log
 from tools.logs.runs import find_runs
 from tools.page import repeat
 from tools.tables.repository import ROOT
@@ -141,7 +141,7 @@ def test_huge_files_are_refused_unread(make_run: Callable[..., Path], logs: Path
 
 
 READERS = (
-    *(communication.read, deepspeed_timers.read, nccl_log.read, nvidia_smi.read, psrecord.read, steps.read),
+    *(communication.read, deepspeed_timers.read, nccl_log.read, memory_log.read_psrecord, nvidia_smi.read, steps.read),
     *(trainer_log.read, causes.cause),
 )
 PIECES = [

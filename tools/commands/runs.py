@@ -17,8 +17,8 @@ from run_folder.plural import counted
 from run_folder.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.runs import progress
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tools.errors import InputError
 from tools.logs.folder import read_record
-from tools.logs.progress import progress
 from tools.logs.run import Run
 
 _SEARCH_DEPTH = 3
+_FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
+T = TypeVar("T")
 
 
 def read_run(folder: Path) -> Run:
@@ -79,3 +82,12 @@ def default_logs() -> Path:
         return Path(os.environ["LOG_DIR"])
     logs = Path(__file__).resolve().parents[2] / "logs"
     return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
+
+
+def progress(items: Sequence[T], what: str) -> Iterable[T]:
+    """The items, with a bar that appears after a second; in a log file it writes a line every half minute at most."""
+    if len(items) <= _FEW:
+        return items
+    from tqdm import tqdm
+
+    return tqdm(items, what, unit="run", delay=1, mininterval=0.2 if sys.stderr.isatty() else 30)

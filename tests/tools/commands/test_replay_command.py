@@ -144,11 +144,10 @@ def test_replays_are_in_a_folder_that_nothing_reads_unless_it_is_named(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nonsense"], "neither a folder of runs nor an exercise with reference tables"),
+        (["nonsense"], "neither a folder of runs nor an exercise: baseline"),
         (["--speed", "0"], "not a number above 0"),
         (["--jobs", "0"], "expected at least 1"),
         (["--logs", str(REFERENCE / "new")], "expected a folder of your own"),
-        ([str(REFERENCE / "h200x2/runs.txt")], "neither a folder"),
     ],
 )
 def test_wrong_use_is_refused_before_anything_is_written(words: list[str], said: str, tmp_path: Path, capsys) -> None:

@@ -1,8 +1,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import psrecord
-from tools.logs.memory_log import MemoryLog
+from tools.logs.memory_log import MemoryLog, read_psrecord
 
 HEADER = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n"
 ROWS = "       0.000        0.000       30.473      391.965\n       0.002      822.300       52.730      392.094\n"
@@ -12,7 +11,7 @@ ROWS = "       0.000        0.000       30.473      391.965\n       0.002      8
 def read(tmp_path):
     def read(text: str) -> MemoryLog:
         (tmp_path / "cpu_memory.txt").write_text(text)
-        return psrecord.read(tmp_path / "cpu_memory.txt")
+        return read_psrecord(tmp_path / "cpu_memory.txt")
 
     return read
 
@@ -40,13 +39,13 @@ def test_message_in_place_of_numbers_is_an_error_with_its_line(read):
 
 def test_time_of_a_second_attempt_goes_on_after_the_first(tmp_path, read):
     (tmp_path / "cpu_memory.txt").write_text(HEADER + ROWS + HEADER + ROWS)
-    log = psrecord.read(tmp_path / "cpu_memory.txt")
+    log = read_psrecord(tmp_path / "cpu_memory.txt")
     assert log.time_s == [0, 0.002, 0.002, 0.004]
     (tmp_path / "cpu_memory.txt").write_text(HEADER)
-    assert psrecord.read(tmp_path / "cpu_memory.txt").time_s == []
+    assert read_psrecord(tmp_path / "cpu_memory.txt").time_s == []
 
 
 def test_real_log(sample_logs):
-    log = psrecord.read(sample_logs / "psrecord-ros.txt")
+    log = read_psrecord(sample_logs / "psrecord-ros.txt")
     assert len(log.mib) == 399
     assert log.figures()["peak_mib"] == 52.84

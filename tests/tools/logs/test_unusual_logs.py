@@ -3,7 +3,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import nvidia_smi, psrecord
+from tools.logs import memory_log, nvidia_smi
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 ROW = "2026/11/21 05:55:41.717, 0, NVIDIA H200, {} MiB, 143771 MiB, {} %\n"
@@ -123,4 +123,4 @@ def test_unusual_gpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, n
 def test_unusual_cpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, name):
     path = tmp_path / "cpu_memory.txt"
     path.write_bytes(CPU_LOGS[name].encode())
-    assert seen(psrecord.read, path, ("peak_mib", "mean_mib")) == CPU_FIGURES[name]
+    assert seen(memory_log.read_psrecord, path, ("peak_mib", "mean_mib")) == CPU_FIGURES[name]
