@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 
 from tools.logs.run import Run
 from tools.tables.definitions import defaults_of, definitions, tiny_views
@@ -40,8 +41,8 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
     machines = _reference_folders()
     places = [(run.folder.resolve(), run) for run in reference]
     found = []
-    for number, (exercise, table) in sorted(known.items(), key=lambda item: _order(item[0])):
-        references = []
+    for number in sorted(known, key=lambda number: (len(number.rstrip(ascii_lowercase)), number)):
+        (exercise, table), references = known[number], []
         for folders in machines.get((exercise, number), []):
             runs = [run for place, run in places if not set(folders).isdisjoint(place.parents)]
             references.append((", ".join(folder.name for folder in folders), fill(table, runs)))
@@ -58,11 +59,6 @@ def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
     exercises = defaults_of(table).exercises
     about = [run for run in runs if run.record.get("exercise") in exercises and run.facts["tiny"] == table.tiny]
     return fill(table, about) if about else None
-
-
-def _order(number: str) -> tuple[int, str]:
-    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
-    return int(digits), number[len(digits) :]
 
 
 def _reference_folders() -> dict[tuple[str, str], list[list[Path]]]:

@@ -21,7 +21,6 @@ from tools.tables.fill import written
 from tools.tables.metrics import METRICS
 
 _LONGEST_ID = 80
-_MOST_FOLDERS = 3  # named in a page
 _ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
 
 
@@ -92,10 +91,8 @@ def title(metric: str) -> str:
 
 
 def together(folders: Sequence[Path]) -> str:
-    """Their names; of a course's forty folders only what they have in common."""
-    if len(folders) <= _MOST_FOLDERS:
-        return ", ".join(map(str, folders))
-    return f"{len(folders)} folders below {os.path.commonpath([folder.absolute() for folder in folders])}"
+    """Their names; of a course's forty folders only how many."""
+    return ", ".join(map(str, folders)) if len(folders) < 4 else f"{len(folders)} folders"
 
 
 def links(entry: Entry, page_folder: Path) -> dict[str, str]:

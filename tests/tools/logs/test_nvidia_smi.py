@@ -38,19 +38,6 @@ def test_value_the_gpu_does_not_report_is_no_zero(read, text):
     assert read(HEADER + row(1, text, 50) + row(2, 100, 50)).figures()["mean_mib"] == 100
 
 
-def test_cut_off_last_number_is_not_taken_for_the_whole(read):
-    header = "timestamp, memory.used [MiB]\n"
-    log = read(header + "2026/11/21 05:55:41.717, 82\n2026/11/21 05:55:42.717, 8")
-    assert (max(log.mib), min(log.mib)) == (82, 82)
-
-
-@pytest.mark.parametrize("text", ["", "\n", HEADER, HEADER.rstrip("\n"), "timestamp, ind"])
-def test_log_without_samples_is_empty(read, text):
-    log = read(text)
-    assert len(log.mib) == 0
-    assert log.figures() == {}
-
-
 def test_headerless_file_with_one_gpu_of_a_constant_total(read):
     log = read("32768 MiB, 5 MiB, 10 %\n32768 MiB, 7 MiB, 30 %\n")
     assert (max(log.mib), min(log.mib)) == (7, 5)
