@@ -50,13 +50,9 @@ def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
     assert (one.step, one.losses[-1], one.gpu_mib) == (2, 2.1, 21_658)
 
 
-def test_long_log_is_joined_at_its_end_and_a_cut_line_is_none(make_run) -> None:
-    lines = "".join(f"{step},0.5,2048,700,1.5,0.2\n" for step in range(1, 10_001))
-    one = look(make_run("r", running(), **{"steps.csv": HEADER + lines}))
-    assert (one.step, set(one.losses), one.tokens_per_s) == (10_000, {1.5}, 4096)
-
-
 def test_numbers_that_no_training_writes_cost_their_line(make_run) -> None:
+    one = look(make_run("long", running(), **{"steps.csv": HEADER + "1,0.5,2048,700,1.5,0.2\n" * 10_000}))
+    assert (set(one.losses), one.tokens_per_s) == ({1.5}, 4096)  # its end is read, from the middle of a line on
     steps = HEADER + "1,0.5,2048,700,2.5,0.2\n2,nan,2048,700,2.5,0.2\n3,inf,2048,700,2.5,0.2\n1e999,1,1,1,1,1\n"
     one = look(make_run("r", running(steps_per_epoch=10**400, settings={"num_epochs": 3.0}), **{"steps.csv": steps}))
     assert (one.step, one.steps, one.left_s, one.tokens_per_s, len(one.losses)) == (1, None, None, 4096, 1)
@@ -93,11 +89,6 @@ def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: py
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
     assert "1 lost, 1 completed" in capsys.readouterr().out
-
-
-def test_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", "--once", "--logs", str(tmp_path / "none")]) == 2
-    assert "no such folder" in capsys.readouterr().err
 
 
 def test_hostile_run_neither_steers_the_terminal_nor_stops_the_view(
