@@ -125,7 +125,7 @@ def test_narrow_terminal_has_fewer_columns_and_no_number_without_its_end(
     shown = console.file.getvalue()
     assert len(shown.splitlines()) <= 24 and "…" not in shown and max(map(len, shown.splitlines())) <= width
     assert "29/123456" in shown and "the GPU's mem" in shown and "and 36 more" in shown
-    assert ("2.500" in shown) == (width >= 110) and ("21,658" in shown) == (width == 250)
+    assert ("2.500" in shown) == (width >= 80) and ("21,658" in shown) == (width == 250)
     assert all(line.lstrip()[0] in "12" for line in shown.splitlines()[2:4])
 
 
