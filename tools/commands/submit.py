@@ -10,7 +10,7 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from tools.commands.runs import next_command
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
@@ -62,20 +62,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
     """The due runs that the user starts; prints whether each fits, if the GPU is known, and asks."""
-    name = arguments.gpu or at_hand()
+    name, fitting = arguments.gpu or at_hand(), []
     if not name:
         return due
-    found = list(zip(due, fits(due, named(name)), strict=True))
-    for line, verdict in found:
+    for line, verdict in zip(due, fits(due, named(name)), strict=True):
         print(f"{name}  {verdict.text}  {line.place}  {line.short}")
-    fitting = [line for line, verdict in found if verdict.fits]
-    count, runs = len(due) - len(fitting), counted(len(due), "run")
-    if not count or arguments.yes or arguments.dry_run:
+        fitting += [line] if verdict.fits else []
+    if len(fitting) == len(due) or arguments.yes or arguments.dry_run:
         return due
+    told = f"{len(due) - len(fitting)} of {counted(len(due), 'run')} cannot fit"
     if not sys.stdin.isatty():
-        print(f"note: {count} of {runs} cannot fit; nobody is here to ask, so they are started all the same")
+        print(f"note: {told}; nobody is here to ask, so they are started all the same")
         return due
-    answer = input(f"{count} of {runs} cannot fit. Start them all the same? [y/N] ")
+    answer = input(f"{told}. Start them all the same? [y/N] ")
     return due if answer.strip().lower() in ("y", "yes") else fitting
 
 
@@ -103,8 +102,6 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     if arguments.list and arguments.exercises:
         raise InputError(f"--list {arguments.list}: names its exercises itself; expected no {arguments.exercises[0]!r}")
     files = [arguments.list] if arguments.list else exercise_files(arguments.exercises)
-    if not files:
-        raise NoRunsError("no exercise has a submit.txt yet")
     lines = [line for file in files for line in read(file, os.environ, arguments.after_dashes)]
     lines = [line for line in lines if line.contains(arguments.match)]
     if not lines:
@@ -199,14 +196,15 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
         tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
     states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
+    ended = [(line, state) for (line, _), state in zip(due, states, strict=True)]
     print("\n| run | state |\n|---|---|")
-    for (submission, _), state in zip(due, states, strict=True):
-        print(f"| {submission.exercise.name}: {submission.short} | {state} |")
+    for line, state in ended:
+        print(f"| {line.exercise.name}: {line.short} | {state} |")
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
-    if completed := [submission for (submission, _), state in zip(due, states, strict=True) if state == "completed"]:
+    if completed := [line for line, state in ended if state == "completed"]:
         print("fill the tables:")
         _print_next(completed, logs)
-    stopped = [line for (line, _), state in zip(due, states, strict=True) if state in ("preempted", "timeout")]
+    stopped = [line for line, state in ended if state in ("preempted", "timeout")]
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
         print("go on with what was told to end, each in its own folder:")
         print("\n".join(f"  {command}" for command in commands))

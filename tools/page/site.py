@@ -21,7 +21,7 @@ from typing import Any
 from run_folder.safe_open import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
-from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.run import Run, duration
 from tools.logs.runs import progress
 from tools.logs.tails import last_lines
 from tools.page import course_tables, entries, rendering, repeat
@@ -111,7 +111,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
         "site": site,
         "title": entries.title,
         "metrics": METRICS,
-        "own_states": _states(site.own),
+        "own_states": Counter(one.run.state for one in site.own),
     }
 
     def render(template: str, name: str, **values: Any) -> None:
@@ -192,11 +192,6 @@ def _parts(run: Run) -> list[tuple[str, float]]:
 def _write_script(path: Path, name: str, data: Any) -> None:
     """JSON is JavaScript; only ASCII, so that no character can end a line or a tag."""
     path.write_text(f"runData[{json.dumps(name)}]={json.dumps(data, separators=(',', ':'), allow_nan=False)};\n")
-
-
-def _states(found: Sequence[Entry]) -> list[tuple[str, int]]:
-    counts = Counter(one.run.state for one in found)
-    return [(state, counts[state]) for state in SHOWN_STATES if counts[state]]
 
 
 def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
