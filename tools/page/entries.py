@@ -175,9 +175,5 @@ def _as_text(value: Any) -> str:
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
     """The newest completed reference run of the same exercise, configuration, fault, model and number of GPUs."""
     keys = ("exercise", "config", "model", "rung", "fault", "world_size")
-    same = (
-        other
-        for other in reference
-        if other.run.state == "completed" and all(other.run.facts[key] == entry.run.facts[key] for key in keys)
-    )
-    return next(same, None)
+    wanted = {key: entry.run.facts[key] for key in keys}
+    return next((one for one in reference if one.run.state == "completed" and one.run.matches(wanted)), None)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from run_folder.plural import counted
 from tools.errors import InputError
@@ -21,17 +22,11 @@ _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True)
-class Lane:
-    """A part of the machine that one run has to itself.
+class Lane(NamedTuple):
+    """A part of the machine that one run has to itself: GPUs as CUDA_VISIBLE_DEVICES names them, and processors."""
 
-    Attributes:
-        gpus: as CUDA_VISIBLE_DEVICES names them, none on a machine without.
-        processors: their numbers.
-    """
-
-    gpus: tuple[str, ...]
-    processors: tuple[int, ...]
+    gpus: list[str]
+    processors: list[int]
 
 
 # A line, the command that starts its launcher, and the command's environment.
@@ -62,7 +57,7 @@ def lanes(number: int) -> list[Lane]:
             raise InputError(f"--jobs {number}: this machine has {counted(there, what)}; expected from 1 to {there}")
     cores, cards = len(processors) // number, len(gpus) // number
     return [
-        Lane(tuple(gpus[lane * cards : (lane + 1) * cards]), tuple(processors[lane * cores : (lane + 1) * cores]))
+        Lane(gpus[lane * cards : (lane + 1) * cards], processors[lane * cores : (lane + 1) * cores])
         for lane in range(number)
     ]
 
