@@ -21,9 +21,9 @@ from typing import Any
 from run_folder.safe_open import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
+from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
-from tools.logs.tails import last_lines
 from tools.page import course_tables, entries, rendering, repeat
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.launching import REPO
 from tools.__main__ import main
-from tools.logs import live_run, tails
+from tools.logs import live_run
 from tools.logs.live_run import LiveRun
 from tools.logs.run import Run
 from tools.logs.runs import read_run
@@ -104,8 +104,8 @@ def test_hostile_run_neither_steers_the_terminal_nor_stops_the_view(
     assert main(["watch", "--once", "--logs", str(logs)]) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and r"\x1b[2J[bold]all is well[/nosuch]\x07" in shown and "1 running" in shown
-    assert tails.last_lines(failed / "train.out", 5)[-1] == "last"
-    assert "\x1b" not in "".join(tails.last_lines(failed / "train.out", 5))
+    assert live_run.last_lines(failed / "train.out", 5)[-1] == "last"
+    assert "\x1b" not in "".join(live_run.last_lines(failed / "train.out", 5))
 
 
 @pytest.mark.parametrize("width", [60, 80, 110, 250])
