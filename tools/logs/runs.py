@@ -19,11 +19,8 @@ T = TypeVar("T")
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return _open(folder.resolve() if folder.is_symlink() else folder)
-
-
-def _open(folder: Path) -> Run:
-    return Run(folder, *read_record(folder))
+    place = folder.resolve() if folder.is_symlink() else folder
+    return Run(place, *read_record(place))
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
@@ -40,8 +37,8 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        folders = list(run_folders(logs, 0))
-        found += [_open(folder) for folder in progress(folders, "reading run.json")]
+        folders = progress(list(run_folders(logs, 0)), "reading run.json")
+        found += [Run(folder, *read_record(folder)) for folder in folders]
     found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:

@@ -132,10 +132,8 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
 
 
 def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
-    drawn, run = charts(one.run), one.run
-    facts, settings = entries.facts(run), entries.settings(run)
-    failed = run.state not in ("completed", "running")
-    links = entries.links(one, site.output / "runs")
+    drawn, run, links = charts(one.run), one.run, entries.links(one, site.output / "runs")
+    facts, settings, parts = entries.facts(run), entries.settings(run), _parts(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
@@ -147,10 +145,10 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        parts=_parts(run),
+        parts=parts,
         profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
-        failed=failed,
+        failed=run.state not in ("completed", "running"),
         command=repeat.command(run),
         links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
@@ -161,7 +159,7 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         "settings": settings,
         "figures": entries.numbers(run),
         "charts": [chart.data() for chart in drawn if chart.lines],
-        "parts": _parts(run),
+        "parts": parts,
     }
     _write_script(folder / "data" / f"{one.id}.js", one.id, data)
 
