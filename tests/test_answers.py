@@ -10,7 +10,7 @@ import pytest
 
 from custom_model.flops import Shapes
 from tests.launching import REPO
-from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.mfu import PEAK_TFLOPS
 from tools.logs.runs import find_runs
 from tools.tables.markdown import grids
 

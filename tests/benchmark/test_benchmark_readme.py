@@ -8,8 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.launching import PATH, REPO
-from tools.logs.gpu_peaks import PEAK_TFLOPS
-from tools.logs.mfu import flops_per_token
+from tools.logs.mfu import PEAK_TFLOPS, flops_per_token
 from tools.tables.markdown import grids
 from workshop.training.models import shape_config
 

@@ -68,9 +68,8 @@ class Rehearsal:
             process = subprocess.Popen([sys.executable, "-m", "tools", *words], **options)
             try:
                 code = process.wait()
-            except KeyboardInterrupt:  # it has had the same Ctrl-C, and writes down how its runs ended
+            finally:  # it has had the same Ctrl-C, and writes down how its runs ended
                 process.wait()
-                raise
         exercise.took_s += time.monotonic() - begin_s
         if code not in expected:
             said = output.read_text(errors="replace").strip().splitlines() or ["no output"]
@@ -122,19 +121,17 @@ class Rehearsal:
 
     def _enter(self, exercise: Exercise, line: Submission, run: Run | None) -> None:
         """How a line's run ended."""
-        skipped = f"skipped (needs SLURM for {line.count('nodes')} nodes)" if line.count("nodes") > 1 else ""
-        state = (self.local and skipped) or (run.state if run else "not started")
+        skipped = self.local and line.count("nodes") > 1
+        state = "skipped (needs SLURM for its nodes)" if skipped else run.state if run else "not started"
         exercise.states.append(state)
-        if state in ("completed", skipped):
+        if skipped or state == "completed":
             return
-        said = (self.logs / ".output" / f"{exercise.name}-submit.txt").read_text(errors="replace").splitlines()
-        errors = [text.strip() for text in said if "error: " in text]
-        why = f"{run.reason}; {run.folder}" if run else errors[-1] if errors else "see .output of the logs"
-        again = f"--match {shlex.quote(line.written)} --again --logs {shlex.quote(str(self.logs))}"
-        exercise.problems.append(
-            f"{line.written}: {state}: {why}\n  source {ROOT}/tiny.env && "
-            f"python -m tools submit --list {exercise.list} {again}{' --local' if self.local else ''}"
-        )
+        output = self.logs / ".output" / f"{exercise.name}-submit.txt"
+        errors = re.findall("error: .*", output.read_text(errors="replace"))
+        why = f"{run.reason}; {run.folder}" if run else errors[-1] if errors else f"see {output}"
+        words = ["submit", "--list", str(exercise.list), "--match", line.written, "--again", "--logs", str(self.logs)]
+        again = shlex.join([*words, "--local"] if self.local else words)
+        exercise.problems.append(f"{line.written}: {state}: {why}\n  source {ROOT}/tiny.env && python -m tools {again}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

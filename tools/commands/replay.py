@@ -17,11 +17,10 @@ from tools.commands.number_options import above_0
 from tools.errors import InputError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, exercises
 
 REFERENCE = ROOT / "logs" / "reference"
 INTERRUPTED = 130
-_ENDED = ("completed", "oom", "timeout", "preempted", "cancelled", "failed")
 _END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
 _IN_LINES = ("steps.csv", "train.out", "gpu_memory", "cpu_memory", "cpu_pss")
 _AT_THE_START = ("nccl.log", "hostfile", "code.diff")
@@ -29,16 +28,16 @@ _LOOK_EVERY_S = 0.2
 
 
 class Replay:
-    """A run folder that grows as the run's did. Attributes: folder; state: in its run.json."""
+    """A run folder that grows as the run's did. Attributes: run; folder; state: in its run.json."""
 
     def __init__(self, run: Run, logs: Path, speed: float) -> None:
         now = datetime.now(UTC).replace(microsecond=0)
-        self._speed, self._length_s = speed, run.runtime_s or 0.0
+        self.run, self._speed, self._length_s = run, speed, run.runtime_s or 0.0
         self._left = deque(sorted(_pieces(run, self._length_s), key=lambda piece: piece[0]))
         name = run.folder.resolve()
         of = str(name.relative_to(ROOT) if name.is_relative_to(ROOT) else name)
-        self._record = {key: value for key, value in run.record.items() if key not in _END}
-        self._record |= {"start_time": now.isoformat(), "replay": {"of": of, "speed": speed}}
+        own = {"start_time": now.isoformat(), "replay": {"of": of, "speed": speed}}
+        self._record = {key: value for key, value in run.record.items() if key not in _END} | own
         end = now + timedelta(seconds=self._length_s)
         self._end = {key: run.record[key] for key in _END if key in run.record} | {"end_time": end.isoformat()}
         folders = (logs / run.folder.parent.name / f"{now:%Y%m%d-%H%M%S}-replay{n}" for n in itertools.count(1))
@@ -63,8 +62,7 @@ class Replay:
         self._write_record(state="cancelled", exit_code=143, end_time=now, reason="the replay was interrupted")
 
     def _write_record(self, **more: object) -> None:
-        """Writes run.json at once, so that a reader never sees half of it."""
-        temporary = self.folder / "run.tmp"
+        temporary = self.folder / "run.tmp"  # a reader never sees half of run.json
         temporary.write_text(json.dumps(self._record | more, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.folder / "run.json")
         self.state = str(more["state"])
@@ -109,17 +107,17 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{one_by_one}, {arguments.jobs} at a time; Ctrl-C ends them", flush=True)
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
-    waiting, active = deque(runs), dict[Replay, Run]()
+    waiting, active = deque(runs), list[Replay]()
     try:
         while waiting or active:
             while waiting and len(active) < arguments.jobs:
-                begun = Replay(waiting[0], logs, arguments.speed)
-                active[begun] = waiting.popleft()
-                print(f"running    {begun.folder}  replay of {active[begun].folder}", flush=True)
-            for one in list(active):
+                active.append(Replay(waiting.popleft(), logs, arguments.speed))
+                print(_told(active[-1]), flush=True)
+            for one in active:
                 one.advance()
                 if one.state != "running":
-                    print(f"{one.state:9}  {one.folder}  replay of {active.pop(one).folder}", flush=True)
+                    print(_told(one), flush=True)
+            active = [one for one in active if one.state == "running"]
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         print("interrupted: the runs that had not ended are recorded as cancelled")
@@ -133,29 +131,29 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _told(replay: Replay) -> str:
+    return f"{replay.state:10} {replay.folder}  replay of {replay.run.folder}"
+
+
 def _chosen(what: Sequence[str]) -> list[Run]:
     """The runs asked for that have ended, each once, oldest first.
 
     Raises:
-        InputError: a name is neither an exercise with reference tables nor a folder with runs that have ended.
+        InputError: a name is neither an exercise nor a folder with runs that have ended.
     """
     from tools.page.course_tables import course_tables  # fills tables: only where it is needed
 
-    folders = [Path(name) for name in what if Path(name).is_dir() and not (Path(name) / "submit.txt").exists()]
-    exercises = [name.rstrip("/") for name in what if Path(name) not in folders]
+    known = [folder.name for folder in exercises()]
+    names = [name.rstrip("/") for name in what] or known
+    folders = [Path(name) for name in names if name not in known]
+    if unknown := [str(folder) for folder in folders if not folder.is_dir()]:
+        raise InputError(f"{', '.join(unknown)}: neither a folder of runs nor an exercise: {', '.join(known)}")
     found = find_runs(*folders)
-    if exercises or not what:
+    if len(folders) < len(names):
         machines = sorted(path for path in REFERENCE.glob("*") if path.is_dir())
-        tables = [table for table in course_tables([], find_runs(*machines)) if table.references]
-        known = dict.fromkeys(table.exercise for table in tables)
-        if unknown := [name for name in exercises if name not in known]:
-            raise InputError(
-                f"{', '.join(unknown)}: neither a folder of runs nor an exercise with reference tables, which are: "
-                f"{', '.join(known)}"
-            )
-        wanted = [table for table in tables if table.exercise in (exercises or known)]
-        found += [run for table in wanted for run in table.references[0][1].runs]
-    ended = {run.folder.resolve(): run for run in found if run.state in _ENDED and run.runtime_s is not None}
+        tables = [one for one in course_tables([], find_runs(*machines)) if one.references and one.exercise in names]
+        found += [run for table in tables for run in table.references[0][1].runs]
+    ended = {run.folder.resolve(): run for run in found if run.state != "running" and run.runtime_s is not None}
     if not ended:
         raise InputError(f"{', '.join(what)}: no run there has ended; expected run folders with an end in run.json")
     return sorted(ended.values(), key=lambda run: run.start)

@@ -17,8 +17,8 @@ from run_folder.plural import counted
 from run_folder.printable import one_line
 from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.runs import progress
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
@@ -88,12 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
             reasons.append(_reason(run))
         header = [name for name in rows[0] if _tells(name, rows)]
-        print(
-            text_table(
-                [[*header, "reason"], *([*map(row.get, header), why] for row, why in zip(rows, reasons, strict=True))]
-            )
-        )
-        print()
+        cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
+        print(f"{text_table([[*header, 'reason'], *cells])}\n")
     counts = Counter(run.state for run in found)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
     print(f"{counted(len(found), 'run')}: {told}")
@@ -126,7 +122,8 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
         return f"python -m tools fill {chapter or newest.record['exercise']}{options}{tiny_option(newest)}"
-    if newest and newest.state in ("preempted", "timeout", "cancelled") and _has_checkpoint(newest):
+    stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
+    if stopped and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
         return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
@@ -138,22 +135,14 @@ def tiny_option(run: Run) -> str:
     return " --tiny" if run.facts["tiny"] else ""
 
 
-def _has_checkpoint(run: Run) -> bool:
-    return any(run.folder.glob("*/checkpoint-*/manifest.json"))
-
-
 def _export(runs: list[Run], form: str, output: Path | None) -> None:
     from tools.tables import frame
 
-    table = frame.frame_of(runs)
-    target = output or sys.stdout
-    match form:
-        case "csv":
-            table.to_csv(target, index=False)
-        case "json":
-            table.to_json(target, orient="records", date_format="iso", indent=2)
-        case "parquet":
-            table.to_parquet(target, index=False)
+    table, target = frame.frame_of(runs), output or sys.stdout
+    if form == "json":
+        table.to_json(target, orient="records", date_format="iso", indent=2)
+    else:
+        {"csv": table.to_csv, "parquet": table.to_parquet}[form](target, index=False)
 
 
 def _metrics(names: str) -> list[str]:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from tools.commands.runs import next_command
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError
 from tools.logs.runs import default_logs, find_runs
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, resume, slurm, snapshot
-from tools.submit.local_runs import Lane, Task, lanes
+from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import borrowed_runs
@@ -56,26 +56,25 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
-    pairs = [(submission, _command(submission, logs)) for submission in due]
+    pairs = _commands(due, logs)
     return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
 
 
 def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
     """The due runs that the user starts; prints whether each fits, if the GPU is known, and asks."""
-    name = arguments.gpu or at_hand()
+    name, fitting = arguments.gpu or at_hand(), []
     if not name:
         return due
-    found = list(zip(due, fits(due, named(name)), strict=True))
-    for line, verdict in found:
+    for line, verdict in zip(due, fits(due, named(name)), strict=True):
         print(f"{name}  {verdict.text}  {line.place}  {line.short}")
-    fitting = [line for line, verdict in found if verdict.fits]
-    count, runs = len(due) - len(fitting), counted(len(due), "run")
-    if not count or arguments.yes or arguments.dry_run:
+        fitting += [line] if verdict.fits else []
+    if len(fitting) == len(due) or arguments.yes or arguments.dry_run:
         return due
+    told = f"{len(due) - len(fitting)} of {counted(len(due), 'run')} cannot fit"
     if not sys.stdin.isatty():
-        print(f"note: {count} of {runs} cannot fit; nobody is here to ask, so they are started all the same")
+        print(f"note: {told}; nobody is here to ask, so they are started all the same")
         return due
-    answer = input(f"{count} of {runs} cannot fit. Start them all the same? [y/N] ")
+    answer = input(f"{told}. Start them all the same? [y/N] ")
     return due if answer.strip().lower() in ("y", "yes") else fitting
 
 
@@ -103,8 +102,6 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     if arguments.list and arguments.exercises:
         raise InputError(f"--list {arguments.list}: names its exercises itself; expected no {arguments.exercises[0]!r}")
     files = [arguments.list] if arguments.list else exercise_files(arguments.exercises)
-    if not files:
-        raise NoRunsError("no exercise has a submit.txt yet")
     lines = [line for file in files for line in read(file, os.environ, arguments.after_dashes)]
     lines = [line for line in lines if line.contains(arguments.match)]
     if not lines:
@@ -159,12 +156,15 @@ def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
     return found
 
 
-def _command(submission: Submission, logs: Path) -> list[str]:
-    """The launcher as it is now, in a snapshot, with its arguments."""
-    code = snapshot.take(submission.exercise.parent, logs)
-    for path in code.left_out:
+def _commands(due: list[Submission], logs: Path) -> list[tuple[Submission, list[str]]]:
+    """Each line with its launcher as it is now, in a snapshot, and the launcher's arguments."""
+    code = {root: snapshot.take(root, logs) for root in dict.fromkeys(line.exercise.parent for line in due)}
+    for path in [path for one in code.values() for path in one.left_out]:
         print(f"note: {path} is not in the snapshot (untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB)")
-    return [str(code.folder / submission.exercise.name / submission.launcher), *submission.arguments]
+    return [
+        (line, [str(code[line.exercise.parent].folder / line.exercise.name / line.launcher), *line.arguments])
+        for line in due
+    ]
 
 
 def _environment(submission: Submission, logs: Path, launcher: str) -> dict[str, str]:
@@ -181,7 +181,7 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
         try:
             job = slurm.sbatch(options, command, environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)
-        except slurm.SbatchError as error:
+        except InputError as error:
             refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
     print(f"{len(due) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
@@ -194,16 +194,17 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
-        tasks.append(Task(submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
+        tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
     states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
+    ended = [(line, state) for (line, _), state in zip(due, states, strict=True)]
     print("\n| run | state |\n|---|---|")
-    for (submission, _), state in zip(due, states, strict=True):
-        print(f"| {submission.exercise.name}: {submission.short} | {state} |")
+    for line, state in ended:
+        print(f"| {line.exercise.name}: {line.short} | {state} |")
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
-    if completed := [submission for (submission, _), state in zip(due, states, strict=True) if state == "completed"]:
+    if completed := [line for line, state in ended if state == "completed"]:
         print("fill the tables:")
         _print_next(completed, logs)
-    stopped = [line for (line, _), state in zip(due, states, strict=True) if state in ("preempted", "timeout")]
+    stopped = [line for line, state in ended if state in ("preempted", "timeout")]
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
         print("go on with what was told to end, each in its own folder:")
         print("\n".join(f"  {command}" for command in commands))

@@ -50,7 +50,7 @@ def _live(console: object, folders: object, every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from tools.logs import tails
+    from tools.logs.live_run import last_lines
     from tools.watch import queue, screen
 
     opened: Path | None = None
@@ -62,7 +62,7 @@ def _live(console: object, folders: object, every_s: float) -> None:
                 waiting, found_s = queue.waiting(), time.monotonic()
             shown = folders.look()
             if opened:
-                lines = tails.last_lines(opened / "train.out", console.height - 2)
+                lines = last_lines(opened / "train.out", console.height - 2)
                 live.update(Text("\n".join([f"{opened}  (any key: back)", *lines]), no_wrap=True), refresh=True)
             else:
                 live.update(screen.view(shown, waiting, console.width, console.height), refresh=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from run_folder import csv_log
+from run_folder.printable import printable
+from run_folder.safe_open import open_plain
 from tools.errors import LogError
-from tools.logs import nvidia_smi, tails
+from tools.logs import nvidia_smi
 from tools.logs.run import Run
 
 RECENT_STEPS = 20
@@ -19,6 +22,8 @@ SILENT_S = 120
 _STEPS_KEPT, _STEPS_BYTES = 240, 32 << 10
 _GPU_BYTES = 2 << 10  # the last samples of each GPU of a node
 _MOST_STEPS = 10**9  # more is no training
+_LOG_BYTES, _LONGEST_LINE = 64 << 10, 300
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
 
 
@@ -95,8 +100,8 @@ def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
 
 def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
     """Step, loss, step time (s) and tokens of the last steps; a line that is cut or damaged costs itself."""
-    header, found = tails.first_line(path).strip(), []
-    for line in tails.read_end(path, _STEPS_BYTES)[:-1]:
+    header, found = _first_line(path).strip(), []
+    for line in _read_end(path, _STEPS_BYTES)[:-1]:
         with contextlib.suppress(LogError):
             for row in csv_log.step_numbers(path, csv_log.step_rows_of(path, [line], header)):
                 found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
@@ -105,13 +110,41 @@ def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
 
 def _memory(path: Path) -> int | None:
     """The largest memory.used (MiB) of a GPU log's last samples."""
-    header, found_mib = tails.first_line(path).strip(), []
+    header, found_mib = _first_line(path).strip(), []
     try:
         names = nvidia_smi.header_names(path, header)
     except LogError:
         return None
-    for line in tails.read_end(path, _GPU_BYTES)[:-1] if names else []:
+    for line in _read_end(path, _GPU_BYTES)[:-1] if names else []:
         with contextlib.suppress(LogError):
             for number, row in csv_log.rows(path, [line], names, header):
                 found_mib.append(nvidia_smi.memory_mib(path, number, row["memory.used"]))
     return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
+
+
+def _read_end(path: Path, most_bytes: int) -> list[str]:
+    """The lines within a file's last bytes, without one that is cut at its beginning; the last one is not ended yet.
+
+    Of a file that is no plain file or cannot be read there are none.
+    """
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
+            start = file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            return file.read(most_bytes).decode(errors="replace").split("\n")[start > 0 :]
+    except OSError:
+        return []
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
+            return file.read(1024).partition(b"\n")[0].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """A log's last lines as a terminal shows them: the last state of a progress bar, no colours, no control codes."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _read_end(path, _LOG_BYTES)]
+    shown = [printable(_COLOUR.sub("", line)) for line in lines if line.strip()][-count:]
+    return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.logs import nvidia_smi, psrecord
+from tools.logs import nvidia_smi
 from tools.logs.folder import RunFolder
+from tools.logs.memory_log import read_psrecord
 
 Line = tuple[str, list[float], list[float]]  # what it is of, time since the log's start (s), memory (MiB)
 
@@ -23,7 +24,7 @@ def gpu_lines(run: RunFolder) -> Iterator[Line]:
 def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
     """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
-        log = psrecord.read(path)
+        log = read_psrecord(path)
         yield f"{node}{kind}", log.time_s, log.mib
 
 

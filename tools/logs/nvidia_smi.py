@@ -2,7 +2,7 @@
 
 Participants log with other options than the launcher does, so the file may have units or not, a header or not, other
 columns, several GPUs, values that the GPU does not report, and a last line cut off when the job ended. Which column is
-memory.used must be certain: by the header, by the units, or by the launcher's own order of columns.
+memory.used must be certain: by the header or by the units.
 Figures are over *all* samples: a mean over the samples above zero only is not the mean (erratum B4).
 """
 
@@ -17,13 +17,9 @@ from run_folder import csv_log
 from tools.errors import LogError
 from tools.logs.memory_log import MemoryLog
 
-# The launcher's own query (logs/README.md).
-CONTRACT = ["timestamp", "index", "name", "memory.used", "memory.total", "utilization.gpu"]
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
-_NUMBER = re.compile(r"\d+(\.\d+)?|\[.*\]|N/A")
 # What nvidia-smi prints for a quantity the GPU does not report.
 _NOT_AVAILABLE = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]")
-_HEADER_EXPECTED = "a header with memory.used, or units (MiB), or the columns " + ", ".join(CONTRACT)
 
 
 def read(path: Path | str, with_time: bool = False) -> MemoryLog:
@@ -75,37 +71,19 @@ def _seconds(path: Path | str, line: int, stamp: str) -> float:
 
 
 def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list[str]:
-    """Names for a file without header, where the values leave no doubt."""
+    """Names for a file without header, where the units leave no doubt."""
     values = csv_log.cells(first)
-    names = [f"column {number}" for number in range(1, len(values) + 1)]
-    rows = [(number, list(row.values())) for number, row in csv_log.rows(path, lines, names, "")]
-    if (
-        len(values) in (5, 6)
-        and _TIMESTAMP.match(values[0])
-        and values[1].isdigit()
-        and not _NUMBER.fullmatch(values[2])
-        and all(_NUMBER.match(value) for value in values[3:])
-        and all("%" not in value for value in values[3:5])
-        and (values[3].endswith("MiB") or _is_in_order(path, rows))
-    ):
-        return CONTRACT[: len(values)]
-    names = ["timestamp" if _TIMESTAMP.match(value) else name for name, value in zip(names, values, strict=True)]
+    names = [f"column {place}" for place in range(len(values))]
     memory = [place for place, value in enumerate(values) if value.endswith("MiB")]
     if not memory or len(memory) > 2:
-        raise LogError(path, 1, ", ".join(values), _HEADER_EXPECTED)
+        raise LogError(path, 1, ", ".join(values), "a header with memory.used, or units (MiB)")
+    rows = [(number, list(row.values())) for number, row in csv_log.rows(path, lines, names, "")]
     samples = [[memory_mib(path, number, row[place]) for number, row in rows] for place in memory]
     names[memory[_used_of(path, *samples)] if len(memory) == 2 else memory[0]] = "memory.used"
+    names = ["timestamp" if _TIMESTAMP.match(value) else name for name, value in zip(names, values, strict=True)]
+    if len(values) in (5, 6) and names[0] == "timestamp" and values[1].isdigit():
+        names[1] = "index"  # as in the launcher's own query
     return names
-
-
-def _is_in_order(path: Path | str, rows: Sequence[tuple[int, list[str]]]) -> bool:
-    """Whether numbers without units can only be memory.used, memory.total[, utilization.gpu] after the GPU's name."""
-    numbers = [[memory_mib(path, line, cell.removesuffix("%")) for cell in row[3:]] for line, row in rows]
-    totals = {(row[1], total) for (_, row), (_, total, *_) in zip(rows, numbers, strict=True)}
-    of_memory = all(not used > total for used, total, *_ in numbers) and len(totals) == len({row[1] for _, row in rows})
-    percent = [row[2] for row in numbers if len(row) == 3]
-    # Without a last column of percents, a first one that stays below 100 may itself be of percents.
-    return of_memory and (all(not one > 100 for one in percent) if percent else any(row[0] > 100 for row in numbers))
 
 
 def _used_of(path: Path | str, first: Sequence[float], second: Sequence[float]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,14 +12,8 @@ from tools.logs.sources import RunFigures
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(tuple):
     """A condition on a run: a fact is none of these values."""
-
-    values: tuple[Any, ...]
-
-    def __init__(self, *values: Any) -> None:
-        object.__setattr__(self, "values", values)
 
 
 class Run(RunFolder):
@@ -38,7 +31,7 @@ class Run(RunFolder):
 
     def matches(self, where: dict[str, Any]) -> bool:
         return all(
-            self.facts[key] not in wanted.values if isinstance(wanted, Not) else self.facts[key] == wanted
+            self.facts[key] not in wanted if isinstance(wanted, Not) else self.facts[key] == wanted
             for key, wanted in where.items()
         )
 

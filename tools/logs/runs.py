@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tools.errors import InputError
 from tools.logs.folder import read_record
-from tools.logs.progress import progress
 from tools.logs.run import Run
 
 _SEARCH_DEPTH = 3
+_FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
+T = TypeVar("T")
 
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return _open(folder.resolve() if folder.is_symlink() else folder)
-
-
-def _open(folder: Path) -> Run:
-    return Run(folder, *read_record(folder))
+    place = folder.resolve() if folder.is_symlink() else folder
+    return Run(place, *read_record(place))
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
@@ -37,8 +37,8 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        folders = list(run_folders(logs, 0))
-        found += [_open(folder) for folder in progress(folders, "reading run.json")]
+        folders = progress(list(run_folders(logs, 0)), "reading run.json")
+        found += [Run(folder, *read_record(folder)) for folder in folders]
     found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
@@ -79,3 +79,12 @@ def default_logs() -> Path:
         return Path(os.environ["LOG_DIR"])
     logs = Path(__file__).resolve().parents[2] / "logs"
     return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
+
+
+def progress(items: Sequence[T], what: str) -> Iterable[T]:
+    """The items, with a bar that appears after a second; in a log file it writes a line every half minute at most."""
+    if len(items) <= _FEW:
+        return items
+    from tqdm import tqdm
+
+    return tqdm(items, what, unit="run", delay=1, mininterval=0.2 if sys.stderr.isatty() else 30)

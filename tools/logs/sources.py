@@ -18,10 +18,10 @@ from run_folder import nccl_log
 from run_folder.causes import cause
 from run_folder.schema import MistypedError, SummaryRecord, check
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, psrecord, trainer_log
+from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
-from tools.logs.memory_log import MemoryLog
+from tools.logs.memory_log import MemoryLog, read_psrecord
 
 Found = Mapping[str, Any]
 _EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
@@ -226,7 +226,7 @@ def _gpu_log(sources: RunFigures) -> Found:
 
 def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
     return lambda sources: _extremes(
-        [psrecord.read(path) for path in sources.run.paths(prefix, ".txt")], "empty CPU log"
+        [read_psrecord(path) for path in sources.run.paths(prefix, ".txt")], "empty CPU log"
     )
 
 

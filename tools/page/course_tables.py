@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 
 from tools.logs.run import Run
 from tools.tables.definitions import defaults_of, definitions, tiny_views
@@ -38,11 +38,11 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
     """
     blank = {folder.name: definitions(folder) for folder in exercises()}
     known = {table.number: (exercise, table) for exercise, found in blank.items() for table in found}
-    machines = reference_folders()
+    machines = _reference_folders()
     places = [(run.folder.resolve(), run) for run in reference]
     found = []
-    for number, (exercise, table) in sorted(known.items(), key=lambda item: _order(item[0])):
-        references = []
+    for number in sorted(known, key=lambda number: (len(number.rstrip(ascii_lowercase)), number)):
+        (exercise, table), references = known[number], []
         for folders in machines.get((exercise, number), []):
             runs = [run for place, run in places if not set(folders).isdisjoint(place.parents)]
             references.append((", ".join(folder.name for folder in folders), fill(table, runs)))
@@ -61,30 +61,16 @@ def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
     return fill(table, about) if about else None
 
 
-def _order(number: str) -> tuple[int, str]:
-    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
-    return int(digits), number[len(digits) :]
-
-
-def reference_folders(root: Path = ROOT) -> dict[tuple[str, str], list[list[Path]]]:
+def _reference_folders() -> dict[tuple[str, str], list[list[Path]]]:
     """(exercise, table) -> the folders of runs that each of the documents' generated blocks fills it from."""
     found: dict[tuple[str, str], list[list[Path]]] = {}
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("exercise")
-    options.add_argument("--logs", action="append", default=[])
-    options.add_argument("--only", default="")
-    for document in documents(root):
-        for line in document.read_text(encoding="utf-8").splitlines():
-            match = BLOCK_START.fullmatch(line.strip())
-            words = shlex.split(match[1]) if match else []
-            if words[:4] != ["python", "-m", "tools", "fill"] or "--logs" not in words:
-                continue
-            block, _ = options.parse_known_args(words[4:])
-            only = block.only.split(",") if block.only else []
-            for table in definitions(root / block.exercise):
-                if not only or table.number in only:
-                    places = found.setdefault((block.exercise, table.number), [])
-                    folders = [(root / folder).resolve() for folder in block.logs]
-                    if folders not in places:
-                        places.append(folders)
+    for document in documents():
+        for block in BLOCK_START.findall(document.read_text(encoding="utf-8")):
+            filled = re.match(r"python -m tools fill (\S+) --logs", block)
+            only = re.search(r"--only (\S+)", block)
+            folders = [(ROOT / folder).resolve() for folder in re.findall(r"--logs (\S+)", block)]
+            for table in definitions(ROOT / filled[1]) if filled else []:
+                places = found.setdefault((filled[1], table.number), [])
+                if (not only or table.number in only[1].split(",")) and folders not in places:
+                    places.append(folders)
     return found

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from tools.errors import LogError
 from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
 
-if TYPE_CHECKING:
-    import numpy as np
-
 MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small
 _MOST_GPUS_POINTS = 400  # of all lines of a run's GPUs together
-_DIGITS = 4
 
 
-@dataclass(frozen=True)
-class Line:
-    """Attributes: name: for the legend; x, y: its points."""
+class Line(NamedTuple):
+    """A name for the legend, and the points."""
 
     name: str
     x: list[float]
@@ -54,7 +50,7 @@ class Chart:
 
     def data(self) -> dict[str, Any]:
         """For the page's scripts."""
-        lines = [{"name": line.name, "x": line.x, "y": line.y} for line in self.lines]
+        lines = [line._asdict() for line in self.lines]
         return {"key": self.key, "title": self.title, "x": self.x_label, "y": self.y_label, "lines": lines}
 
 
@@ -68,33 +64,28 @@ def _told(line: Line) -> str:
 
 def charts(run: Run) -> list[Chart]:
     """The run's charts that have something to draw, or a log that cannot be read."""
-    found = [
-        Chart("loss", "Training loss", "step", "loss"),
-        Chart("step_time", "Step time", "step", "step time (s)"),
-        Chart("gpu_memory", "GPU memory in use", "time since the log's start (s)", "memory (MiB)"),
-        Chart("cpu_memory", "CPU memory of all processes", "time since the log's start (s)", "memory (MiB)"),
-    ]
-    for chart in found:
+    time, memory = "time since the log's start (s)", "memory (MiB)"
+    found = []
+    for chart, lines in [
+        (Chart("loss", "Training loss", "step", "loss"), _over_steps(run, "loss", "loss")),
+        (Chart("step_time", "Step time", "step", "step time (s)"), _over_steps(run, "step time", "step_time_s")),
+        (Chart("gpu_memory", "GPU memory in use", time, memory), _gpu_memory(run)),
+        (Chart("cpu_memory", "CPU memory of all processes", time, memory), _cpu_memory(run)),
+    ]:
         try:
-            chart.lines = [line for line in _READERS[chart.key](run) if line.x]
+            chart.lines = [line for line in lines if line.x]
         except LogError as error:
             chart.problem = str(error)
-    return [chart for chart in found if chart.lines or chart.problem]
+        if chart.lines or chart.problem:
+            found.append(chart)
+    return found
 
 
-def _loss(run: Run) -> Iterator[Line]:
-    if run.steps is not None:
-        yield from _over_steps(run, "loss", run.steps.step, run.steps.loss)
-
-
-def _step_time(run: Run) -> Iterator[Line]:
-    if run.steps is not None:
-        yield from _over_steps(run, "step time", run.steps.step, run.steps.step_time_s)
-
-
-def _over_steps(run: Run, name: str, step: np.ndarray, y: np.ndarray) -> Iterator[Line]:
+def _over_steps(run: Run, name: str, column: str) -> Iterator[Line]:
     """The curve and, of a run that went on, an upright line at each step from which it did."""
-    curve = _line(name if run.resumptions else "", step, y)
+    if run.steps is None:
+        return
+    curve = _line(name if run.resumptions else "", run.steps.step, getattr(run.steps, column))
     yield curve
     if curve.y:
         for place, text in run.resumptions:
@@ -105,8 +96,7 @@ def _gpu_memory(run: Run) -> Iterator[Line]:
     """A line per GPU of every node."""
     samples = list(gpu_lines(run))
     most = max(16, min(MOST_POINTS, _MOST_GPUS_POINTS // max(1, len(samples))))
-    for sample in samples:
-        yield _line(*sample, most)
+    yield from (_line(*sample, most) for sample in samples)
 
 
 def _cpu_memory(run: Run) -> Iterator[Line]:
@@ -115,35 +105,16 @@ def _cpu_memory(run: Run) -> Iterator[Line]:
         yield from (_line(*line) for line in cpu_lines(run, kind))
 
 
-_READERS = {"loss": _loss, "step_time": _step_time, "gpu_memory": _gpu_memory, "cpu_memory": _cpu_memory}
-
-
-def _line(name: str, x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> Line:
-    import numpy as np
-
-    x, y = np.asarray(x), np.asarray(y)
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
-    shown = thinned(y, most)
-    return Line(name, _numbers(x[shown]), _numbers(y[shown]))
-
-
-def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """Positions of at most `most` samples: the first, the last and of each stretch the smallest and the largest."""
-    import numpy as np
-
-    if y.size <= most:
-        return np.arange(y.size)
-    stretches = np.array_split(np.arange(1, y.size - 1), (most - 2) // 2)
-    ends = [place for one in stretches for place in (one[y[one].argmin()], one[y[one].argmax()])]
-    return np.unique([0, *ends, y.size - 1])
-
-
-def _numbers(values: np.ndarray) -> list[float]:
-    """Rounded to four digits of the largest, whole ones without a point: the file is half as long."""
-    import numpy as np
-
-    largest = np.abs(values).max(initial=0)
-    decimals = max(0, _DIGITS - 1 - int(np.floor(np.log10(largest)))) if largest else 0
-    rounded = np.round(values, decimals)
-    return (rounded.astype(int) if np.array_equal(rounded, np.rint(rounded)) else rounded).tolist()
+def _line(name: str, x: Sequence[float], y: Sequence[float], most: int = MOST_POINTS) -> Line:
+    """At most `most` points, rounded: the first, the last and of each stretch the smallest and the largest."""
+    points = [point for point in zip(x, y, strict=True) if math.isfinite(point[0]) and math.isfinite(point[1])]
+    if len(points) > most:
+        last = len(points) - 1
+        length = math.ceil((last - 1) / ((most - 2) // 2))
+        kept = {0, last}
+        for start in range(1, last, length):
+            stretch = range(start, min(start + length, last))
+            heights = [points[place][1] for place in stretch]
+            kept |= {stretch[heights.index(min(heights))], stretch[heights.index(max(heights))]}
+        points = [points[place] for place in sorted(kept)]
+    return Line(name, *([float(f"{point[axis]:.6g}") for point in points] for axis in (0, 1)))

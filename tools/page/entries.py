@@ -21,7 +21,6 @@ from tools.tables.fill import written
 from tools.tables.metrics import METRICS
 
 _LONGEST_ID = 80
-_MOST_FOLDERS = 3  # named in a page
 _ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
 
 
@@ -92,10 +91,8 @@ def title(metric: str) -> str:
 
 
 def together(folders: Sequence[Path]) -> str:
-    """Their names; of a course's forty folders only what they have in common."""
-    if len(folders) <= _MOST_FOLDERS:
-        return ", ".join(map(str, folders))
-    return f"{len(folders)} folders below {os.path.commonpath([folder.absolute() for folder in folders])}"
+    """Their names; of a course's forty folders only how many."""
+    return ", ".join(map(str, folders)) if len(folders) < 4 else f"{len(folders)} folders"
 
 
 def links(entry: Entry, page_folder: Path) -> dict[str, str]:
@@ -178,9 +175,5 @@ def _as_text(value: Any) -> str:
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
     """The newest completed reference run of the same exercise, configuration, fault, model and number of GPUs."""
     keys = ("exercise", "config", "model", "rung", "fault", "world_size")
-    same = (
-        other
-        for other in reference
-        if other.run.state == "completed" and all(other.run.facts[key] == entry.run.facts[key] for key in keys)
-    )
-    return next(same, None)
+    wanted = {key: entry.run.facts[key] for key in keys}
+    return next((one for one in reference if one.run.state == "completed" and one.run.matches(wanted)), None)

@@ -36,7 +36,8 @@ def command(run: Run) -> str:
     except (InputError, OSError):
         return ""
     other = {name: value for name, value in sorted(record["settings"].items()) if _differs(name, value, usual)}
-    return _shell_line([f"{name.upper()}={_as_text(value)}" for name, value in other.items()], words)
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in other.items()}
+    return _shell_line([f"{name.upper()}={text}" for name, text in texts.items()], words)
 
 
 def _of_submission(exercise: str, line: str) -> str:
@@ -75,7 +76,3 @@ def _usual_settings(words: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
 
 def _differs(name: str, value: Any, usual: dict[str, Any]) -> bool:
     return name.upper() not in OPERATIONAL and usual.get(name) is not None and not same(value, usual[name])
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

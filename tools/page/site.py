@@ -21,9 +21,9 @@ from typing import Any
 from run_folder.safe_open import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
-from tools.logs.progress import progress
-from tools.logs.run import SHOWN_STATES, Run, duration
-from tools.logs.tails import last_lines
+from tools.logs.live_run import last_lines
+from tools.logs.run import Run, duration
+from tools.logs.runs import progress
 from tools.page import course_tables, entries, rendering, repeat
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
@@ -111,7 +111,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
         "site": site,
         "title": entries.title,
         "metrics": METRICS,
-        "own_states": _states(site.own),
+        "own_states": Counter(one.run.state for one in site.own),
     }
 
     def render(template: str, name: str, **values: Any) -> None:
@@ -132,10 +132,8 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
 
 
 def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
-    drawn, run = charts(one.run), one.run
-    facts, settings = entries.facts(run), entries.settings(run)
-    failed = run.state not in ("completed", "running")
-    links = entries.links(one, site.output / "runs")
+    drawn, run, links = charts(one.run), one.run, entries.links(one, site.output / "runs")
+    facts, settings, parts = entries.facts(run), entries.settings(run), _parts(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
@@ -147,10 +145,10 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        parts=_parts(run),
+        parts=parts,
         profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
-        failed=failed,
+        failed=run.state not in ("completed", "running"),
         command=repeat.command(run),
         links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
@@ -161,7 +159,7 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         "settings": settings,
         "figures": entries.numbers(run),
         "charts": [chart.data() for chart in drawn if chart.lines],
-        "parts": _parts(run),
+        "parts": parts,
     }
     _write_script(folder / "data" / f"{one.id}.js", one.id, data)
 
@@ -192,11 +190,6 @@ def _parts(run: Run) -> list[tuple[str, float]]:
 def _write_script(path: Path, name: str, data: Any) -> None:
     """JSON is JavaScript; only ASCII, so that no character can end a line or a tag."""
     path.write_text(f"runData[{json.dumps(name)}]={json.dumps(data, separators=(',', ':'), allow_nan=False)};\n")
-
-
-def _states(found: Sequence[Entry]) -> list[tuple[str, int]]:
-    counts = Counter(one.run.state for one in found)
-    return [(state, counts[state]) for state in SHOWN_STATES if counts[state]]
 
 
 def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:

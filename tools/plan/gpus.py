@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, replace
 
 from tools.errors import InputError
-from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.mfu import PEAK_TFLOPS
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Gpu:
     """One type.
 
     Attributes:
-        driver_name: as nvidia-smi and run.json name it, the key of its operations per second (tools/logs/gpu_peaks.py).
+        driver_name: as nvidia-smi and run.json name it, the key of its operations per second (tools/logs/mfu.py).
         memory_mib: nvidia-smi's memory.total.
         memory_gb_per_s, link_gb_per_s, host_gb_per_s: of its own memory; NVLink to the node's others, per direction;
             PCIe to the CPU's memory, per direction. 10^9 bytes.

@@ -17,7 +17,7 @@ from typing import Any
 from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.folder import read_object
-from tools.logs.gpu_peaks import PEAK_TFLOPS
+from tools.logs.mfu import PEAK_TFLOPS
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
+from typing import NamedTuple
 
 from run_folder.plural import counted
 from tools.errors import InputError
@@ -22,32 +22,21 @@ _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True)
-class Lane:
-    """A part of the machine that one run has to itself.
+class Lane(NamedTuple):
+    """A part of the machine that one run has to itself: GPUs as CUDA_VISIBLE_DEVICES names them, and processors."""
 
-    Attributes:
-        gpus: as CUDA_VISIBLE_DEVICES names them, none on a machine without.
-        processors: their numbers.
-    """
-
-    gpus: tuple[str, ...]
-    processors: tuple[int, ...]
+    gpus: list[str]
+    processors: list[int]
 
 
-@dataclass(frozen=True)
-class Task:
-    """Attributes: command: what starts the submission's launcher, in `environment`."""
-
-    submission: Submission
-    command: Sequence[str]
-    environment: Mapping[str, str]
+# A line, the command that starts its launcher, and the command's environment.
+Task = tuple[Submission, Sequence[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class _Active:
     number: int
-    task: Task
+    submission: Submission
     lane: Lane | None
     process: subprocess.Popen[bytes]
     output: Path
@@ -68,7 +57,7 @@ def lanes(number: int) -> list[Lane]:
             raise InputError(f"--jobs {number}: this machine has {counted(there, what)}; expected from 1 to {there}")
     cores, cards = len(processors) // number, len(gpus) // number
     return [
-        Lane(tuple(gpus[lane * cards : (lane + 1) * cards]), tuple(processors[lane * cores : (lane + 1) * cores]))
+        Lane(gpus[lane * cards : (lane + 1) * cards], processors[lane * cores : (lane + 1) * cores])
         for lane in range(number)
     ]
 
@@ -96,14 +85,14 @@ def run(tasks: Sequence[Task], outputs: Path, side_by_side: Sequence[Lane]) -> t
     outputs.mkdir(parents=True, exist_ok=True)
     states, free = ["not started"] * len(tasks), list(side_by_side) or [None]
     waiting, active = deque(enumerate(tasks)), list[_Active]()
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A bar in a log file: a line per run is enough.
     bar = tqdm(total=len(tasks), unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
     try:
         while waiting or active:
             while waiting and free:
                 active.append(_start(*waiting.popleft(), free.pop(0), outputs))
-                bar.set_description_str(active[-1].task.submission.place)
+                bar.set_description_str(active[-1].submission.place)
             for ended in [one for one in active if one.process.poll() is not None]:
                 active.remove(ended)
                 free.append(ended.lane)
@@ -124,24 +113,16 @@ def run(tasks: Sequence[Task], outputs: Path, side_by_side: Sequence[Lane]) -> t
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _start(number: int, task: Task, lane: Lane | None, outputs: Path) -> _Active:
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{task.submission.exercise.name}-line{task.submission.line}.out"
+    submission, command, environment = task
+    output = outputs / f"{datetime.now():%Y%m%d-%H%M%S}-{submission.exercise.name}-line{submission.line}.out"
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(lane.gpus)} if lane and lane.gpus else {}
-    with (outputs / name).open("wb") as stream:
-        process = subprocess.Popen(
-            task.command,
-            env={**task.environment, **gpus},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+    options = {"env": {**environment, **gpus}, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with output.open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, **options)
     if lane and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, lane.processors)
-    return _Active(number, task, lane, process, outputs / name, time.monotonic())
+    return _Active(number, submission, lane, process, output, time.monotonic())
 
 
 def _state(output: Path, exit_code: int) -> str:
@@ -153,7 +134,7 @@ def _state(output: Path, exit_code: int) -> str:
 
 
 def _told(ended: _Active, state: str) -> str:
-    submission, took_s = ended.task.submission, time.monotonic() - ended.begin_s
+    submission, took_s = ended.submission, time.monotonic() - ended.begin_s
     text = f"{state:<10} {took_s:7.0f} s  {submission.place}  {submission.short}"
     if state != "completed":
         lines = ended.output.read_text(errors="replace").strip().splitlines()

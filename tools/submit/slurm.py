@@ -3,6 +3,7 @@
 import getpass
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,6 @@ from tools.submit.submissions import Submission
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
-
-
-class SbatchError(Exception):
-    """sbatch refused a job; the message is what it said."""
 
 
 def available() -> bool:
@@ -40,17 +37,13 @@ def queue() -> dict[str, str]:
     answer = subprocess.run(command, capture_output=True, text=True)
     if answer.returncode != 0:
         raise InputError(f"{' '.join(command)}: {answer.stderr.strip()}; expected SLURM to answer, or use --local")
-    rows = (line.split(maxsplit=1) for line in answer.stdout.splitlines())
-    jobs = [(row[1].strip(), row[0]) for row in rows if len(row) == 2 and row[1].startswith(_MARK)]
-    return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for comment, state in jobs}
+    jobs = re.findall(rf"^(\S+) +({_MARK}\S+)", answer.stdout, re.MULTILINE)
+    return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for state, comment in jobs}
 
 
 def site_options(root: Path) -> dict[str, str]:
     """The SBATCH_* variables of cluster.env; one that is already set wins."""
-    site = root / "cluster.env"
-    if not site.is_file():
-        return {}
-    found = sourced(site, os.environ)
+    found = sourced(root / "cluster.env", os.environ) if (root / "cluster.env").is_file() else {}
     return {name: value for name, value in found.items() if name.startswith("SBATCH_") and name not in os.environ}
 
 
@@ -58,11 +51,10 @@ def sbatch(options: Sequence[str], command: Sequence[str], environment: Mapping[
     """Queue a job and give its id.
 
     Raises:
-        SbatchError: sbatch refused it.
+        InputError: sbatch refused it; the message is what it said.
     """
-    answer = subprocess.run(
-        ["sbatch", "--parsable", *options, *command], env=environment, capture_output=True, text=True
-    )
+    words = ["sbatch", "--parsable", *options, *command]
+    answer = subprocess.run(words, env=environment, capture_output=True, text=True)
     if answer.returncode != 0:
-        raise SbatchError(answer.stderr.strip() or f"sbatch ended with exit code {answer.returncode}")
+        raise InputError(answer.stderr.strip() or f"sbatch ended with exit code {answer.returncode}")
     return answer.stdout.strip().splitlines()[-1].split(";")[0]

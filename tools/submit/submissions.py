@@ -18,19 +18,19 @@ from pathlib import Path
 
 from run_folder.env_file import exported
 from run_folder.settings import LIBRARY_PREFIXES, defaults, is_tiny
-from run_folder.typos import MEANT, complaint, doubt
+from run_folder.typos import complaint, doubt
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two tries of one run.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
+# Variables that a launcher reads without SLURM; in a line these are options.
+_OPTION_NAMES = {"GPUS_PER_NODE": "--gpus-per-node=N", "NNODES": "--nodes=N"}
 # Where a run goes and how it is started: no part of what it is.
 OPERATIONAL = {
     *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
     *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
 }
-# Variables that a launcher reads without SLURM; in a line these are options.
-_OPTION_NAMES = {"GPUS_PER_NODE": "--gpus-per-node=N", "NNODES": "--nodes=N"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
 
@@ -175,21 +175,10 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     notes = [text] if (text := doubt(shell)) else []
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
-    named: dict[str, dict[str, None]] = {}
-    for name, value in (item for line in lines for item in line.replaced.items()):
-        named.setdefault(name, {})[value] = None
-    if replaced := [f"{name}={shell[name]}, not {' or '.join(values)}" for name, values in sorted(named.items())]:
+    pairs = {item for line in lines for item in line.replaced.items()}
+    if replaced := [f"{name}={shell[name]}, not {value}" for name, value in sorted(pairs)]:
         notes.append(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")
     return notes
-
-
-def _meant(name: str, known: set[str]) -> str:
-    """What is expected in the place of a name that is no setting's."""
-    meant = MEANT.get(name, name)
-    if meant in _OPTION_NAMES:
-        return f"the option {_OPTION_NAMES[meant]}, after the settings"
-    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"a setting; did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
 
 
 def _submission(
@@ -210,7 +199,10 @@ def _submission(
     settings, options = {}, []
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
         if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
-            raise refusal(match[1], _meant(match[1], known))
+            if match[1] in _OPTION_NAMES:
+                raise refusal(match[1], f"the option {_OPTION_NAMES[match[1]]}, after the settings")
+            close = get_close_matches(match[1], known, n=1)
+            raise refusal(match[1], f"a setting; did you mean {close[0]}?" if close else f"one of {sorted(known)}")
         settings[match[1]] = match[2]
         rest.pop(0)
     while rest and rest[0].startswith("-"):

@@ -113,7 +113,7 @@ def _dictionary(path: Path) -> Dictionary:
 def _where(written: dict[str, Any]) -> Where:
     """Conditions as TOML has them: a value, { not = [values] } or { unset = true }."""
     return {
-        key: wanted if not isinstance(wanted, dict) else Not(*wanted["not"]) if "not" in wanted else None
+        key: wanted if not isinstance(wanted, dict) else Not(wanted["not"]) if "not" in wanted else None
         for key, wanted in written.items()
     }
 

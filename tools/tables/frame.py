@@ -16,9 +16,8 @@ import pandas as pd
 
 from run_folder.printable import one_line
 from tools.logs.figures import FIGURES
-from tools.logs.progress import progress
 from tools.logs.run import SHOWN_STATES, Run
-from tools.logs.runs import find_runs
+from tools.logs.runs import find_runs, progress
 
 # What ran, beside the figures: column to pandas type, what it is. From run.json.
 FACTS: dict[str, tuple[str, str]] = {

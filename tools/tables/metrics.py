@@ -114,7 +114,7 @@ def _at_rung(name: str) -> Callable[[Where], Where]:
     """That rung at its own batch size and loss, on the same machine."""
     own = ("batch_size", "loss", "loss_chunk")
     return lambda where: (
-        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": Not("liger")}
+        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": Not(["liger"])}
     )
 
 

@@ -16,25 +16,13 @@ from tools.logs.run import duration
 from tools.watch.queue import Waiting
 
 KEYS = "123456789abcdefghijklmnoprstuvwxyz"  # a row's; q quits
-COLUMNS = (
-    "",
-    "state",
-    "owner",
-    "exercise",
-    "configuration",
-    "step",
-    "left",
-    "tokens/s",
-    "loss",
-    "curve",
-    "GPU MiB",
-    "trouble",
-)
+COLUMNS = ("", "state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "curve")
+COLUMNS += ("GPU MiB", "trouble")
 RIGHT = ("step", "left", "tokens/s", "loss", "GPU MiB")
 COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
 CURVE_WIDTH = 16
 _SPARED = ("curve", "GPU MiB", "tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
-_LEAST_TROUBLE, _CONFIGURATION = 16, 28  # columns wide; what is longer is cut where there is no more room
+_LEAST = {"configuration": 26, "trouble": 14}  # columns wide; what is longer is cut where there is no more room
 _BARS = "▁▂▃▄▅▆▇█"
 _QUEUE_LINES = 8
 
@@ -55,27 +43,22 @@ def view(shown: Sequence[LiveRun], queue: Sequence[Waiting], width: int, most_ro
 
 
 def _table(shown: Sequence[LiveRun], width: int) -> Table:
-    """In a narrow terminal some columns are left out, and then configurations and troubles are cut."""
+    """In a narrow terminal some columns are left out, and rich cuts configurations and troubles."""
     keys = [KEYS[place] if place < len(KEYS) else "" for place in range(len(shown))]
     cells = [[key, *map(one_line, _cells(one))] for key, one in zip(keys, shown, strict=True)]
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in cells]
-    widths = {name: max(map(len, (name, *(row[name] for row in rows)))) + 2 for name in COLUMNS}
-    longest, widths["configuration"] = widths["configuration"], min(widths["configuration"], _CONFIGURATION)
-    trouble = min(widths["trouble"], _LEAST_TROUBLE)
-    columns = list(COLUMNS)
+    longest = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
+    least = {name: min(size, _LEAST.get(name, size)) for name, size in zip(COLUMNS, longest, strict=True)}
     for name in _SPARED:
-        if sum(widths[one] for one in columns[:-1]) + trouble > width:
-            columns.remove(name)
-    room = width - sum(widths[name] for name in columns[:-1] if name != "configuration")
-    configuration = max(min(room - trouble, longest), _LEAST_TROUBLE)
-    most = {"configuration": configuration - 2, "trouble": max(room - configuration, 10)}
+        if sum(least.values()) + 2 * (len(least) - 1) > width:
+            del least[name]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
-    for row, one in zip(rows, shown, strict=True):
+    for name in least:
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=name not in _LEAST)
+    for row, one in zip(cells, shown, strict=True):
         colour = COLOURS[one.urgency[0]]
-        texts = [(row[name][: most.get(name)], colour if name in ("state", "trouble") else "") for name in columns]
-        table.add_row(*(Text(text, style=style) for text, style in texts))
+        texts = [(text, name) for text, name in zip(row, COLUMNS, strict=True) if name in least]
+        styled = [(text, colour if name in ("state", "trouble") else "") for text, name in texts]
+        table.add_row(*(Text(text, style, no_wrap=True, overflow="crop") for text, style in styled))
     return table
 
 

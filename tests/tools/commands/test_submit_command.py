@@ -74,23 +74,6 @@ def test_a_completed_tiny_run_does_not_count_for_the_real_one(
     assert len(records(logs)) == 3
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "TRAIN_SIZE=9 FP16=false --mem=1G",
-        "--mem=1G run.slurm",
-        "FP16=false TRAIN_SIZE=9",
-        "ex/submit.txt:2  FP16",
-    ],
-)
-def test_match_finds_the_line_as_it_stands_in_the_file_and_as_it_is_printed(
-    tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9   FP16=false --mem=1G run.slurm\n")
-    assert submit(exercise, logs, "--dry-run", "--match", text) == 0
-    assert "1 to run here" in capsys.readouterr().out
-
-
 def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
     submit(exercise, logs)
@@ -101,65 +84,41 @@ def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: py
     assert "would run here  ex/submit.txt:2" in output
     assert "skipped: completed  ex/submit.txt:1" in output
     assert "skipped: missing  ex/submit.txt:3" in output
+    for text in ("FP16=false run", "submit.txt:3  FP16"):  # as it stands in the file, and as it is printed
+        submit(exercise, logs, "--dry-run", "--match", text)
+        assert "1 to run here" in capsys.readouterr().out
     assert submit(exercise, logs, "--only", "faild") == 2
     assert "--only faild: unknown; states are missing, queued, running" in capsys.readouterr().err
 
 
-def test_a_run_that_is_still_going_on_is_not_started_again(tmp_path: Path, make_run, logs: Path) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\n")
-    make_run("r1", {"exercise": "ex", "state": "running", "submission": "run.slurm"})
-    assert submit(exercise, logs, "--again") == 0
-    assert len(records(logs)) == 1
+BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
 
 
 @pytest.mark.parametrize(
-    ("settings", "skipped"),
-    [({"train_size": 500, "fp16": True, "seed": 42}, True), ({"train_size": 128}, False), ({"seed": 7}, False)],
-    ids=["same", "other_size", "other_default"],
+    ("line", "record", "settings", "skipped"),
+    [
+        ("run.slurm", {"submission": "run.slurm", "state": "running"}, {}, True),
+        ("run.slurm", {"submission": "run.slurm"}, {"train_size": 500}, True),
+        ("run.slurm", {"submission": "run.slurm"}, {"train_size": 1000}, False),  # of before an edit of env_vars.sh
+        ("run.slurm --train-size 20", {"submission": "run.slurm --train-size 20"}, {"train_size": 20}, True),
+        (BY_HAND, {"config": "zero1"}, {"train_size": 500, "fp16": True, "seed": 42}, True),
+        (BY_HAND, {"config": "zero1"}, {"train_size": 128}, False),
+        (BY_HAND, {"config": "zero1"}, {"seed": 7}, False),
+        (RUNG, {}, {"rung": "1_fewer", "train_size": 99}, True),
+        (RUNG, {}, {"rung": "1_fewer", "train_size": 500}, False),
+    ],
 )
-def test_a_run_started_by_hand_counts_if_its_settings_are_the_same(
-    tmp_path: Path, make_run, logs: Path, settings: dict[str, Any], skipped: bool
+def test_line_whose_run_has_the_same_settings_is_not_run_again(
+    tmp_path: Path, make_run, logs: Path, line: str, record: dict[str, Any], settings: dict[str, Any], skipped: bool
 ) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm ds_configs/zero1.json\n")
-    make_run("r1", {"exercise": "ex", "config": "zero1", "settings": settings})
-    submit(exercise, logs)
-    assert len(records(logs)) == (1 if skipped else 2)
-
-
-@pytest.mark.parametrize(("train_size", "skipped"), [(99, True), (500, False)], ids=["the_rungs", "the_exercises"])
-def test_settings_of_a_rung_come_before_the_exercises(
-    tmp_path: Path, make_run, logs: Path, train_size: int, skipped: bool
-) -> None:
-    exercise = make_exercise(tmp_path, "RUNG=1_fewer run.slurm\n")
+    exercise = make_exercise(tmp_path, f"{line}\n")
+    (exercise / ".env").touch()
     (exercise / "1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
     env_file = exercise / "env_vars.sh"
     env_file.write_text('export RUNG="${RUNG:-}"\nsource "$RUNG.env"\n' + env_file.read_text())
-    make_run("r1", {"exercise": "ex", "settings": {"rung": "1_fewer", "train_size": train_size}})
+    make_run("r1", {"exercise": "ex", "settings": settings} | record)
     submit(exercise, logs)
     assert len(records(logs)) == (1 if skipped else 2)
-
-
-def test_an_edit_of_env_vars_makes_a_new_run(tmp_path: Path, make_run, logs: Path) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\n")
-    make_run("r1", {"exercise": "ex", "submission": "run.slurm", "settings": {"train_size": 500}})
-    submit(exercise, logs)
-    assert len(records(logs)) == 1
-    (exercise / "env_vars.sh").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-1000}"\n')
-    submit(exercise, logs)
-    assert len(records(logs)) == 2
-
-
-def test_a_run_whose_arguments_change_settings_is_not_run_for_ever(tmp_path: Path, make_run, logs: Path) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm --train-size 20\n")
-    submission = "run.slurm --train-size 20"
-    make_run("r1", {"exercise": "ex", "submission": submission, "settings": {"train_size": 20}})
-    submit(exercise, logs)
-    assert len(records(logs)) == 1
-
-
-def test_an_unknown_exercise_is_an_error_that_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["submit", "basline", "--local", "--dry-run"]) == 2
-    assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
 
 
 two_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor only")
@@ -209,7 +168,7 @@ def test_runs_side_by_side_share_no_gpu_and_no_processor(
 
 
 @two_processors
-def test_more_gpus_than_a_run_has_side_by_side_names_the_line(
+def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(
     tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
@@ -218,25 +177,21 @@ def test_more_gpus_than_a_run_has_side_by_side_names_the_line(
     assert "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1" in capsys.readouterr().err
     assert submit(exercise, logs, "--jobs", "3") == 2
     assert "--jobs 3: this machine has 2 " in capsys.readouterr().err
-    assert submit(exercise, logs, "--jobs", "3", "--dry-run") == 2
+    monkeypatch.setattr("tools.submit.slurm.available", lambda: True)
+    monkeypatch.setattr("tools.submit.slurm.queue", dict)
+    assert main(["submit", str(exercise), "--logs", str(logs), "--jobs", "2"]) == 2
+    assert "--jobs 2: SLURM decides how many jobs run at a time" in capsys.readouterr().err
     assert records(logs) == []
 
 
-def test_number_of_jobs_is_slurm_s_to_decide_where_it_queues(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tools.submit.slurm.available", lambda: True)
-    monkeypatch.setattr("tools.submit.slurm.queue", dict)
-    assert main(["submit", str(make_exercise(tmp_path, "run.slurm\n")), "--logs", str(logs), "--jobs", "2"]) == 2
-    assert "--jobs 2: SLURM decides how many jobs run at a time" in capsys.readouterr().err
-
-
-def test_K1_mistyped_setting_of_the_shell_queues_nothing(
+def test_K1_mistyped_setting_of_the_shell_or_exercise_queues_nothing(
     tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRAINSIZE", "8")
     assert submit(make_exercise(tmp_path, "run.slurm\n"), logs) == 2
     assert "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in capsys.readouterr().err
+    assert main(["submit", "basline", "--local", "--dry-run"]) == 2
+    assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
     assert records(logs) == []
 
 
@@ -255,6 +210,9 @@ def test_each_line_is_told_whether_it_fits(two_lines, logs, capsys) -> None:
     large, small = [line for line in capsys.readouterr().out.splitlines() if line.startswith("v100-32gb")]
     assert large.startswith("v100-32gb  does not fit: 49,395 MiB allocated of 32,480")
     assert small.startswith("v100-32gb  fits: 5,679 MiB allocated of 32,480")
+    Path(two_lines[1]).write_text("--gpus-per-node=16 fsdp/multi_gpu.slurm\n")
+    assert main(["submit", *two_lines, "--logs", str(logs), "--local", "--dry-run"]) == 2
+    assert "--gpus-per-node=16: a node of " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -270,23 +228,6 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
     lines = submissions.read(arguments.list, {})
     assert len(submit_command._willing(lines, arguments)) == started
     assert ("nobody is here to ask" in capsys.readouterr().out) == (not terminal)
-
-
-def test_more_gpus_than_a_node_holds_are_refused(tmp_path: Path, logs: Path, capsys) -> None:
-    (tmp_path / "runs.txt").write_text("--gpus-per-node=16 fsdp/multi_gpu.slurm\n")
-    words = [
-        "submit",
-        "--list",
-        str(tmp_path / "runs.txt"),
-        "--gpu",
-        "h200",
-        "--logs",
-        str(logs),
-        "--local",
-        "--dry-run",
-    ]
-    assert main(words) == 2
-    assert "--gpus-per-node=16: a node of NVIDIA H200 holds 8; expected at most 8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,6 @@ def test_running_job_that_writes_nothing_for_ten_minutes_is_lost(make_run):
     folder = make_run("r1", {"state": "running", "end_time": ...})
     age(folder, 601)
     assert read_run(folder).state == "lost"
-
-
-def test_running_job_with_one_fresh_log_is_not_lost(make_run):
-    folder = make_run("r1", {"state": "running", "end_time": ...})
-    age(folder, 601)
     (folder / "gpu_memory.csv").touch()
     assert read_run(folder).state == "running"
 
@@ -54,16 +49,12 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
     assert found["good"].state == "completed"
     assert found["bad"].state == "unreadable"
     assert problem in found["bad"].problem and "bad/run.json" in found["bad"].problem
+    assert len(find_runs(logs, experiment="baseline")) == 2
 
 
 def test_attempt_without_its_checkpoint_s_step_is_not_recorded(make_run):
     figures = read_run(make_run("r1", {"attempts": [{"state": "failed"}]})).figures
     assert (figures.reason("fault_state"), figures.reason("resumed_step")) == ("failed", "not recorded")
-
-
-def test_damaged_run_is_listed_with_its_experiment(make_run, logs):
-    (make_run("bad") / "run.json").write_text("")
-    assert [run.folder.name for run in find_runs(logs, experiment="baseline")] == ["bad"]
 
 
 def test_reference_runs_of_other_machines_are_not_mixed_with_one_s_own(make_run, logs):

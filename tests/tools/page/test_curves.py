@@ -1,26 +1,17 @@
-import numpy as np
-
 from tests.tools.conftest import GPU_LOG
 from tools.logs.runs import read_run
-from tools.page.curves import MOST_POINTS, charts, thinned
+from tools.page.curves import MOST_POINTS, charts
 from tools.page.entries import facts
 
 
-def test_thinned_curve_keeps_its_ends_and_a_single_peak():
-    samples = np.zeros(10_001)
-    samples[4_321], samples[7_000] = 9, -9
-    places = thinned(samples, 100)
-    assert len(places) <= 100 and {0, 4_321, 7_000, 10_000} <= set(places)
-    assert list(places) == sorted(set(places))
-    assert list(thinned(samples[:100], 100)) == list(range(100))
-
-
-def test_every_point_of_a_chart_is_a_sample_and_a_long_run_has_few(make_run):
+def test_every_point_of_a_chart_is_a_sample_and_a_long_run_has_few_with_its_ends_and_peaks(make_run):
+    peaks = {4_321: 99, 4_000: -9}
     steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-    steps += "".join(f"{i},0.25,2048,700,{i % 7},1\n" for i in range(1, 5_001))
+    steps += "".join(f"{i},0.25,2048,700,{peaks.get(i, i % 7)},1\n" for i in range(1, 5_001))
     found = {chart.key: chart for chart in charts(read_run(make_run("r1", **{"steps.csv": steps})))}
     (line,) = found["loss"].lines
-    assert len(line.x) <= MOST_POINTS and all(y == x % 7 for x, y in zip(line.x, line.y, strict=True))
+    assert len(line.x) <= MOST_POINTS and {1, *peaks, 5_000} <= set(line.x) and line.x == sorted(set(line.x))
+    assert all(y == peaks.get(x, x % 7) for x, y in zip(line.x, line.y, strict=True))
     assert [line.y for line in found["gpu_memory"].lines] == [[0, 21_658, 20_000, 2]]
     assert found["cpu_memory"].lines[0].x == [0, 1]
 

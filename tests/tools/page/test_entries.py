@@ -1,7 +1,7 @@
 import pytest
 
+from tools.logs.live_run import last_lines
 from tools.logs.runs import find_runs
-from tools.logs.tails import last_lines
 from tools.page.entries import entries, title
 
 

@@ -23,6 +23,9 @@ def few_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.page.site.REFERENCE", reference)
 
 
+STEPS_HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
+
+
 def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
@@ -84,84 +87,67 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("few_references")
-def test_without_runs_the_page_shows_the_reference_runs_and_says_so(logs: Path, tmp_path: Path, capsys) -> None:
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    assert "yet: the page shows the reference runs" in capsys.readouterr().err
+def test_without_runs_of_one_s_own_the_page_shows_the_reference_runs_and_says_so(
+    logs: Path, tmp_path: Path, capsys
+) -> None:
+    for place in (logs, tmp_path / "reference"):
+        assert main(["page", "--logs", str(place), "--output", str(tmp_path / "page")]) == 0
+        told = capsys.readouterr()
+        assert "yet: the page shows the reference runs" in told.err and "0 runs and 1 reference run\n" in told.out
     assert "No runs of yours yet" in (tmp_path / "page" / "index.html").read_text()
     assert main(["page", "--logs", str(logs / "none"), "--output", str(tmp_path / "page")]) == 2
 
 
-@pytest.mark.usefixtures("few_references")
-def test_reference_runs_that_are_asked_for_are_not_one_s_own(tmp_path: Path, capsys) -> None:
-    assert main(["page", "--logs", str(tmp_path / "reference"), "--output", str(tmp_path / "page")]) == 0
-    assert "0 runs and 1 reference run\n" in capsys.readouterr().out
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of runs that are tiny, had a fault, or are damaged in one way each."""
+    folder = tmp_path_factory.mktemp("odd")
+    logs = folder / "logs"
+    write_run(logs, "fault", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
+    write_run(logs, "tiny", {"model": {"name": "tiny", "hidden_size": 32}, "settings": {"model_name": "tiny"}})
+    for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
+        write_run(logs, f"number{number}", **{"steps.csv": f"{STEPS_HEADER}{step},8,8,2.5,1\n"})
+    write_run(logs, "number3", summary={"train_loss": math.nan})
+    for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
+        damaged = write_run(logs, f"text{number}", **{"steps.csv": "nonsense\n1\n"})
+        (damaged / "run.json").write_text(text)
+    for name, replace in (
+        ("pipe", os.mkfifo),
+        ("folder", os.mkdir),
+        ("link", lambda path: path.symlink_to("/etc/passwd")),
+    ):
+        record = write_run(logs, name) / "run.json"
+        record.unlink()
+        replace(record)
+    outside = write_run(folder / "home", "r1", **{"train.out": "secret\n"})
+    (logs / "baseline" / "elsewhere").symlink_to(outside)
+    write_run(folder / "reference/machine", "r0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tools.page.site.REFERENCE", folder / "reference")
+        assert main(["page", "--logs", str(logs), "--output", str(folder / "page")]) == 0
+    shutil.rmtree(logs / "baseline" / "pipe")  # what reads all files of a session's tests would wait for it
+    return folder / "page"
 
 
-@pytest.mark.usefixtures("few_references")
-def test_fault_of_a_run_is_in_the_list_and_on_its_page(make_run, logs: Path, tmp_path: Path) -> None:
-    make_run("r1", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    assert "ddp fault: rank_killed" in text_of(tmp_path / "page" / "index.html")
-    assert "ddp · rank killed · r1" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
+def test_fault_of_a_run_is_in_the_list_and_on_its_page(odd: Path) -> None:
+    assert "ddp fault: rank_killed" in text_of(odd / "index.html")
+    assert "ddp · rank killed · fault" in text_of(odd / "runs" / "baseline-fault.html")
 
 
-@pytest.mark.usefixtures("few_references")
-def test_tiny_runs_fill_tables_of_their_own_and_not_the_real_ones(make_run, logs: Path, tmp_path: Path) -> None:
-    make_run("r1", {"model": {"name": "tiny", "hidden_size": 32}, "settings": {"model_name": "tiny"}})
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    text = (tmp_path / "page" / "tables.html").read_text()
+def test_tiny_runs_fill_tables_of_their_own_and_not_the_real_ones(odd: Path) -> None:
+    text = (odd / "tables.html").read_text()
     real, tiny = (text.split(f'<section id="table-{number}"')[1].split("</section>")[0] for number in ("1", "1-tiny"))
-    assert "No run of yours yet." in real and "r1.html" not in real
-    assert re.search(r'<a href="runs/baseline-r1.html#figures">11.80</a>', tiny)
+    assert "tiny.html" not in real
+    assert re.search(r'<a href="runs/baseline-tiny.html#figures">11.80</a>', tiny)
 
 
-@pytest.mark.usefixtures("few_references")
-@pytest.mark.parametrize("text", ["{", "[]", '{"exercise": 3}'])
-def test_damaged_run_gets_a_page_that_says_so(text: str, make_run, logs: Path, tmp_path: Path) -> None:
-    folder = make_run("r1", **{"steps.csv": "nonsense\n1\n"})
-    (folder / "run.json").write_text(text)
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    page = text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
-    assert "unreadable" in page and "steps.csv:1" in page
-
-
-@pytest.mark.usefixtures("few_references")
-@pytest.mark.parametrize(
-    "replace", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "folder", "link"]
-)
-def test_record_that_is_no_plain_file_costs_its_run_not_the_page(replace, make_run, logs: Path, tmp_path: Path) -> None:
-    make_run("r1")
-    record = make_run("r2") / "run.json"
-    record.unlink()
-    replace(record)
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    shutil.rmtree(record.parent)  # what reads all files of a session's tests would wait for a pipe
-    damaged, sound = (text_of(tmp_path / "page" / "runs" / f"baseline-{name}.html") for name in ("r2", "r1"))
-    assert "unreadable" in damaged and "11.80" in sound
-
-
-@pytest.mark.usefixtures("few_references")
-def test_run_folder_that_is_a_link_out_of_the_logs_is_listed_and_not_read(make_run, logs: Path, tmp_path: Path) -> None:
-    outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
-    make_run("r1")
-    (logs / "baseline" / "r2").symlink_to(outside)
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    (page,) = (tmp_path / "page" / "runs").glob("*r2.html")
-    assert "a symbolic link" in text_of(page) and "secret" not in text_of(page)
-
-
-@pytest.mark.usefixtures("few_references")
-@pytest.mark.parametrize(
-    ("step", "summary"), [("nan,0.5", {}), ("1,inf", {}), ("inf,nan", {}), ("1,0.5", {"train_loss": math.nan})]
-)
-def test_number_that_json_does_not_have_costs_a_figure_not_the_page(
-    step: str, summary: dict, make_run, logs: Path, tmp_path: Path
-) -> None:
-    make_run(
-        "r1", summary=summary, **{"steps.csv": f"step,step_time_s,tokens,real_tokens,loss,epoch\n{step},8,8,2.5,1\n"}
-    )
-    assert main(["page", "--logs", str(logs), "--output", str(tmp_path / "page")]) == 0
-    assert "21,658" in text_of(tmp_path / "page" / "runs" / "baseline-r1.html")
+def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(odd: Path) -> None:
+    pages = {path.stem.rpartition("-")[2]: text_of(path) for path in (odd / "runs").glob("*.html")}
+    assert all("unreadable" in pages[name] for name in ("text0", "text1", "text2", "pipe", "folder", "link"))
+    assert all("steps.csv:1" in pages[name] for name in ("text0", "text1", "text2"))
+    assert all("21,658" in pages[f"number{number}"] for number in range(4))
+    assert "a symbolic link" in pages["elsewhere"] and "secret" not in pages["elsewhere"]
+    assert "11.80" in pages["fault"]
 
 
 @pytest.mark.usefixtures("few_references")
@@ -173,5 +159,5 @@ def test_folders_of_a_whole_course_are_counted_on_each_page_not_listed(tmp_path:
     options = [word for logs in people for word in ("--logs", str(logs))]
     assert main(["page", *options, "--output", str(tmp_path / "page")]) == 0
     index, run = ((tmp_path / "page" / name).read_text() for name in ("index.html", "runs/baseline-r50002.html"))
-    assert f"from 4 runs in 4 folders below {tmp_path / 'people'} and" in index and "bob" not in index
+    assert "from 4 runs in 4 folders and" in index and "bob" not in index
     assert "4 runs of 4 people" in index and "run of 50002" in run and "your run" not in run

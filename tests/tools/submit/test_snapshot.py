@@ -39,57 +39,40 @@ def facts(taken: snapshot.Snapshot) -> dict[str, object]:
     return json.loads((taken.folder / "snapshot.json").read_text())
 
 
-def test_editing_after_the_snapshot_does_not_change_it(root: Path) -> None:
+def test_snapshot_stays_as_it_is_when_the_code_is_edited_and_other_code_is_elsewhere(root: Path) -> None:
     head = commit(root)
     taken = snapshot.take(root, root / "logs")
     assert facts(taken) == {"git_commit": head, "git_dirty": False}
     assert not (taken.folder / "code.diff").exists()
-    (root / "ex/train.py").write_text("print('new')\n")
+    assert snapshot.take(root, root / "logs").folder == taken.folder
+    (root / "ex/train.py").unlink()
+    second = snapshot.take(root, root / "logs")
+    assert not (second.folder / "ex/train.py").exists()
+    assert {path.name for path in taken.folder.parent.iterdir()} == {taken.folder.name, second.folder.name}
     assert (taken.folder / "ex/train.py").read_text() == "print('old')\n"
     assert (taken.folder / "ex/launcher.slurm").stat().st_mode & 0o777 == 0o555
     assert (taken.folder / "ex/ds_config.json").readlink() == Path("zero1.json")
     assert not (taken.folder / "logs").exists()
 
 
-def test_the_diff_holds_edits_and_new_files_and_can_be_applied(root: Path) -> None:
+def test_the_diff_holds_edits_and_new_files_names_binary_ones_and_can_be_applied(root: Path) -> None:
+    (root / "ex/picture.png").write_bytes(bytes(range(256)))
     commit(root)
+    (root / "ex/picture.png").write_bytes(bytes(range(256))[::-1])
+    (root / "plot.png").write_bytes(bytes(range(256)))
     (root / "ex/train.py").write_text("print('new')\n")
     (root / "ex/new.py").write_text("x = 1\n")
     before = git(root, "status", "--porcelain")
     taken = snapshot.take(root, root / "logs")
     assert git(root, "status", "--porcelain") == before, "the user's index has changed"
     assert facts(taken)["git_dirty"] is True
+    diff = (taken.folder / "code.diff").read_text()
+    assert diff.startswith("binary file, not shown: ex/picture.png\nbinary file, not shown: plot.png\ndiff --git")
+    assert "Binary" not in diff and "GIT binary patch" not in diff
     git(root, "stash", "--include-untracked", "--quiet")
     git(root, "apply", str(taken.folder / "code.diff"))
     assert (root / "ex/train.py").read_text() == "print('new')\n"
     assert (root / "ex/new.py").read_text() == "x = 1\n"
-
-
-def test_binary_file_is_named_in_the_diff_and_its_bytes_are_not_there(root: Path) -> None:
-    (root / "ex/picture.png").write_bytes(bytes(range(256)))
-    commit(root)
-    (root / "ex/picture.png").write_bytes(bytes(range(256))[::-1])
-    (root / "plot.png").write_bytes(bytes(range(256)))
-    (root / "ex/train.py").write_text("print('new')\n")
-    diff = snapshot.take(root, root / "logs").folder / "code.diff"
-    assert diff.read_text().startswith(
-        "binary file, not shown: ex/picture.png\nbinary file, not shown: plot.png\ndiff --git"
-    )
-    assert "Binary" not in diff.read_text() and "GIT binary patch" not in diff.read_text()
-    git(root, "stash", "--include-untracked", "--quiet")
-    git(root, "apply", str(diff))
-    assert (root / "ex/train.py").read_text() == "print('new')\n"
-
-
-def test_the_same_code_is_copied_once_and_other_code_elsewhere(root: Path) -> None:
-    commit(root)
-    first = snapshot.take(root, root / "logs")
-    assert snapshot.take(root, root / "logs").folder == first.folder
-    (root / "ex/train.py").unlink()
-    second = snapshot.take(root, root / "logs")
-    assert second.folder != first.folder
-    assert not (second.folder / "ex/train.py").exists()
-    assert {path.name for path in first.folder.parent.iterdir()} == {first.folder.name, second.folder.name}
 
 
 def test_python_and_site_settings_are_those_of_the_repository_also_if_made_later(root: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
-from tools.submit.submissions import Submission, known_settings, read
+from tools.submit.submissions import Submission, read
 from tools.tables.repository import ROOT
 
 
@@ -57,12 +57,6 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str,
         only(tmp_path, line)
     assert (error.value.line, error.value.found) == (3, found)
     assert expected in error.value.expected
-
-
-def test_an_exercise_s_own_settings_are_known_beside_those_of_all_runs() -> None:
-    baseline, custom = known_settings(ROOT / "baseline"), known_settings(ROOT / "custom_model")
-    assert {"MODEL_NAME", "LEARNING_RATE"} <= baseline & custom
-    assert "NUM_LAYERS" in custom - baseline
 
 
 LISTS = sorted([*ROOT.glob("*/submit.txt"), *ROOT.glob("logs/reference/*/runs.txt")])
