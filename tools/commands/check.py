@@ -1,7 +1,6 @@
 """Compare a participant's filled-in tables with the logs, cell by cell.
 
-A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more. A time or a
-speed that is further off may be another run's: it is so within what two equal runs differ by.
+A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more.
 """
 
 import argparse
@@ -14,17 +13,7 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
-from tools.tables.judging import (
-    ANOTHER_RUN,
-    BLANK,
-    RIGHT,
-    VERDICTS,
-    WRONG,
-    Judgement,
-    counts,
-    read_cell,
-    spread_percent,
-)
+from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
 from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
 
@@ -165,16 +154,9 @@ def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     if own.value is None or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
     allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
-    off = abs(own.value - cell.value)
-    if off <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+    if abs(own.value - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
     trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
     if any(speed is not None and abs(own.value - speed) <= allowed for speed in trainers):
         return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
-    direction = "too large" if own.value > cell.value else "too small"
-    if cell.metric.time_or_speed:
-        spread, whose = spread_percent(cell.metric.figure)
-        if off <= max(abs(own.value), abs(cell.value)) * spread / 100:
-            return ANOTHER_RUN, f"found {found}: not of this run, but within {spread:.0f} % ({whose})"
-        direction += f", also for an equal run: {spread:.0f} % ({whose})"
-    return WRONG, f"found {found}: {direction}"
+    return WRONG, f"found {found}: too {'large' if own.value > cell.value else 'small'}"
