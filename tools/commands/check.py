@@ -71,8 +71,7 @@ def check_file(
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(definition, own) for definition in definitions]
     if not any(table.runs for table in filled):
-        command = f"python -m tools check {file}{same_runs(arguments)}"
-        lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
+        lines = left_out_lines(definitions, own, f"python -m tools check {file}{same_runs(arguments)}")
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
     return [
         (table, compare(copy, table, arguments.tolerance, show)) for copy, table in zip(copies, filled, strict=True)
@@ -142,21 +141,22 @@ def _asked_for(cell: Cell) -> bool:
 
 def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
-    own = read_cell(found, cell.metric)
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
-    if own.blank:  # "-" is right where the logs have nothing either
+    try:
+        own = read_cell(found, cell.metric)
+    except InputError as problem:
+        return WRONG, f"found {found!r}: {problem}"
+    if own is None:  # "-" is right where the logs have nothing either
         return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
-    if own.problem:
-        return WRONG, f"found {found!r}: {own.problem}"
     if cell.text == NOT_MEASURED:
         return WRONG, f"found {found}: the logs have no such run"
-    if own.value is None or cell.value is None or isinstance(cell.value, bool):
+    if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
     allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
-    if abs(own.value - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+    if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
     trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
-    if any(speed is not None and abs(own.value - speed) <= allowed for speed in trainers):
+    if any(speed is not None and abs(own - speed) <= allowed for speed in trainers):
         return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
-    return WRONG, f"found {found}: too {'large' if own.value > cell.value else 'small'}"
+    return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"

@@ -15,7 +15,6 @@ from tools.tables.definitions import definitions, exercises_of, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
-from tools.tables.prose_figures import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
 
 
@@ -66,12 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format != "markdown":
         _export(filled, arguments.format)
         return 0
-    shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
-    print(shown)
+    print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
-        replayed = any(run.is_replay for run in own)
-        if answers := [] if replayed else beside_answers(folder / "README.md", shown):  # they say "yours"
-            print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0
 
@@ -110,8 +105,7 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
 
 
 def _left_out(wanted: list[Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
-    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
-    return left_out_lines(wanted, runs, {"tiny": f"{command} --tiny", "not tiny": command})
+    return left_out_lines(wanted, runs, f"python -m tools fill {arguments.exercise}{same_runs(arguments)}")
 
 
 def _print_hints(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from tools.errors import InputError
 from tools.logs.figures import Metric
 from tools.tables.definitions import normalised
 from tools.tables.fill import FilledTable
@@ -18,34 +19,27 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
 
-@dataclass(frozen=True)
-class OwnCell:
-    """Attributes: value: the figure; problem: why it cannot be read; blank: nothing stands there, or that there is
-    nothing. A word has none of them.
+def read_cell(text: str, metric: Metric) -> float | str | None:
+    """A cell as a participant wrote it: a figure, or a word; None where nothing stands, or that there is nothing.
+
+    Raises:
+        InputError: why it cannot be read.
     """
-
-    value: float | None = None
-    problem: str = ""
-    blank: bool = False
-
-
-def read_cell(text: str, metric: Metric) -> OwnCell:
-    """A cell as a participant wrote it."""
     plain = normalised(text)
     if plain in _NOTHING:
-        return OwnCell(blank=True)
+        return None
     if not any(character.isdigit() for character in plain):
-        return OwnCell()
+        return plain
     plain = _DECIMAL_COMMA.sub(r"\1.\2", _ABOUT.sub("", text.strip("*_` "), count=1))
     if metric.unit == "s" and (match := _DURATION.fullmatch(plain)):
-        return OwnCell(int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3]))
+        return int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3])
     match = _NUMBER.fullmatch(plain)
     if not match:
-        return OwnCell(problem="neither a figure such as 12.5 or 21,658 nor a word such as OOM")
+        raise InputError("neither a figure such as 12.5 or 21,658 nor a word such as OOM")
     unit = _UNIT_NAMES.get(match[2], match[2])
     if unit and unit != metric.unit:
-        return OwnCell(problem=f"in {match[2]}, but the column is in {metric.unit or 'no unit'}")
-    return OwnCell(float(match[1].replace(",", "")))
+        raise InputError(f"in {match[2]}, but the column is in {metric.unit or 'no unit'}")
+    return float(match[1].replace(",", ""))
 
 
 @dataclass(frozen=True)

@@ -74,19 +74,6 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     return "\n".join(lines), differed
 
 
-def beside_answers(readme: Path, tables: str) -> list[str]:
-    """A line for each figure that the answers of the README's quiz quote and `tables` has: ours, and the one there."""
-    answers = readme.read_text().partition("<summary>Answers")[2]
-    own = grids(tables)
-    found = []
-    for ours, name in dict.fromkeys(_QUOTE.findall(answers)):
-        for title in re.findall(rf'^\[{re.escape(name)}\]: \S+ "(Table .+)"$', answers, re.MULTILINE):
-            yours = _cells(own, title)
-            cell = title.removesuffix(" | Value").replace(" | ", ", ")
-            found += [f"- {cell}: ours {ours}, yours {text}" for text in yours if _NUMBER.search(text)]
-    return found
-
-
 def _cell(path: Path, definition: Definition, read: Callable[[Path], str]) -> str:
     """The text of the cell that a definition names."""
     file, _, anchor = definition.target.partition("#")

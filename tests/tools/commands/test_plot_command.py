@@ -1,7 +1,7 @@
 import subprocess
 
 import pytest
-from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from tests.launching import REPO
 from tools.__main__ import main
@@ -22,14 +22,14 @@ def plot(make_readme, logs, tmp_path, capsys):
 def drawn(plot, monkeypatch):
     """The figure of a plot, as matplotlib is told to draw it."""
 
-    def drawn(*options: str):
-        monkeypatch.setattr(pyplot, "close", lambda figure: None)
-        assert plot(*options)[0] == 0
-        return pyplot.gcf()
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
 
-    yield drawn
-    monkeypatch.undo()
-    pyplot.close("all")
+    def drawn(*options: str) -> Figure:
+        assert plot(*options)[0] == 0
+        return figures[-1]
+
+    return drawn
 
 
 def test_legend_with_long_names_is_not_wider_than_the_figure(drawn, make_run):
