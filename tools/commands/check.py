@@ -7,8 +7,7 @@ import argparse
 from pathlib import Path
 
 from run_folder.plural import counted
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
-from tools.commands.number_options import at_least_0
+from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view

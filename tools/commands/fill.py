@@ -2,11 +2,10 @@
 
 import argparse
 import csv
-import json
 import sys
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import Metric
 from tools.logs.run import Run
@@ -22,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", nargs="?", help="the exercise's folder")
     add_logs_option(parser, single_runs=True)
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
-    parser.add_argument(
-        "--format", choices=("markdown", "csv", "json"), default="markdown", help="csv, json: unrounded"
-    )
+    parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
     parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
     parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
     parser.add_argument("--predicted", action="store_true", help="the planner's prediction beside each figure")
@@ -62,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
         raise NoRunsError("\n".join([nothing, *_left_out(wanted, own, arguments)]))
-    if arguments.format != "markdown":
-        _export(filled, arguments.format)
+    if arguments.format == "csv":
+        _print_csv(filled)
         return 0
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
@@ -71,25 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(filled: list[FilledTable], form: str) -> None:
-    """Print a line, or an entry, per cell that the logs fill, unrounded; without a figure `text` says why."""
-    cells = [
-        {
-            **{"table": one.table.number, "row": " / ".join(row[: one.table.label_columns]), "column": name},
-            **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
-        }
-        for one in filled
-        for row, own in zip(one.table.rows, one.cells, strict=True)
-        for name, cell in zip(one.table.header, own, strict=True)
-        if cell is not None
-    ]
-    if form == "json":
-        folders = dict.fromkeys(str(run.folder) for one in filled for run in one.runs)
-        print(json.dumps({"cells": cells, "runs": list(folders)}, indent=2))
-        return
-    writer = csv.DictWriter(sys.stdout, list(cells[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
+def _print_csv(filled: list[FilledTable]) -> None:
+    """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["table", "row", "column", "value", "unit", "text"])
+    for table in filled:
+        for row, cells in zip(table.table.rows, table.cells, strict=True):
+            label = " / ".join(row[: table.table.label_columns])
+            for column, cell in zip(table.table.header, cells, strict=True):
+                if cell is not None:
+                    writer.writerow([table.table.number, label, column, cell.value, cell.metric.unit, cell.text])
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:

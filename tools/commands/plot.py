@@ -7,7 +7,7 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from tools import plots
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
