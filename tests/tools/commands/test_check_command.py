@@ -155,10 +155,6 @@ def test_table_that_is_not_the_readme_s_is_an_error_with_its_line(checked, make_
     assert code == 2 and error in printed
 
 
-def test_no_runs_to_check_against_has_its_own_exit_code(checked):
-    assert checked(RIGHT)[0] == 3
-
-
 @pytest.mark.parametrize("value", ["0:05:00", "5:00", "300 sec", "300"])
 def test_runtime_may_be_written_as_a_duration(value):
     cell = Cell("300 s", 300.0, METRICS["total_runtime"])

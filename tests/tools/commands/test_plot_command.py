@@ -32,17 +32,6 @@ def drawn(plot, monkeypatch):
     return drawn
 
 
-def test_legend_with_long_names_is_not_wider_than_the_figure(drawn, make_run):
-    for name, examples in (("full_shard_offload", 160), ("shard_grad_op_offload", 500), ("ddp", 8000)):
-        settings = {"fp16": name != "ddp", "batch_size": 4, "grad_acc": examples, "num_epochs": examples}
-        several = {"nodes": examples, "world_size": examples, "model": {"name": f"{name}-of-a-size"}, "state": "failed"}
-        make_run(name, {"config": name, "train_examples": examples, "settings": settings} | several)
-    figure = drawn()
-    figure.canvas.draw()
-    box = figure.legends[0].get_window_extent()
-    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y0 >= figure.bbox.y0
-
-
 def test_run_that_went_on_says_after_which_fault_and_from_which_step(drawn, make_run):
     undisturbed = {"config": "ddp", "settings": {"fault": "none"}}
     attempt = {"state": "failed", "last_step": 2, "resumed_step": 1}

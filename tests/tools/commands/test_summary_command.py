@@ -47,11 +47,6 @@ def test_failed_run_says_where_to_read_on(make_run, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines() == [f"evidence: {run}", f"next: less {run}/train.out"]
 
 
-def test_folder_without_a_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["summary", str(tmp_path)]) == 2
-    assert f"error: {tmp_path}/run.json" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("record", "why"),
     [
