@@ -43,7 +43,10 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
     for repeat in sorted(found):
         chosen.append(_newest(found[repeat]))
         if (newest := found[repeat][-1]) is not chosen[-1]:
-            notes.append(f"{newest.folder}: {_why_not(newest)}; {chosen[-1].folder} is shown")
+            why = newest.outcome
+            if newest.state == "completed":
+                why = f"a try: it trained on {counted(newest.examples_asked, 'example')}"
+            notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
     return chosen, notes
 
 
@@ -64,12 +67,6 @@ def _shape(run: Run) -> tuple:
     """What a try and the real run have in common; of tiny runs also the data: the quickstart's are no real run's."""
     data = (run.record.get("settings") or {}).get("dataset") if run.facts["tiny"] else None
     return data, *(run.facts[name] for name in ("exercise", "config", "model", "world_size", "nodes"))
-
-
-def _why_not(run: Run) -> str:
-    if run.state != "completed":
-        return f"newer, but {run.outcome}"
-    return f"newer, but a try: it trained on {counted(run.examples_asked, 'example')}"
 
 
 @dataclass(frozen=True)
