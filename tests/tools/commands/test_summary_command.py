@@ -99,6 +99,4 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     assert printed.err == (
         f"warning: the cells it fills are not known: {readme}:5: 1 cell, but the header of Table 1 has 2\n"
     )
-    *_, memory, evidence, following = printed.out.splitlines()
-    assert (memory, evidence) == ("peak memory: 21,658 MiB of GPU memory", f"evidence: {run}")
-    assert following == f"next: python -m tools fill baseline --logs {run.parents[1]}"
+    assert printed.out.endswith(f"evidence: {run}\nnext: python -m tools fill baseline --logs {run.parents[1]}\n")
