@@ -124,13 +124,6 @@ def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, m
     assert code == 2 and "--owner linus: no run is in a folder of this user; there are runs of ada, grace" in error
 
 
-def test_one_run_can_be_chosen(fill, make_run):
-    old = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"}, summary={"f1": 1.0})
-    make_run("r2", summary={"f1": 2.0})
-    printed = fill("--run", str(old), default_logs=False)[1]
-    assert "| F1 (%) | 1.00 |" in printed and printed.endswith(f"check my_results_baseline.md --run {old}\n")
-
-
 def test_run_of_another_exercise_is_an_error(fill, make_run):
     code, _, error = fill("--run", str(make_run("r1", {"exercise": "fsdp"})), default_logs=False)
     assert code == 2 and "is a run of fsdp; the tables are about baseline" in error

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 from tools.errors import InputError
@@ -82,16 +80,6 @@ def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
     record = {"exercise": "deepspeed-single-gpu", "config": "zero2_offload"}
     make_run("r1", record, **{"cpu_pss.txt": pss})
     assert fill(PINNED)[0] == ["21,658", "8,000", "5,000", "300 s"]
-
-
-def test_newest_completed_run_counts_not_a_newer_failed_one(make_run, fill):
-    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(1)})
-    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(2)})
-    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00", "state": "oom"}, **{"gpu_memory.csv": gpu_log(3)})
-    assert fill(TABLE_2)[0] == ["2"]
-    assert [run.folder.name for run in fill.runs] == ["r2"]
-    (note,) = fill.notes
-    assert re.fullmatch(r"\S+/r3: newer, but OOM; \S+/r2 is shown", note)
 
 
 @pytest.mark.parametrize(
