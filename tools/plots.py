@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from run_folder.plural import counted
 from run_folder.printable import printable
-from tools.errors import InputError
+from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
+from tools.tables.fill import completed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +35,8 @@ _LIGHT_OR_DARK = """<style>
 
 def check_output(output: Path) -> None:
     """Raises InputError for a file that no plot can be written to, before anything is computed for it."""
-    if output.suffix not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--output {output}: the name must end in .png, .svg or .pdf")
-    if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if output.suffix not in (".png", ".svg", ".pdf") or not output.parent.is_dir():
+        raise InputError(f"--output {output}: expected a name that ends in .png, .svg or .pdf, in a folder that exists")
 
 
 @contextmanager
@@ -46,28 +45,22 @@ def figure(output: Path, rows: int, columns: int, height_inches: float) -> Itera
 
     An SVG is the same text for the same runs, and light or dark as the reader's page is.
     """
-    import matplotlib
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # not pyplot's: a login node has no display
+    from matplotlib.text import Text
 
-    matplotlib.use("Agg")  # a login node has no display
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(_LOOK):
-        drawn, axes = pyplot.subplots(rows, columns, figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
-        try:
-            yield drawn, axes
-            for text in drawn.findobj(
-                pyplot.Text
-            ):  # a name with dollar signs is no formula; a tick such as 10^3 is one
-                text.set_parse_math(text.get_text().startswith(r"$\mathdefault"))
-                text.set_text(printable(text.get_text()))
-            if output.suffix == ".svg":
-                written = io.StringIO()
-                drawn.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-                output.write_text(written.getvalue().replace("<defs>", _LIGHT_OR_DARK, 1).replace(_INK, "currentColor"))
-            else:
-                drawn.savefig(output, dpi=120)
-        finally:
-            pyplot.close(drawn)
+    with rc_context(_LOOK):
+        drawn = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
+        yield drawn, drawn.subplots(rows, columns)
+        for text in drawn.findobj(Text):  # a name with dollar signs is no formula; a tick such as 10^3 is one
+            text.set_parse_math(text.get_text().startswith(r"$\mathdefault"))
+            text.set_text(printable(text.get_text()))
+        if output.suffix == ".svg":
+            written = io.StringIO()
+            drawn.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+            output.write_text(written.getvalue().replace("<defs>", _LIGHT_OR_DARK, 1).replace(_INK, "currentColor"))
+        else:
+            drawn.savefig(output, dpi=120)
 
 
 def label(axes: Any, x_label: str, y_label: str, if_empty: str) -> None:
@@ -136,13 +129,10 @@ def draw_grid(runs: list[Run], title: str, output: Path) -> list[str]:
 
     notes, kept = [], []
     for run in runs:
-        ran_in = run.record.get("precision")
-        if run.state == "completed" and ran_in == run.facts["precision"]:
-            kept.append(run)
-        elif run.state == "completed":  # without a GPU fp16 trains in fp32
-            notes.append(f"{run.folder}: ran in {ran_in}, not in {run.facts['precision']}")
-        else:
-            notes.append(f"{run.folder}: {run.state.upper()}")
+        try:
+            kept += completed([run], run.facts)
+        except UnavailableError as why:  # without a GPU fp16 trains in fp32
+            notes.append(f"{run.folder}: {why}")
     if not kept:
         raise InputError(f"of {counted(len(runs), 'run')} none has completed in its precision; the first: {notes[0]}")
     table = frame_of(kept).astype({"world_size": "Int64", "batch_size": "Int64"})

@@ -37,7 +37,7 @@ def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     for folder in ("tools", "run_folder", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
     with (copy / "tools/logs/figures.csv").open("a") as figures:
-        figures.write("warmup_steps,warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed,\n")
+        figures.write("warmup_steps,warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
     make_run("r1", summary={"warmup_steps": 3})

@@ -1,30 +1,18 @@
 """Compare a participant's filled-in tables with the logs, cell by cell.
 
-A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more. A time or a
-speed that is further off may be another run's: it is so within what two equal runs differ by.
+A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more.
 """
 
 import argparse
 from pathlib import Path
 
 from run_folder.plural import counted
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
-from tools.commands.number_options import at_least_0
+from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
-from tools.tables.judging import (
-    ANOTHER_RUN,
-    BLANK,
-    RIGHT,
-    VERDICTS,
-    WRONG,
-    Judgement,
-    counts,
-    read_cell,
-    spread_percent,
-)
+from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
 from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
 
@@ -82,8 +70,7 @@ def check_file(
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(definition, own) for definition in definitions]
     if not any(table.runs for table in filled):
-        command = f"python -m tools check {file}{same_runs(arguments)}"
-        lines = left_out_lines(definitions, own, {"tiny": f"{command} --tiny", "not tiny": command})
+        lines = left_out_lines(definitions, own, f"python -m tools check {file}{same_runs(arguments)}")
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
     return [
         (table, compare(copy, table, arguments.tolerance, show)) for copy, table in zip(copies, filled, strict=True)
@@ -153,28 +140,22 @@ def _asked_for(cell: Cell) -> bool:
 
 def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
-    own = read_cell(found, cell.metric)
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
-    if own.blank:  # "-" is right where the logs have nothing either
+    try:
+        own = read_cell(found, cell.metric)
+    except InputError as problem:
+        return WRONG, f"found {found!r}: {problem}"
+    if own is None:  # "-" is right where the logs have nothing either
         return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
-    if own.problem:
-        return WRONG, f"found {found!r}: {own.problem}"
     if cell.text == NOT_MEASURED:
         return WRONG, f"found {found}: the logs have no such run"
-    if own.value is None or cell.value is None or isinstance(cell.value, bool):
+    if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
     allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
-    off = abs(own.value - cell.value)
-    if off <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+    if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
     trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
-    if any(speed is not None and abs(own.value - speed) <= allowed for speed in trainers):
+    if any(speed is not None and abs(own - speed) <= allowed for speed in trainers):
         return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
-    direction = "too large" if own.value > cell.value else "too small"
-    if cell.metric.time_or_speed:
-        spread, whose = spread_percent(cell.metric.figure)
-        if off <= max(abs(own.value), abs(cell.value)) * spread / 100:
-            return ANOTHER_RUN, f"found {found}: not of this run, but within {spread:.0f} % ({whose})"
-        direction += f", also for an equal run: {spread:.0f} % ({whose})"
-    return WRONG, f"found {found}: {direction}"
+    return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"

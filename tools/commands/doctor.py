@@ -9,7 +9,7 @@ from pathlib import Path
 
 from run_folder.env_file import sourced
 from run_folder.plural import counted
-from tools.commands.number_options import at_least_0
+from tools.commands.options import at_least_0
 from tools.doctor import on_node
 from tools.doctor.checks import Place, findings, probe
 from tools.logs.runs import default_logs

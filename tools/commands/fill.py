@@ -2,11 +2,10 @@
 
 import argparse
 import csv
-import json
 import sys
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import Metric
 from tools.logs.run import Run
@@ -15,7 +14,6 @@ from tools.tables.definitions import definitions, exercises_of, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
-from tools.tables.prose_figures import beside_answers
 from tools.tables.repository import exercise_folder, no_runs
 
 
@@ -23,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", nargs="?", help="the exercise's folder")
     add_logs_option(parser, single_runs=True)
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
-    parser.add_argument(
-        "--format", choices=("markdown", "csv", "json"), default="markdown", help="csv, json: unrounded"
-    )
+    parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
     parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
     parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
     parser.add_argument("--predicted", action="store_true", help="the planner's prediction beside each figure")
@@ -63,38 +59,25 @@ def run(arguments: argparse.Namespace) -> int:
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
         raise NoRunsError("\n".join([nothing, *_left_out(wanted, own, arguments)]))
-    if arguments.format != "markdown":
-        _export(filled, arguments.format)
+    if arguments.format == "csv":
+        _print_csv(filled)
         return 0
-    shown = "\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs)
-    print(shown)
+    print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
-        replayed = any(run.is_replay for run in own)
-        if answers := [] if replayed else beside_answers(folder / "README.md", shown):  # they say "yours"
-            print("\nThe figures in the quiz's answers:\n" + "\n".join(answers))
         _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
     return 0
 
 
-def _export(filled: list[FilledTable], form: str) -> None:
-    """Print a line, or an entry, per cell that the logs fill, unrounded; without a figure `text` says why."""
-    cells = [
-        {
-            **{"table": one.table.number, "row": " / ".join(row[: one.table.label_columns]), "column": name},
-            **{"value": cell.value, "unit": cell.metric.unit, "text": cell.text},
-        }
-        for one in filled
-        for row, own in zip(one.table.rows, one.cells, strict=True)
-        for name, cell in zip(one.table.header, own, strict=True)
-        if cell is not None
-    ]
-    if form == "json":
-        folders = dict.fromkeys(str(run.folder) for one in filled for run in one.runs)
-        print(json.dumps({"cells": cells, "runs": list(folders)}, indent=2))
-        return
-    writer = csv.DictWriter(sys.stdout, list(cells[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
+def _print_csv(filled: list[FilledTable]) -> None:
+    """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["table", "row", "column", "value", "unit", "text"])
+    for table in filled:
+        for row, cells in zip(table.table.rows, table.cells, strict=True):
+            label = " / ".join(row[: table.table.label_columns])
+            for column, cell in zip(table.table.header, cells, strict=True):
+                if cell is not None:
+                    writer.writerow([table.table.number, label, column, cell.value, cell.metric.unit, cell.text])
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
@@ -110,8 +93,7 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
 
 
 def _left_out(wanted: list[Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
-    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
-    return left_out_lines(wanted, runs, {"tiny": f"{command} --tiny", "not tiny": command})
+    return left_out_lines(wanted, runs, f"python -m tools fill {arguments.exercise}{same_runs(arguments)}")
 
 
 def _print_hints(

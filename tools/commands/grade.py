@@ -9,8 +9,7 @@ from pathlib import Path
 
 from run_folder.printable import one_line
 from tools.commands.check import check_file
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
-from tools.commands.number_options import at_least_0
+from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run

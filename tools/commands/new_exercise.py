@@ -1,9 +1,7 @@
 """Make the folder of a new exercise from the baseline, ready to run, and say what is left to do."""
 
 import argparse
-import contextlib
 import re
-import shutil
 from pathlib import Path
 from string import Template
 
@@ -45,17 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
         "RESULTS.md": _RESULTS.format(number=number),
     }
     folder.mkdir()
-    with contextlib.ExitStack() as on_failure:  # half an exercise would be in everybody's tables, and in the way
-        on_failure.callback(shutil.rmtree, folder)
-        on_failure.callback(answers.unlink, missing_ok=True)
-        for file, text in files.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
-        price = cost.table(read(folder / "submit.txt", {}), GPUS["h200"])
-        values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
-        for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
-            path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
-        on_failure.pop_all()
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    (folder / launcher).chmod((_BASELINE / "baseline.slurm").stat().st_mode)
+    price = cost.table(read(folder / "submit.txt", {}), GPUS["h200"])
+    values = {"number": number, "name": name, "launcher": launcher, "table": table, "cost": price}
+    for template, path in ((_README, folder / "README.md"), (_ANSWERS, answers)):
+        path.write_text(Template(template.read_text(encoding="utf-8")).substitute(values), encoding="utf-8")
     print(f"made {name}/: README.md, {', '.join(files)}")
     print(f"made {answers.relative_to(ROOT)}")
     print(_STEPS.format(name=name, launcher=launcher))
@@ -83,26 +77,18 @@ def _next_numbers() -> tuple[int, int]:
 
 def _train(name: str, launcher: str, number: int) -> str:
     """The baseline's with a docstring of its own."""
-    docstring = f'''"""Exercise {number}, {name}: (what it is about, in one sentence).
-
-On a cluster:         sbatch {name}/{launcher}
-Without SLURM:        bash {name}/{launcher}
-On a laptop, no GPU:  source tiny.env && bash {name}/{launcher}
-
-Compare with exercise 1: diff baseline/train.py {name}/train.py
-"""
-'''
-    _, _, code = _baseline("train.py").removeprefix('"""').partition('"""\n')
-    return docstring + code
+    text = _baseline("train.py").replace("baseline/baseline.slurm", f"{name}/{launcher}")
+    text = re.sub("The settings come .*", f"Compare with exercise 1: diff baseline/train.py {name}/train.py", text)
+    return re.sub("Exercise 1, .*", f"Exercise {number}, {name}: (what it is about, in one sentence).", text)
 
 
 def _env_vars(name: str) -> str:
-    """The baseline's settings: the name of the experiment first, as what the exercise changes."""
+    """The baseline's settings with the name of the experiment as what the exercise changes."""
     settings, _, _ = _baseline("env_vars.sh").partition("\n# ---- More settings")
     experiment = 'export EXPERIMENT_NAME="${EXPERIMENT_NAME:-baseline}"\n'
-    head, _, rest = settings.replace("Settings of the baseline.", f"Settings of {name}.").partition("\n\n")
     changed = f"# ---- What this exercise changes ----\n{experiment.replace('baseline', name)}"
-    return f"{head}\n\n{changed}\n# ---- As in the baseline ----\n{rest.replace(experiment, '')}"
+    settings = settings.replace(experiment, f"{changed}\n# ---- As in the baseline ----\n")
+    return settings.replace("Settings of the baseline.", f"Settings of {name}.")
 
 
 def _launcher(name: str, launcher: str, number: int) -> str:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from run_folder.plural import counted
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.logs.runs import default_logs, find_runs
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from tools import plots
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.memory_lines import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
-from tools.tables.definitions import definitions, is_grid, tiny_view
+from tools.tables.definitions import definitions, dictionary_of, tiny_view
 from tools.tables.fill import fill
 from tools.tables.repository import exercise_folder, no_runs
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     notes: list[str] = []
     if arguments.table:
         shows = draw_table(exercise, arguments, runs, output)
-    elif is_grid(exercise):
+    elif dictionary_of(exercise).grid:
         shows, notes = f"Throughput, memory and step time of {title}", plots.draw_grid(runs, title, output)
     else:
         if len(runs) > _MOST_RUNS:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from run_folder.plural import counted
 from run_folder.safe_open import read_plain
-from tools.commands.number_options import above_0
+from tools.commands.options import above_0
 from tools.errors import InputError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     for path in drifted:
         print(f"{path.relative_to(root)}: plot {block}")
     for path, text in tables.items():
-        after, figures = prose_figures.refreshed(path, text, lambda source: _text(source, tables))
+        after, figures = prose_figures.refreshed(path, text, lambda file: tables.get(file) or file.read_text("utf-8"))
         place = path.relative_to(root)
         if text != before[path]:
             print(f"{place}: generated block {block}")
@@ -83,14 +83,6 @@ def folders_table(folder: Path) -> str:
         what = what or ", ".join(sorted({record["exercise"] for record in records}))
         rows.append(f"| `{place.name}` | {machine} | {len(records)} | {', '.join(commits)} | {what} |")
     return "\n".join(rows)
-
-
-def _text(source: Path, tables: dict[Path, str]) -> str:
-    """A file that a figure comes from: as regenerated, or as it is."""
-    try:
-        return tables[source] if source in tables else source.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{source}: no such file, but a figure is to come from it") from error
 
 
 def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -> str:

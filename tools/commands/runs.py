@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from run_folder.plural import counted
 from run_folder.printable import one_line
-from tools.commands.logs_option import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import progress

@@ -1,25 +1,26 @@
 """What one run gave, in a few lines: loss, speed, peak memory, the tables' cells, its evidence, the next command."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
 from run_folder.printable import one_line
-from tools.commands.logs_option import as_options, single_run
+from tools.commands.options import single_run
 from tools.commands.runs import next_command, tiny_option
-from tools.errors import InputError, UnavailableError
+from tools.errors import InputError
+from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables import run_cells
 from tools.tables.fill import written
-from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT
 
 # Per line the figures, each with the words around it.
 _LINES = {
     "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
-    "speed": (("samples_per_second", "{}"), ("step_time", "{} per step")),
-    "peak memory": (("peak_gpu", "{} of GPU memory"), ("peak_cpu_pss", "{} of CPU memory")),
+    "speed": (("samples_per_second", "{}"), ("step_time_ms", "{} per step")),
+    "peak memory": (("peak_gpu_mib", "{} of GPU memory"), ("peak_cpu_pss_mib", "{} of CPU memory")),
 }
 
 
@@ -32,10 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
     if run.is_replay:
         print("replay, not measured")
     for name, parts in _LINES.items():
-        told = [words.format(figure) for metric, words in parts if (figure := _figure(run, metric))]
+        figures = [(FIGURES[figure], getattr(run.figures, figure), words) for figure, words in parts]
+        told = [words.format(written(one, value, False)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
-    options = as_options(_elsewhere(run.folder))
+    options = _elsewhere(run.folder)
     chapter = _print_cells(run, options) if run.state == "completed" else ""
     print(f"evidence: {run.folder}")
     if hint := next_command([run], options, chapter):
@@ -58,14 +60,7 @@ def _print_cells(run: Run, options: str) -> str:
     return exercise if not found or exercise in {one.folder for one in found} else found[0].folder
 
 
-def _figure(run: Run, metric: str) -> str | None:
-    try:
-        return written(METRICS[metric], METRICS[metric].value(lambda _: [run], {}), unit_named=False)
-    except (UnavailableError, InputError):
-        return None
-
-
-def _elsewhere(run: Path) -> list[Path]:
-    """The run's logs folder, unless the next command looks there anyway; a snapshot of the code lies there too."""
+def _elsewhere(run: Path) -> str:
+    """--logs, unless the next command looks there anyway; a snapshot of the code lies there too."""
     logs = run.resolve().parents[1]
-    return [] if logs == ROOT / "logs" or logs in ROOT.parents else [logs]
+    return "" if logs == ROOT / "logs" or logs in ROOT.parents else f" --logs {shlex.quote(str(logs))}"

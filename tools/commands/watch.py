@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.commands.logs_option import add_logs_option, chosen_logs
-from tools.commands.number_options import above_0, at_least_0
+from tools.commands.options import above_0, add_logs_option, at_least_0, chosen_logs
 
 _FIND_EVERY_S = 10
 _PIPE_COLUMNS = 200

@@ -30,7 +30,6 @@ class Metric:
         sources: source and key, as "summary.json:train_loss"; the first that has it counts.
         missing: what a cell shows where no source has it.
         value: from the runs that a cell selects to the figure (tools/tables/metrics.py).
-        time_or_speed: whether two equal runs differ in it: by its unit, or figures.csv says so.
     """
 
     unit: str
@@ -43,10 +42,6 @@ class Metric:
     sources: tuple[tuple[str, str], ...] = ()
     missing: str = ""
     value: Callable[..., float | bool] | None = None
-    time_or_speed: bool = False
-
-
-_TIMES_AND_SPEEDS = ("s", "ms", "samples/s", "steps/s", "tokens/s")  # units
 
 
 def _metric(line: dict[str, str]) -> Metric:
@@ -61,7 +56,6 @@ def _metric(line: dict[str, str]) -> Metric:
         missing=line["missing"],
         labels=tuple(label for label in line["labels"].split("; ") if label),
         definition=line["definition"],
-        time_or_speed=line["unit"] in _TIMES_AND_SPEEDS or line["time_or_speed"] == "yes",
     )
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 from tools.page import rendering
 from tools.tables.fill import FilledTable
-from tools.tables.judging import ANOTHER_RUN, BLANK, RIGHT, VERDICTS, WRONG, Grade
+from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
-_MARKS = {RIGHT: ("\N{CHECK MARK}", "completed"), ANOTHER_RUN: ("\N{ALMOST EQUAL TO}", "running")}
-_MARKS |= {WRONG: ("\N{BALLOT X}", "failed"), BLANK: ("\N{MIDDLE DOT}", "word")}
+_MARKS = {
+    RIGHT: ("\N{CHECK MARK}", "completed"),
+    WRONG: ("\N{BALLOT X}", "failed"),
+    BLANK: ("\N{MIDDLE DOT}", "word"),
+}
 _MOST_MISSED = 10  # cells in the list of those that most people got wrong
 
 

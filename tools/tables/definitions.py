@@ -83,7 +83,7 @@ class Dictionary:
     grid: bool
 
 
-def _own(folder: Path) -> Dictionary:
+def dictionary_of(folder: Path) -> Dictionary:
     """That of an exercise, whose name is needed though a user may write `.`."""
     return _dictionary((folder / "tables.toml").resolve())
 
@@ -141,7 +141,7 @@ _METRIC_OF = {normalised(label): name for name, metric in METRICS.items() for la
 def meaning(folder: Path, label: str) -> Meaning | None:
     """What a label of a table in this folder stands for, or None if it stands for nothing."""
     name = normalised(label)
-    for dictionary in (_own(folder), _dictionary(_WORDS)):
+    for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
@@ -164,11 +164,6 @@ def run_conditions(where: Where) -> Where:
     return where if stage is None else where | {"config": f"zero{stage}{'_offload' if offload else ''}"}
 
 
-def is_grid(folder: Path) -> bool:
-    """Whether the exercise's runs are compared as a grid of many short ones."""
-    return _own(folder).grid
-
-
 def definitions(folder: Path) -> list[Table]:
     """The blank tables of the README.md and the RESULTS.md in a folder."""
     documents = (folder / name for name in ("README.md", "RESULTS.md"))
@@ -177,7 +172,7 @@ def definitions(folder: Path) -> list[Table]:
 
 def defaults_of(table: Table) -> TableDefaults:
     """Raises InputError if the folder's tables.toml does not have the table's number."""
-    known = _own(table.path.parent).tables
+    known = dictionary_of(table.path.parent).tables
     if table.number not in known:
         place, path, numbers = f"{table.path}:{table.header_line}", table.path.parent / "tables.toml", ", ".join(known)
         raise InputError(f"{place}: Table {table.number} is unknown; {path} has the tables {numbers or 'none'}")
@@ -217,7 +212,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
     if table.tiny:  # of several processes as many as a laptop has
         several = {"world_size"} if where.get("world_size") != 1 else set()
         where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
-    where |= {"tiny": table.tiny, "bases": _own(table.path.parent).bases}
+    where |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
     planned = []
@@ -257,14 +252,14 @@ def tiny_view(table: Table) -> Table:
 
     Rows and columns that then ask for nothing new are left out.
     """
-    labels, folder = table.label_columns, table.path.parent
+    labels = table.label_columns
     model = re.compile(re.escape(defaults_of(table).where.get("model") or "(no model)"), re.IGNORECASE)
     columns = [model.sub("tiny", label) for label in table.header[:labels]]
-    columns += [_without_size(folder, label) for label in table.header[labels:]]
+    columns += [_meaning(table, label, table.header_line).tiny for label in table.header[labels:]]
     kept = [place for place, label in enumerate(columns) if place < labels or columns.index(label) == place]
     rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
     for row, line in zip(table.rows, table.lines, strict=True):
-        key = tuple(_without_size(folder, label) for label in row[:labels])
+        key = tuple(_meaning(table, label, line).tiny for label in row[:labels])
         rows.setdefault(key, ([*key, *(row[place] for place in kept[labels:])], line))
     return replace(
         table,
@@ -275,11 +270,6 @@ def tiny_view(table: Table) -> Table:
         lines=[line for _, line in rows.values()],
         tiny=True,
     )
-
-
-def _without_size(folder: Path, label: str) -> str:
-    found = meaning(folder, label)
-    return found.tiny if found else label
 
 
 def tiny_views(tables: Sequence[Table]) -> list[Table]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os.path import commonpath
 from statistics import stdev
@@ -22,20 +22,14 @@ _SAID = (NOT_MEASURED, "no GPU", "one run only")  # by the cell itself, which ne
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Attributes: runs: one for each REPEAT; equal: all that could have been chosen; notes: on newer, unlike ones."""
-
-    runs: list[Run]
-    equal: list[Run]
-    notes: list[str]
-
-
-def choose(runs: Sequence[Run], where: Where) -> Choice:
+def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
     """For each REPEAT the newest completed of the matching runs, else the newest of them; a short try only if alone.
 
     Args:
         runs: oldest first.
+
+    Returns:
+        A run for each REPEAT; notes on newer ones that are not chosen.
 
     Raises:
         UnavailableError: no run matches.
@@ -45,44 +39,34 @@ def choose(runs: Sequence[Run], where: Where) -> Choice:
         found.setdefault(run.facts["repeat"], []).append(run)
     if not found:
         raise UnavailableError(NOT_MEASURED)
-    chosen, equal, notes = [], [], []
+    chosen, notes = [], []
     for repeat in sorted(found):
-        alike = _alike(found[repeat])
-        chosen.append(alike[-1])
-        equal += alike
-        if (newest := found[repeat][-1]) is not alike[-1]:
-            notes.append(f"{newest.folder}: {_why_not(newest)}; {alike[-1].folder} is shown")
-    return Choice(chosen, equal, notes)
+        chosen.append(_newest(found[repeat]))
+        if (newest := found[repeat][-1]) is not chosen[-1]:
+            why = newest.outcome
+            if newest.state == "completed":
+                why = f"a try: it trained on {counted(newest.examples_asked, 'example')}"
+            notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
+    return chosen, notes
 
 
-def _alike(runs: list[Run]) -> list[Run]:
-    """Those that stand for the real run: completed where any is, and no short tries."""
-    completed = [run for run in runs if run.state == "completed"] or runs
+def _newest(runs: list[Run]) -> Run:
+    """The newest that stands for the real run: a completed one where any is, and no short try."""
+    candidates = [run for run in runs if run.state == "completed"] or runs
     most: dict[tuple, int] = {}
-    for run in completed:
+    for run in candidates:
         most[_shape(run)] = max(most.get(_shape(run), 0), run.examples_asked or 0)
-    return [
-        run for run in completed if run.examples_asked is None or max(0, run.examples_asked) >= most[_shape(run)] * _TRY
-    ]
+
+    def is_whole(run: Run) -> bool:
+        return run.examples_asked is None or max(0, run.examples_asked) >= most[_shape(run)] * _TRY
+
+    return next(filter(is_whole, reversed(candidates)))
 
 
 def _shape(run: Run) -> tuple:
     """What a try and the real run have in common; of tiny runs also the data: the quickstart's are no real run's."""
     data = (run.record.get("settings") or {}).get("dataset") if run.facts["tiny"] else None
     return data, *(run.facts[name] for name in ("exercise", "config", "model", "world_size", "nodes"))
-
-
-def _why_not(run: Run) -> str:
-    if run.state != "completed":
-        return f"newer, but {run.outcome}"
-    return f"newer, but a try: it trained on {counted(run.examples_asked, 'example')}"
-
-
-def _note_on_places(runs: Sequence[Run]) -> list[str]:
-    """Whose runs were to choose from, if they are several people's or lie in several folders."""
-    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in runs)
-    shown = f"runs from several places: {', '.join(places)}; each cell shows the newest, --owner and --logs choose"
-    return [shown] if len(places) > 1 else []
 
 
 @dataclass(frozen=True)
@@ -138,9 +122,9 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda 
     """The table with every blank cell that is wanted filled from `runs` (of any exercise, oldest first)."""
     exercises = defaults_of(table).exercises
     candidates = [run for run in runs if run.record.get("exercise") in exercises]
-    choices: dict[str, Choice] = {}  # many cells are about the same runs
+    choices: dict[str, tuple[list[Run], list[str]]] = {}  # many cells are about the same runs
 
-    def chosen(conditions: Where) -> Choice:
+    def chosen(conditions: Where) -> tuple[list[Run], list[str]]:
         key = str(conditions)
         if key not in choices:
             choices[key] = choose(candidates, run_conditions(conditions))
@@ -150,20 +134,23 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda 
     for row in plan(table):
         filled.cells.append([_fill_cell(filled, chosen, cell) if cell and wanted(cell) else None for cell in row])
     filled.runs.sort(key=lambda run: run.start)
-    notes = filled.notes + _note_on_places([run for choice in choices.values() for run in choice.equal])
-    filled.notes = list(dict.fromkeys(notes))
+    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in candidates)
+    if len(places) > 1:
+        several = f"runs from several places: {', '.join(places)}"
+        filled.notes.append(f"{several}; each cell shows the newest, --owner and --logs choose")
+    filled.notes = list(dict.fromkeys(filled.notes))
     return filled
 
 
-def _fill_cell(filled: FilledTable, chosen: Callable[[Where], Choice], cell: Plan) -> Cell:
+def _fill_cell(filled: FilledTable, chosen: Callable[[Where], tuple[list[Run], list[str]]], cell: Plan) -> Cell:
     """The figure of the runs that a cell is about, or the words for why there is none."""
     used: list[Run] = []
 
     def select(conditions: Where) -> list[Run]:
-        choice = chosen(conditions)
-        used.extend(choice.runs)
-        filled.notes += choice.notes
-        return _completed(choice.runs, conditions)
+        runs, notes = chosen(conditions)
+        used.extend(runs)
+        filled.notes += notes
+        return completed(runs, conditions)
 
     value, text = None, ""
     try:
@@ -193,16 +180,16 @@ def _figure(cell: Plan, select: Select) -> float | bool:
     return stdev(values)
 
 
-def _completed(runs: list[Run], conditions: Where) -> list[Run]:
+def completed(runs: list[Run], conditions: Where) -> list[Run]:
     """The runs that completed in the precision asked for; raises UnavailableError if there is none."""
-    completed = [run for run in runs if run.state == "completed"]
-    if not completed:
+    found = [run for run in runs if run.state == "completed"]
+    if not found:
         raise UnavailableError(runs[-1].outcome)
-    for run in completed:
+    for run in found:
         ran = run.record.get("precision")
         if "precision" in conditions and ran != conditions["precision"]:
             raise UnavailableError(f"ran in {ran}")
-    return completed
+    return found
 
 
 def figure_of(run: Run, metric: Metric) -> str:
@@ -211,10 +198,12 @@ def figure_of(run: Run, metric: Metric) -> str:
     def select(conditions: Where) -> list[Run]:
         if conditions:
             raise UnavailableError("compares runs")
-        return _completed([run], {})
+        return completed([run], {})
 
     try:
         return written(metric, metric.value(select, {}), unit_named=True)
+    except KeyError:  # a condition that only a cell has
+        return "compares runs"
     except UnavailableError as missing:
         return str(missing)
     except InputError:
@@ -228,16 +217,14 @@ def written(metric: Metric, value: float | bool | None, unit_named: bool) -> str
     return f"{value:,.{metric.decimals}f}{'' if unit_named or not metric.unit else ' ' + metric.unit}"
 
 
-def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], commands: Mapping[str, str]) -> list[str]:
-    """Which runs no table is about and why, as a list; `commands`: what to do about a reason."""
+def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
+    """Which runs no table is about and why, as a list; `command`, with --tiny where they are tiny, shows them."""
+    commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
     exercises = {table.path.parent.resolve().name for table in tables}
     # Some tables are about several exercises.
     own = [run for run in runs if run.record["exercise"] in exercises] or runs
     counts = Counter(reason for reason in why_in_no_table(tables, own) if reason)
-    return [
-        f"- {counted(count, 'run')}: {reason}" + (f"; `{commands[reason]}`" if reason in commands else "")
-        for reason, count in counts.items()
-    ]
+    return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
 
 def why_in_no_table(tables: Sequence[Table], runs: Sequence[Run]) -> list[str]:

@@ -90,16 +90,9 @@ def offload_change_percent(of: Value, sign: int, equal_work: bool = False) -> Va
     return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
 
 
-def _condition(where: Where, key: str) -> Any:
-    """What a cell asks for. One run's figures have no cell, and none that compares runs."""
-    if key not in where:
-        raise UnavailableError("compares runs")
-    return where[key]
-
-
 def _base(where: Where, name: str) -> str:
     """The rung that a ratio compares with, or the exercise whose run it does."""
-    bases = _condition(where, "bases")
+    bases = where["bases"]
     if name not in bases:
         raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
     return bases[name]
@@ -121,7 +114,7 @@ def _at_rung(name: str) -> Callable[[Where], Where]:
 def _one_gpu(where: Where) -> Where:
     """This rung and model on one GPU, without any method."""
     same = {key: where[key] for key in ("model", "tiny") if key in where}
-    return {"rung": _condition(where, "rung"), "exercise": _base(where, "one_gpu"), "world_size": 1} | same
+    return {"rung": where["rung"], "exercise": _base(where, "one_gpu"), "world_size": 1} | same
 
 
 def per_gpu(of: Value) -> Value:
@@ -176,7 +169,7 @@ _VALUES: dict[str, Value] = {
     "samples_scale_factor": ratio(_SAMPLES, _ALONE),
     "runtime_scale_factor": ratio(_RUNTIME, _ALONE, sign=-1, equal_work=True),
     "share_of_ddp": ratio(_SAMPLES, {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: _on_rung(_condition(where, "rung"))(where)),
+    "gain_over_rung_below": ratio(_REAL_TOKENS, lambda where: _on_rung(where["rung"])(where)),
     "gain_over_textbook": ratio(_REAL_TOKENS, _on_rung("textbook")),
     "gain_over_bf16": ratio(_REAL_TOKENS, _on_rung("top")),
     "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),

@@ -42,7 +42,7 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     `read` gives the text of a file that a figure comes from.
 
     Raises:
-        InputError: a definition names no cell, or several; a quoted figure has no definition, or nothing quotes one.
+        InputError: a definition names no cell, or several; a quoted figure has no definition.
     """
     lines = text.split("\n")
     found = {
@@ -50,9 +50,7 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         for number, line in enumerate(lines, 1)
         if (match := _DEFINITION.fullmatch(line))
     }
-    computed = {name for name, one in found.items() if one.title.startswith("= ")}
-    cells = {name: _cell(path, one, read) for name, one in found.items() if name not in computed}
-    used = {name for one in computed for name in _NAME.findall(found[one].title)}
+    cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
     differed = []
     for number, line in enumerate(lines, 1):
 
@@ -62,29 +60,13 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
                 if _NUMBER.search(before):
                     raise InputError(f"{place}: [{before}][{name}]: no figure is defined as [{name}]")
                 return match[0]
-            used.add(name)
             after = _written(before, _value(name, found, cells), place)
             if after != before:
                 differed.append(f"{number}: {before}, but {found[name].title!r} is {after}")
             return f"[{after}][{name}]"
 
         lines[number - 1] = _QUOTE.sub(figure, line)
-    if unused := sorted(found.keys() - used):
-        raise InputError(f"{found[unused[0]].place}: nothing quotes the figure [{unused[0]}]")
     return "\n".join(lines), differed
-
-
-def beside_answers(readme: Path, tables: str) -> list[str]:
-    """A line for each figure that the answers of the README's quiz quote and `tables` has: ours, and the one there."""
-    answers = readme.read_text().partition("<summary>Answers")[2]
-    own = grids(tables)
-    found = []
-    for ours, name in dict.fromkeys(_QUOTE.findall(answers)):
-        for title in re.findall(rf'^\[{re.escape(name)}\]: \S+ "(Table .+)"$', answers, re.MULTILINE):
-            yours = _cells(own, title)
-            cell = title.removesuffix(" | Value").replace(" | ", ", ")
-            found += [f"- {cell}: ours {ours}, yours {text}" for text in yours if _NUMBER.search(text)]
-    return found
 
 
 def _cell(path: Path, definition: Definition, read: Callable[[Path], str]) -> str:

@@ -22,8 +22,7 @@ def exercise_folder(name: str) -> Path:
         if (folder / "README.md").is_file():
             return folder
     names = ", ".join(folder.name for folder in exercises())
-    found = "has no README.md" if Path(name).is_dir() or (ROOT / name).is_dir() else "is no folder"
-    raise InputError(f"{name} {found}; the exercises are: {names or 'none yet'}")
+    raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
 
 
 def exercises(root: Path = ROOT) -> list[Path]:

@@ -48,7 +48,7 @@ def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[RunCells], str]:
     run = next((one for one in runs if one.folder == folder), None)
     if run is None:
         raise InputError(f"{folder}: not found in {folder.parents[1]}; expected LOGS/EXPERIMENT/RUN")
-    tables = list(_tables_about(run))
+    tables = _tables_about(run)
     filled = [fill(table, list(runs), lambda cell: run.matches(run_conditions(cell.where))) for table in tables]
     found = [RunCells(table.table, list(_own(table, run))) for table in filled]
     found = [one for one in found if one.cells]
@@ -63,14 +63,13 @@ def cell_lines(found: Sequence[RunCells], options: str) -> list[str]:
     return [*(one.line() for one in found[:_MOST_TABLES]), *more]
 
 
-def _tables_about(run: Run) -> Iterator[Table]:
+def _tables_about(run: Run) -> list[Table]:
     """Those that the run's exercise fills; other exercises may have some, too."""
-    exercise = run.record["exercise"]
+    exercise, found = run.record["exercise"], []
     for folder in sorted(exercises(), key=lambda path: path.name != exercise):
-        tables = definitions(folder)
-        if exercise in exercises_of(tables):
-            tables = tiny_views(tables) if run.facts["tiny"] else tables
-            yield from (table for table in tables if exercise in exercises_of([table]))
+        tables = tiny_views(definitions(folder)) if run.facts["tiny"] else definitions(folder)
+        found += [table for table in tables if exercise in exercises_of([table])]
+    return found
 
 
 def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
@@ -90,7 +89,6 @@ def _why_none(run: Run, tables: Sequence[Table], filled: Sequence[FilledTable]) 
     (reason,) = why_in_no_table(tables, [run])
     if reason:
         return reason
-    words = {cell.text: None for table in filled for row in table.cells for cell in row if cell and run in cell.runs}
     about = f"{run.folder}: "
-    notes = [note.removeprefix(about) for table in filled for note in table.notes if note.startswith(about)]
-    return ", ".join(words) or next(iter(notes), "another run is shown")
+    notes = (note.removeprefix(about) for table in filled for note in table.notes if note.startswith(about))
+    return next(notes, "another run is shown")

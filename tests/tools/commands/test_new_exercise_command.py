@@ -62,10 +62,9 @@ def test_the_chapters_tests_find_what_they_ask_for(copy: Path, monkeypatch: pyte
     answers.test_key_answers_every_question_that_the_chapter_asks(NAME)
     answers.test_no_figure_of_the_key_is_typed_by_hand(NAME)
     monkeypatch.setattr(scripts, "REPO", copy)
-    scripts.test_script_introduces_itself_as_its_own_exercise(NAME)
     scripts.test_what_a_chapter_changes_comes_first_and_the_rest_is_the_baselines(NAME)
     scripts.test_launcher_shows_the_loggers_and_the_training_it_starts(copy / NAME / LAUNCHER)
-    assert scripts.code_lines(copy / NAME / "train.py") == scripts.code_lines(copy / "baseline/train.py")
+    assert scripts.code_lines(NAME) == scripts.code_lines("baseline")
 
 
 def test_it_changes_no_file_that_was_there(copy: Path) -> None:
@@ -73,17 +72,6 @@ def test_it_changes_no_file_that_was_there(copy: Path) -> None:
     names = subprocess.run(listed, cwd=REPO, capture_output=True, text=True, check=True).stdout.split("\0")
     there = [name for name in names if (REPO / name).is_file()]
     assert there and all((copy / name).read_bytes() == (REPO / name).read_bytes() for name in there)
-
-
-def test_exercise_that_cannot_be_written_in_full_leaves_nothing(copy: Path) -> None:
-    """What cannot be written is a link into a folder that is not there, so that root cannot write it either."""
-    unwritable = "instructor/answers/second.md"
-    (copy / unwritable).symlink_to(copy / "nowhere" / "file")
-    words = [sys.executable, "-m", "tools", "new-exercise", "second"]
-    answer = subprocess.run(words, cwd=copy, capture_output=True, text=True)
-    assert (answer.returncode, answer.stderr) == (2, f"error: {copy / unwritable}: No such file or directory\n")
-    assert not (copy / "second").exists() and not (copy / "instructor/answers/second.md").exists()
-    (copy / unwritable).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,6 @@ def test_failed_run_says_where_to_read_on(make_run, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines() == [f"evidence: {run}", f"next: less {run}/train.out"]
 
 
-def test_folder_without_a_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["summary", str(tmp_path)]) == 2
-    assert f"error: {tmp_path}/run.json" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("record", "why"),
     [
@@ -104,6 +99,4 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     assert printed.err == (
         f"warning: the cells it fills are not known: {readme}:5: 1 cell, but the header of Table 1 has 2\n"
     )
-    *_, memory, evidence, following = printed.out.splitlines()
-    assert (memory, evidence) == ("peak memory: 21,658 MiB of GPU memory", f"evidence: {run}")
-    assert following == f"next: python -m tools fill baseline --logs {run.parents[1]}"
+    assert printed.out.endswith(f"evidence: {run}\nnext: python -m tools fill baseline --logs {run.parents[1]}\n")

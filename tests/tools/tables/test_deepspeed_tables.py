@@ -40,38 +40,9 @@ def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run,
     assert rows["Steps/sec"][:2] == ["0.625", "0.625"]
 
 
-def test_runtimes_of_unequal_numbers_of_steps_are_no_offload_trade_off(make_run, filled) -> None:
-    header, line = "step,step_time_s,tokens,real_tokens,loss,epoch\n", "1,0.5,2048,10,9.0,0.1\n"
-    place = {"exercise": MULTI.name, "experiment": MULTI.name, "model": {"name": "bloom-1b7"}}
-    place |= {"gpus_per_node": 2, "world_size": 2}
-    runs = {"zero1": 20, "zero1_offload": 10, "zero2": 20, "zero2_offload": 20}
-    for config, steps in runs.items():
-        summary = {"train_runtime_s": 10.0 if config == "zero2" else 12.0}
-        make_run(config, place | {"config": config}, summary, **{"steps.csv": header + line * steps})
-    assert filled(MULTI, "7")["Stage 1"][3:] == ["12.0 s", "12.0 s", "unequal work"]
-    assert filled(MULTI, "7")["Stage 2"][3:] == ["10.0 s", "12.0 s", "20.0"]
-
-
 def sharding(method: str, *parts: bool, offload: bool = False) -> dict[str, object]:
     seen = dict(zip(("parameters", "gradients", "optimizer"), parts, strict=True))
     return {"method": method, **seen, "cpu_offload": offload}
-
-
-LIBRARY = {"own_modules": []}
-CHANGED = {"own_modules": ["workshop.fast_bloom.model.BloomForCausalLM"]}
-TRAINER = {"trainer_classes": ["workshop.training.callbacks.MeasuredTrainer", "transformers.trainer.Trainer"]}
-
-
-def test_classes_that_were_not_looked_at_or_were_our_own_are_no_yes(run, filled) -> None:
-    fsdp, shards = ROOT / "fsdp", (True, True, True)
-    run("r1", fsdp, "full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp2", *shards) | LIBRARY, **TRAINER)
-    run("r2", fsdp, "full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp2", *shards) | CHANGED, **TRAINER)
-    run("r3", fsdp, "fsdp1_full_shard", model="bloom-560m", gpus=2, sharding=sharding("fsdp1", *shards))
-    run("r4", fsdp, "ddp", model="bloom-560m", gpus=2, sharding=sharding("ddp", False, False, False) | CHANGED)
-    run("r5", ZERO3, "zero3", model="x", gpus=2, sharding=sharding("zero3", *shards), trainer_classes=["by_hand.Loop"])
-    rows = filled(ZERO3, "9")
-    assert rows["No model-code change"] == ["not measured", "not measured", "yes", "not measured"]
-    assert rows["Works with HF Trainer"] == ["not measured", "not measured", "yes", "not measured"]
 
 
 def test_a_newer_run_that_shards_less_does_not_hide_what_the_method_can(run, filled) -> None:

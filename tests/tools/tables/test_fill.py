@@ -1,9 +1,6 @@
-import re
-
 import pytest
 
 from tools.errors import InputError
-from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
 from tools.tables.definitions import definitions, tiny_view
@@ -85,16 +82,6 @@ def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
     assert fill(PINNED)[0] == ["21,658", "8,000", "5,000", "300 s"]
 
 
-def test_newest_completed_run_counts_not_a_newer_failed_one(make_run, fill):
-    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(1)})
-    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}, **{"gpu_memory.csv": gpu_log(2)})
-    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00", "state": "oom"}, **{"gpu_memory.csv": gpu_log(3)})
-    assert fill(TABLE_2)[0] == ["2"]
-    assert [run.folder.name for run in fill.runs] == ["r2"]
-    (note,) = fill.notes
-    assert re.fullmatch(r"\S+/r3: newer, but OOM; \S+/r2 is shown", note)
-
-
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
@@ -113,13 +100,6 @@ def test_short_try_does_not_replace_the_real_run_and_is_named(make_run, fill, se
     assert any("r2: newer, but a try: it trained on " in note for note in fill.notes) == (shown == "r1")
 
 
-def test_try_of_another_shape_is_none(make_run, fill):
-    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00", "settings": {"num_epochs": 3}, "world_size": 4})
-    make_run("r2", {"settings": {"num_epochs": 1}})
-    fill(TABLE_2)
-    assert [run.folder.name for run in fill.runs] == ["r2"] and fill.notes == []
-
-
 def test_tiny_run_after_the_longer_quickstart_is_no_try_of_it(make_run, make_readme, logs):
     tiny = {"model_name": "tiny", "num_epochs": 3}
     quickstart = {"start_time": "2026-11-21T09:00:00+00:00", "train_examples": 6400}
@@ -127,18 +107,6 @@ def test_tiny_run_after_the_longer_quickstart_is_no_try_of_it(make_run, make_rea
     make_run("r2", {"train_examples": 128, "settings": tiny | {"dataset": "sample"}})
     (table,) = definitions(make_readme(TABLE_2).parent)
     assert [run.folder.name for run in tables.fill(tiny_view(table), find_runs(logs)).runs] == ["r2"]
-
-
-def test_several_people_s_runs_are_named_and_none_is_chosen_silently(make_run, fill, monkeypatch):
-    make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"})
-    make_run("r2")
-    fill(TABLE_2)
-    assert fill.notes == []
-    monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
-    fill(TABLE_2)
-    (note,) = fill.notes
-    assert re.fullmatch(r"runs from several places: \S+ \(ada\), \S+ \(grace\); .*", note)
-    assert note.endswith("each cell shows the newest, --owner and --logs choose")
 
 
 @pytest.mark.parametrize("state", ["oom", "timeout", "failed", "cancelled", "preempted", "running"])

@@ -46,9 +46,3 @@ def test_runtimes_of_unequal_work_are_no_factor(fsdp_run, filled) -> None:
     fsdp_run("r3", "full_shard", 1, 4, files={"steps.csv": header + line.format(8192) * 8})
     assert filled("11")["2 GPUs"][4] == "1.00"
     assert filled("11")["4 GPUs"][4] == "unequal work"
-
-
-def test_steps_slowed_down_by_the_profiler_are_in_no_table(fsdp_run, filled) -> None:
-    fsdp_run("r1", "ddp", 1, 4, speed=90.0)
-    fsdp_run("r2", "ddp", 1, 4, speed=20.0, settings={"profile": "10:12"})
-    assert filled("10")["DDP"][0] == "90.00"

@@ -59,18 +59,6 @@ def test_skipped_logits_are_not_counted_as_work_done(rung_run, filled) -> None:
     assert row["Gain over the rung below"] == "not measured"
 
 
-def test_repeats_give_the_median_and_not_the_newest(rung_run, filled) -> None:
-    for name, repeat, real in (("r1", 1, 20_000), ("r2", 2, 90_000), ("r3", 3, 22_000)):
-        rung_run(name, "1_bf16", real=real, repeat=repeat)
-    for name, repeat, real in (("r4", 1, 8_000), ("r5", 2, 10_000), ("r6", 3, 40_000)):
-        rung_run(name, "0_textbook", real=real, repeat=repeat)
-    rung_run("r7", "2_batch", real=30_000)
-    rows = filled("18")
-    assert rows["1 bf16"]["Real tokens/s"] == "22,000"
-    assert rows["1 bf16"]["Gain over the textbook"] == "2.20"
-    assert rows["2 batch"]["Gain over the textbook"] == "3.00", "one run was compared with the textbook's newest"
-
-
 def test_four_gpus_are_compared_with_four_times_one(rung_run, filled) -> None:
     large = {"model": MODEL | {"name": "bloom-1b7"}}
     four = {"world_size": 4, "gpus_per_node": 4, "gpu_names": ["NVIDIA H200"] * 4}

@@ -8,15 +8,11 @@ TOP = "11_labelled"
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size(exercise):
+def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_check_knows(exercise, tmp_path):
     compared = {"precision"} if exercise.name == "benchmark" else set()
     for table in definitions(exercise):
         cells = [cell for row in plan(tiny_view(table)) for cell in row if cell]
         assert cells and all(cell.where["tiny"] and not cell.where.keys() & (SIZES - compared) for cell in cells)
-
-
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_blank_tiny_tables_are_those_that_check_knows(exercise, tmp_path):
     views = tiny_views(definitions(exercise))
     (tmp_path / "my_results.md").write_text("\n\n".join(markdown.render(view, view.rows) for view in views))
     copies = markdown.read_tables(tmp_path / "my_results.md")

@@ -1,8 +1,8 @@
-"""--logs of the commands that read runs: those of several folders may be asked for together."""
+"""Options that several commands have: which runs to read, and limits that are numbers."""
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.errors import InputError
@@ -10,27 +10,36 @@ from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
 
 
+def above_0(text: str) -> float:
+    """The option as a number above 0, for argparse."""
+    return _number(text, "a number above 0", lambda value: value > 0)
+
+
+def at_least_0(text: str) -> float:
+    """The option as a number of at least 0, for argparse."""
+    return _number(text, "a number of at least 0", lambda value: value >= 0)
+
+
+def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
+    """`float` alone would take nan, inf and negative numbers."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not fits(value) or value == float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return value
+
+
 def add_logs_option(parser: argparse.ArgumentParser, single_runs: bool = False) -> None:
     """--logs and --owner; with `single_runs` also --run."""
-    parser.add_argument(
-        "--logs",
-        type=Path,
-        nargs="+",
-        action="extend",
-        metavar="FOLDER",
-        help="folders of the runs (default: $LOG_DIR, else logs/), such as /home/*/shardlab/logs; may be repeated",
-    )
+    folders = "folders of the runs (default: $LOG_DIR, else logs/), such as /home/*/shardlab/logs; may be repeated"
+    parser.add_argument("--logs", type=Path, nargs="+", action="extend", metavar="FOLDER", help=folders)
     parser.add_argument("--owner", metavar="NAME", help="only the runs in folders of this user")
     parser.set_defaults(run_folders=None)
     if single_runs:
-        parser.add_argument(
-            "--run",
-            dest="run_folders",
-            type=Path,
-            action="append",
-            metavar="RUN_FOLDER",
-            help="only this run; may be repeated",
-        )
+        one = {"type": Path, "action": "append", "metavar": "RUN_FOLDER", "help": "only this run; may be repeated"}
+        parser.add_argument("--run", dest="run_folders", **one)
 
 
 def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
@@ -77,14 +86,9 @@ def single_run(folder: Path) -> Run:
     return run
 
 
-def as_options(logs: Sequence[Path], owner: str | None = None, runs: Sequence[Path] = ()) -> str:
-    """For the next command that a command recommends."""
-    given = (
-        [("--logs", folder) for folder in logs] + [("--owner", owner)] * bool(owner) + [("--run", run) for run in runs]
-    )
-    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given)
-
-
 def same_runs(arguments: argparse.Namespace) -> str:
     """The options with which the next command finds the same runs."""
-    return as_options(arguments.logs or [], arguments.owner, arguments.run_folders or [])
+    given = [("--logs", folder) for folder in arguments.logs or ()]
+    given += [("--owner", arguments.owner)] if arguments.owner else []
+    given += [("--run", folder) for folder in arguments.run_folders or ()]
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given)
