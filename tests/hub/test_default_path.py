@@ -166,6 +166,26 @@ print(*(len(load_squad("rajpurkar/squad", split)) for split in ("train", "valida
 """
 
 
+STREAMED = """
+import os
+from pathlib import Path
+from workshop.data.sources import load_splits
+
+for streaming in (True, True, False, True):
+    print(*(sum(1 for _ in rows) for rows in load_splits("rajpurkar/squad", streaming).values()))
+    print(len([*Path(os.environ["HF_HOME"]).rglob("*.parquet")]))
+load_splits("no/such", True)
+"""
+
+
+def test_stream_of_the_hub_leaves_no_data_on_the_disk(hub: HubServer, tmp_path: Path) -> None:
+    """Its README is in the cache then, which is not the data set."""
+    job = python(tmp_path, hub.url, "-c", STREAMED)
+    assert job.stdout.splitlines()[::2] == ["192 48"] * 4, job.stderr
+    assert job.stdout.splitlines()[1::2] == ["0", "0", "2", "2"]
+    assert "DATASET=no/such: cannot load it (Dataset 'no/such' doesn't exist on the Hub" in job.stderr
+
+
 def test_a_shared_cache_need_not_be_writable(cache: Path, tmp_path: Path) -> None:
     """An instructor fills HF_HOME for all; the participants, offline, may only read it, and have cached nothing."""
     home = tmp_path / "hf"

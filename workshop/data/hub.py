@@ -8,6 +8,7 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,12 +59,16 @@ def unreachable() -> str:
     return ""
 
 
-def dataset_folder(name: str) -> Path:
-    """The folder with a data set's files, from the cache, which may be read-only, or fetched. Raises WorkshopError."""
-    try:
-        return Path(Repository("dataset", name).snapshot(local_files_only=True))
-    except WorkshopError:  # not in the cache, or not complete
-        return Path(Repository("dataset", name).snapshot())
+def dataset_folder(name: str, fetch: bool = True) -> Path | None:
+    """The folder with a data set's files, from the cache, which may be read-only, or fetched. Raises WorkshopError.
+
+    None: it is not in the cache, or not complete, and is not to be fetched.
+    """
+    with suppress(WorkshopError):
+        folder = Path(Repository("dataset", name).snapshot(local_files_only=True))
+        if any(folder.rglob("*.parquet")):  # a stream leaves its README there
+            return folder
+    return Path(Repository("dataset", name).snapshot()) if fetch else None
 
 
 def needs(settings: Mapping[str, str]) -> list[Repository]:

@@ -1,10 +1,12 @@
 """The data of a run: the first examples of a data set, encoded for the Trainer."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
@@ -16,6 +18,7 @@ from workshop.data.sources import cache_folder, examples_of, load_splits, mapped
 from workshop.data.squad import Example
 from workshop.data.text_rows import cut_into_rows, random_rows
 from workshop.errors import WorkshopError
+from workshop.job.checkpoints import manifest
 from workshop.settings import Settings
 
 HELD_OUT = ("validation", "test")
@@ -28,7 +31,7 @@ ENCODED = Features(
 class Data:
     """Rows for the Trainer and what makes batches of them; SQuAD's examples to answer also as text, for EM and F1."""
 
-    train: Sequence[Encoded]  # text's are a list, others' a Dataset on disk
+    train: Sequence[Encoded] | IterableDataset  # text's are a list, others' a Dataset on disk; a stream has no length
     evaluation: Sequence[Encoded]
     examples: list[Example]  # held out, GENERATE_SIZE of them
     collator: DataCollator
@@ -42,7 +45,7 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     node reads and encodes them, into the cache; the others wait at its lock, not in a collective, which would time out.
     """
     with FileLock(cache_folder() / f"{Hasher.hash([settings.dataset, settings.eval_dataset])}.lock"):
-        splits = load_splits(settings.dataset)
+        splits = load_splits(settings.dataset, settings.streaming)
         if "text" in split_of(settings.dataset, splits, "train").column_names:
             if settings.eval_dataset:
                 raise WorkshopError(
@@ -50,7 +53,7 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
                     "expected it left out"
                 )
             return load_text(settings, tokenizer)
-        train, evaluation = split_rows(settings, splits)
+        train, evaluation = (stream_rows if settings.streaming else split_rows)(settings, splits)
         encoded = [_encoded(rows, settings, tokenizer) for rows in (train, evaluation)]
     pad_to = settings.max_length if settings.padding == "max_length" else None
     collator = PaddingCollator(tokenizer.pad_token_id, pad_to)
@@ -66,6 +69,8 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 
     DATASET=synthetic draws random tokens instead.
     """
+    if settings.streaming:
+        raise WorkshopError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
     note_unscored(settings)
     size = (settings.train_size + settings.eval_size, settings.max_length)
     if settings.dataset == "synthetic":
@@ -100,8 +105,7 @@ def split_rows(settings: Settings, splits: dict[str, Dataset]) -> tuple[Dataset,
             _note(f"{name} has {len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}: {shares}")
         return train.select(range(train_size)), train.select(range(len(train) - eval_size, len(train)))
     evaluation = split_of(other, load_splits(other) if settings.eval_dataset else splits, *HELD_OUT, "train")
-    if evaluation.column_names != train.column_names:
-        raise WorkshopError(f"EVAL_DATASET={other}: found rows of another kind, expected the kind of DATASET={name}")
+    _check_same_kind(settings, train, evaluation)
     for variable, asked, rows, dataset in (("TRAIN", train_size, train, name), ("EVAL", eval_size, evaluation, other)):
         if asked > len(rows):
             found = f"{counted(len(rows), 'example')} in {dataset}"
@@ -115,7 +119,33 @@ def split_rows(settings: Settings, splits: dict[str, Dataset]) -> tuple[Dataset,
     return train, evaluation
 
 
-def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def stream_rows(settings: Settings, splits: dict[str, IterableDataset]) -> tuple[IterableDataset, Dataset]:
+    """Rows to train on as they are read, from where RESUME_FROM had come, and EVAL_SIZE others in memory.
+
+    The stream begins again at its end. A file's first EVAL_SIZE rows are held out, for nobody knows its last ones.
+    Give it to the Trainer as it is: accelerate reads it on one rank and shares each batch out.
+    """
+    name, other = settings.dataset, settings.eval_dataset or settings.dataset
+    train = split_of(name, splits, "train")
+    held_out = split_of(other, load_splits(other, True) if settings.eval_dataset else splits, *HELD_OUT, "train")
+    _check_same_kind(settings, train, held_out)
+    evaluation = Dataset.from_list([*held_out.take(settings.eval_size)], features=held_out.features)
+    train = train.skip(settings.eval_size) if held_out is train else train
+    if next(iter(train), None) is None:
+        raise WorkshopError(f"DATASET={name}: found {counted(len(evaluation), 'example')}, all held out; expected more")
+    rows_read = manifest(Path(settings.resume_from)).get("rows_read", 0) if settings.resume_from else 0
+    return train.repeat(None).skip(rows_read), evaluation
+
+
+def _check_same_kind(settings: Settings, train: Any, held_out: Any) -> None:
+    if held_out.column_names != train.column_names:
+        raise WorkshopError(
+            f"EVAL_DATASET={settings.eval_dataset}: found rows of another kind, expected the kind of "
+            f"DATASET={settings.dataset}"
+        )
+
+
+def _encoded(rows: Dataset | IterableDataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Any:
     def encode(_: list[int], some: list[Row]) -> list[Encoded]:
         limits = (tokenizer, settings.max_length, settings.labels)
         if "messages" in some[0]:
@@ -126,8 +156,8 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
     return mapped(rows, encode, ENCODED, *kept, settings.max_length, settings.labels)
 
 
-def _first(rows: Dataset, count: int) -> Dataset:
-    return rows.select(range(min(count, len(rows))))
+def _first(rows: Dataset | IterableDataset, count: int) -> Iterable[Row]:
+    return rows.take(count) if isinstance(rows, IterableDataset) else rows.select(range(min(count, len(rows))))
 
 
 def note_unscored(settings: Settings) -> None:

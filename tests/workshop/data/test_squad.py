@@ -110,7 +110,7 @@ def test_a_missing_file_is_not_looked_up_on_the_hub(name):
 
 def test_rows_of_the_hub_become_the_same_examples(tmp_path, monkeypatch):
     rows = [{"id": "q", "title": "t", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}]
-    monkeypatch.setattr(hub, "dataset_folder", lambda name: tmp_path)
+    monkeypatch.setattr(hub, "dataset_folder", lambda name, fetch: tmp_path)
     (tmp_path / "plain_text").mkdir()
     file = tmp_path / "plain_text/train-00000-of-00001.parquet"
     pq.write_table(pa.Table.from_pylist(rows), file)
