@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
+from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
-from workshop.data.sources import load_squad
 from workshop.training.generation import answer_questions
 from workshop.training.models import model_size
 

@@ -123,14 +123,14 @@ def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> Non
 REFUSALS = """
 from workshop.data.encoding import load_tokenizer
 from workshop.errors import WorkshopError
-from workshop.data.sources import load_squad
+from workshop.data.sources import load_splits, split_of
 
 for load in (
     lambda: load_tokenizer("gated/bloom"),
     lambda: load_tokenizer("bigscience/bloom-560"),
-    lambda: load_squad("rajpurkar/squat", "train"),
-    lambda: load_squad("gated/bloom", "train"),
-    lambda: load_squad("rajpurkar/squad", "test"),
+    lambda: load_splits("rajpurkar/squat"),
+    lambda: load_splits("gated/bloom"),
+    lambda: split_of("rajpurkar/squad", load_splits("rajpurkar/squad"), "test"),
 ):
     try:
         load()
@@ -154,7 +154,7 @@ READ_ALL = """
 import os
 from transformers import AutoModelForCausalLM
 from workshop.data.encoding import load_tokenizer
-from workshop.data.sources import load_squad
+from workshop.data.sources import load_splits
 
 try:
     open(os.environ["HF_HOME"] + "/hub/new", "w")
@@ -162,7 +162,7 @@ except OSError as error:
     print(error.strerror)
 load_tokenizer("bigscience/bloom-560m")
 AutoModelForCausalLM.from_pretrained("bigscience/bloom-560m")
-print(*(len(load_squad("rajpurkar/squad", split)) for split in ("train", "validation")))
+print(*map(len, load_splits("rajpurkar/squad").values()))
 """
 
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from workshop.data.names import is_path, name_and_slice
 from workshop.errors import WorkshopError
 
+SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".txt")  # of data files
 # What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt", "")
 # Weights once, in the format transformers reads first; models keep other frameworks' copies in folders below.
@@ -44,6 +44,20 @@ class Repository(NamedTuple):
         except (OSError, ValueError) as error:
             variable = {"model": "MODEL_NAME", "tokenizer": "TOKENIZER_NAME"}.get(self.kind, "DATASET")
             raise hub_error(f"{variable}={self.name}", self.name, error, self.kind) from error
+
+
+def is_path(dataset: str) -> bool:
+    """Whether DATASET means files. `rajpurkar/squad` does not, unless something of that name exists here."""
+    name = name_and_slice(dataset)[0]
+    if name.endswith(SUFFIXES) or name.startswith(("/", "./", "../", "~")) or "*" in name:
+        return True
+    return "/" in name and Path(name).exists()
+
+
+def name_and_slice(dataset: str) -> tuple[str, str]:
+    """The name or path, and the split or slice that follows its colon; "" without one."""
+    name, _, spec = (dataset, "", "") if Path(dataset).exists() else dataset.partition(":")
+    return name, spec
 
 
 def endpoint() -> str:

@@ -13,6 +13,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,7 @@ from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patte
 from datasets.fingerprint import Hasher
 
 from workshop.data import hub
-from workshop.data.names import SUFFIXES, is_path, name_and_slice
+from workshop.data.hub import SUFFIXES, is_path, name_and_slice
 from workshop.data.rows import Row, article_rows, items_of, layout_of, messages_of, question_of, text_of
 from workshop.data.squad import SAMPLE_FILES, Example
 from workshop.errors import WorkshopError
@@ -80,12 +81,6 @@ def split_of(dataset: str, splits: dict[str, Any], *names: str) -> Any:
     raise WorkshopError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
 
 
-def load_squad(dataset: str, split: str) -> list[Example]:
-    """All questions of a split in its own order; of a file, which has no splits, all."""
-    splits = load_splits(dataset)
-    return examples_of(split_of(dataset, splits, split, *(["train"] if is_path(dataset) else [])))
-
-
 def examples_of(rows: Iterable[Row]) -> list[Example]:
     return [Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
 
@@ -95,9 +90,9 @@ def mapped(
 ) -> Any:
     """`rows.map`: what `function` makes of the indices and rows of a batch, each with the columns of `features`.
 
-    It is kept in the cache until the rows, `depends_on`, this package's code or a library changes; the library's
-    own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on a batch in
-    as many threads as there are processors. What a stream gives is kept nowhere.
+    It is kept in the cache until the rows, `depends_on`, the code that reads and encodes or a library changes; the
+    library's own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on
+    a batch in as many threads as there are processors. What a stream gives is kept nowhere.
     """
 
     def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -108,21 +103,17 @@ def mapped(
     options = {"batched": True, "with_indices": True, "features": features}
     if isinstance(rows, IterableDataset):
         return rows.map(batch, remove_columns=rows.column_names or [*next(iter(rows))], **options)
+    files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
+    code = [path.read_text() for path in sorted(files)]
+    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
     (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
     return rows.map(
         batch,
         **options,
         remove_columns=rows.column_names,
-        new_fingerprint=fingerprint(rows._fingerprint, *depends_on),
+        new_fingerprint=Hasher.hash([rows._fingerprint, *depends_on, libraries, *code]),
         desc="tokenising" if "input_ids" in features else "reading",
     )
-
-
-def fingerprint(*depends_on: Any) -> str:
-    """A hash of this and of the code that reads and encodes: this package's, the sample's and the libraries'."""
-    files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
-    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
-    return Hasher.hash([*depends_on, libraries, *(path.read_text() for path in sorted(files))])
 
 
 def cache_folder() -> Path:
@@ -144,17 +135,16 @@ def _harbour(split: str, streaming: bool) -> Rows:
 def _local(name: str, streaming: bool) -> dict[str, Rows]:
     """A file, a glob, or a folder, whose files' names say which split they are."""
     path = Path(name).expanduser()
-    matches = [] if path.exists() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
-    files = {"train": matches or [str(path)]}
+    files = {"train": [str(path)]}
     if path.is_dir():
-        try:
-            found = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
-        except EmptyDatasetError:
-            found = {}
-        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in found.items()}
-        if not any(files.values()):
-            raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
+        with suppress(EmptyDatasetError):
+            files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
+        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in files.items()}
+    elif not path.exists():
+        files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
     splits = {split: [_read(Path(file), streaming) for file in some] for split, some in files.items() if some}
+    if not splits:
+        raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
         raise WorkshopError(f"{name}: found files of different kinds, expected questions, conversations or text only")
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
@@ -245,11 +235,8 @@ def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
     try:
         parts = ReadInstruction.from_spec(spec).to_absolute(sizes)
     except (ValueError, AssertionError) as error:
-        found = ", ".join(f"{split} ({size})" for split, size in sizes.items())
-        raise WorkshopError(
-            f"DATASET={dataset}: {str(error).strip()}; found the splits {found}, expected one of them or "
-            "a slice such as train[:10%]"
-        ) from error
+        found = f"{str(error).strip()}; found the splits {', '.join(f'{name} ({sizes[name]})' for name in sizes)}"
+        raise WorkshopError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error
     return concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])
 
 
