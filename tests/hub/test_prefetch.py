@@ -12,7 +12,7 @@ from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO
 from workshop.data.hub import Repository, needs, unreachable
-from workshop.data.prefetch import main, wanted
+from workshop.data.prefetch import wanted
 from workshop.errors import WorkshopError
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
@@ -83,13 +83,6 @@ def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Pat
     assert "model bigscience/bloom-560m: 0.000 GiB, 0.000 of them to be fetched" in job.stdout
     assert f"into {tmp_path}/hub" in job.stdout
     assert not list(tmp_path.rglob("*.safetensors"))
-
-
-def test_help_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["--help"])
-    assert end.value.code == 0
-    assert "python -m workshop.data.prefetch baseline fsdp" in capsys.readouterr().out
 
 
 def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tmp_path: Path) -> None:
