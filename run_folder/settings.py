@@ -105,6 +105,7 @@ class DeclaredSettings:
     # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
     dataset: str = setting(default="rajpurkar/squad")
     eval_dataset: str = setting(default="")
+    streaming: bool = setting(boolean, False)  # read while it trains, in the file's order; nothing is kept on disk
     train_size: int = setting(positive)  # within the slice; a file with fewer rows than both is shared
     eval_size: int = setting(positive)
     max_length: int = setting(positive)  # tokens

@@ -72,6 +72,9 @@ class Settings(DeclaredSettings):
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
         if self.generate_before and not self.generate_size:
             raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
+        if self.streaming and not (self.max_steps and self.padding == "max_length"):
+            found = f"MAX_STEPS={self.max_steps} and PADDING={self.padding}"
+            raise WorkshopError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
         if self.timers and not self.config:
             raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 

@@ -123,14 +123,14 @@ def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> Non
 REFUSALS = """
 from workshop.data.encoding import load_tokenizer
 from workshop.errors import WorkshopError
-from workshop.data.sources import load_squad
+from workshop.data.sources import load_splits, split_of
 
 for load in (
     lambda: load_tokenizer("gated/bloom"),
     lambda: load_tokenizer("bigscience/bloom-560"),
-    lambda: load_squad("rajpurkar/squat", "train"),
-    lambda: load_squad("gated/bloom", "train"),
-    lambda: load_squad("rajpurkar/squad", "test"),
+    lambda: load_splits("rajpurkar/squat"),
+    lambda: load_splits("gated/bloom"),
+    lambda: split_of("rajpurkar/squad", load_splits("rajpurkar/squad"), "test"),
 ):
     try:
         load()
@@ -154,7 +154,7 @@ READ_ALL = """
 import os
 from transformers import AutoModelForCausalLM
 from workshop.data.encoding import load_tokenizer
-from workshop.data.sources import load_squad
+from workshop.data.sources import load_splits
 
 try:
     open(os.environ["HF_HOME"] + "/hub/new", "w")
@@ -162,8 +162,28 @@ except OSError as error:
     print(error.strerror)
 load_tokenizer("bigscience/bloom-560m")
 AutoModelForCausalLM.from_pretrained("bigscience/bloom-560m")
-print(*(len(load_squad("rajpurkar/squad", split)) for split in ("train", "validation")))
+print(*map(len, load_splits("rajpurkar/squad").values()))
 """
+
+
+STREAMED = """
+import os
+from pathlib import Path
+from workshop.data.sources import load_splits
+
+for streaming in (True, True, False, True):
+    print(*(sum(1 for _ in rows) for rows in load_splits("rajpurkar/squad", streaming).values()))
+    print(len([*Path(os.environ["HF_HOME"]).rglob("*.parquet")]))
+load_splits("no/such", True)
+"""
+
+
+def test_stream_of_the_hub_leaves_no_data_on_the_disk(hub: HubServer, tmp_path: Path) -> None:
+    """Its README is in the cache then, which is not the data set."""
+    job = python(tmp_path, hub.url, "-c", STREAMED)
+    assert job.stdout.splitlines()[::2] == ["192 48"] * 4, job.stderr
+    assert job.stdout.splitlines()[1::2] == ["0", "0", "2", "2"]
+    assert "DATASET=no/such: cannot load it (Dataset 'no/such' doesn't exist on the Hub" in job.stderr
 
 
 def test_a_shared_cache_need_not_be_writable(cache: Path, tmp_path: Path) -> None:

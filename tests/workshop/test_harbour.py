@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from workshop.data.sources import load_squad
+from tests.workshop.data.questions import load_squad
 from workshop.sample import harbour
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from workshop.data.sources import load_squad
+from tests.workshop.data.questions import load_squad
 from workshop.data.squad import SAMPLE_DIR, SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.sample.build import build, read_passages

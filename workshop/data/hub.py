@@ -8,14 +8,15 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
-from workshop.data.names import is_path, name_and_slice
 from workshop.errors import WorkshopError
 
+SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".txt")  # of data files
 # What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt", "")
 # Weights once, in the format transformers reads first; models keep other frameworks' copies in folders below.
@@ -45,6 +46,20 @@ class Repository(NamedTuple):
             raise hub_error(f"{variable}={self.name}", self.name, error, self.kind) from error
 
 
+def is_path(dataset: str) -> bool:
+    """Whether DATASET means files. `rajpurkar/squad` does not, unless something of that name exists here."""
+    name = name_and_slice(dataset)[0]
+    if name.endswith(SUFFIXES) or name.startswith(("/", "./", "../", "~")) or "*" in name:
+        return True
+    return "/" in name and Path(name).exists()
+
+
+def name_and_slice(dataset: str) -> tuple[str, str]:
+    """The name or path, and the split or slice that follows its colon; "" without one."""
+    name, _, spec = (dataset, "", "") if Path(dataset).exists() else dataset.partition(":")
+    return name, spec
+
+
 def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
@@ -58,12 +73,16 @@ def unreachable() -> str:
     return ""
 
 
-def dataset_folder(name: str) -> Path:
-    """The folder with a data set's files, from the cache, which may be read-only, or fetched. Raises WorkshopError."""
-    try:
-        return Path(Repository("dataset", name).snapshot(local_files_only=True))
-    except WorkshopError:  # not in the cache, or not complete
-        return Path(Repository("dataset", name).snapshot())
+def dataset_folder(name: str, fetch: bool = True) -> Path | None:
+    """The folder with a data set's files, from the cache, which may be read-only, or fetched. Raises WorkshopError.
+
+    None: it is not in the cache, or not complete, and is not to be fetched.
+    """
+    with suppress(WorkshopError):
+        folder = Path(Repository("dataset", name).snapshot(local_files_only=True))
+        if any(folder.rglob("*.parquet")):  # a stream leaves its README there
+            return folder
+    return Path(Repository("dataset", name).snapshot()) if fetch else None
 
 
 def needs(settings: Mapping[str, str]) -> list[Repository]:

@@ -3,8 +3,7 @@
 messages                       [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]
 conversations                  [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]
 prompt, completion             two texts, one after the other as they are; or two lists of messages
-instruction, output            or `response`; an `input` or `context` belongs to the request
-question, answer
+instruction, output            or `question`; or `answer`, `response`; an `input` or `context` belongs to the request
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,10 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("prompt", "completion"): ("", "assistant"),
     ("instruction", "output"): ("user", "assistant"),
     ("instruction", "response"): ("user", "assistant"),
+    ("instruction", "answer"): ("user", "assistant"),
     ("question", "answer"): ("user", "assistant"),
+    ("question", "output"): ("user", "assistant"),
+    ("question", "response"): ("user", "assistant"),
 }
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}  # other names of the same
 

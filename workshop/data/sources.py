@@ -13,18 +13,28 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import Dataset, Features, List, ReadInstruction, Value, concatenate_datasets, load_dataset
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    ReadInstruction,
+    Value,
+    concatenate_datasets,
+    load_dataset,
+)
 from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
 from datasets.fingerprint import Hasher
 
 from workshop.data import hub
-from workshop.data.names import SUFFIXES, is_path, name_and_slice
+from workshop.data.hub import SUFFIXES, is_path, name_and_slice
 from workshop.data.rows import Row, article_rows, items_of, layout_of, messages_of, question_of, text_of
 from workshop.data.squad import SAMPLE_FILES, Example
 from workshop.errors import WorkshopError
@@ -38,37 +48,37 @@ EXPECTED = "a .json (SQuAD v1.1), .jsonl, .csv, .parquet or .txt file"
 SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
 
 Located = tuple[str, Row]  # a row and its place
+Rows = Dataset | IterableDataset
 
 
-def load_splits(dataset: str) -> dict[str, Dataset]:
-    """The data set's splits; a file, and what a slice names, is one split `train`. Raises WorkshopError."""
+def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
+    """The data set's splits; a file, and what a slice names, is one split `train`. Raises WorkshopError.
+
+    Streaming, each is an IterableDataset, read as it is asked for and kept nowhere; else a Dataset.
+    """
     name, spec = name_and_slice(dataset)
+    if spec and streaming:
+        raise WorkshopError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
     if name == "harbour":
-        splits = {split: _harbour(split) for split in SAMPLE_FILES}
+        splits = {split: _harbour(split, streaming) for split in SAMPLE_FILES}
     elif name == "sample":
-        splits = {split: _read(file) for split, file in SAMPLE_FILES.items()}
+        splits = {split: _read(file, streaming) for split, file in SAMPLE_FILES.items()}
     elif is_path(name):
-        splits = _local(name)
+        splits = _local(name, streaming)
     else:
-        splits = _tables(name, hub.dataset_folder(name))
+        splits = _tables(name, streaming)
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
-    for rows in splits.values():
+    for rows in () if streaming else splits.values():
         _check_unique(name, rows)
     return splits
 
 
-def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
+def split_of(dataset: str, splits: dict[str, Any], *names: str) -> Any:
     """The first of these splits that there is."""
     if found := [splits[name] for name in names if name in splits]:
         return found[0]
     raise WorkshopError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
-
-
-def load_squad(dataset: str, split: str) -> list[Example]:
-    """All questions of a split in its own order; of a file, which has no splits, all."""
-    splits = load_splits(dataset)
-    return examples_of(split_of(dataset, splits, split, *(["train"] if is_path(dataset) else [])))
 
 
 def examples_of(rows: Iterable[Row]) -> list[Example]:
@@ -76,13 +86,13 @@ def examples_of(rows: Iterable[Row]) -> list[Example]:
 
 
 def mapped(
-    rows: Dataset, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
-) -> Dataset:
+    rows: Rows, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
+) -> Any:
     """`rows.map`: what `function` makes of the indices and rows of a batch, each with the columns of `features`.
 
-    It is kept in the cache until the rows, `depends_on`, this package's code or a library changes; the library's
-    own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on a batch in
-    as many threads as there are processors.
+    It is kept in the cache until the rows, `depends_on`, the code that reads and encodes or a library changes; the
+    library's own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on
+    a batch in as many threads as there are processors. What a stream gives is kept nowhere.
     """
 
     def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -90,23 +100,20 @@ def mapped(
         found = function(indices, some)
         return {name: [row[name] for row in found] for name in features}
 
+    options = {"batched": True, "with_indices": True, "features": features}
+    if isinstance(rows, IterableDataset):
+        return rows.map(batch, remove_columns=rows.column_names or [*next(iter(rows))], **options)
+    files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
+    code = [path.read_text() for path in sorted(files)]
+    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
     (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
     return rows.map(
         batch,
-        batched=True,
-        with_indices=True,
+        **options,
         remove_columns=rows.column_names,
-        features=features,
-        new_fingerprint=fingerprint(rows._fingerprint, *depends_on),
+        new_fingerprint=Hasher.hash([rows._fingerprint, *depends_on, libraries, *code]),
         desc="tokenising" if "input_ids" in features else "reading",
     )
-
-
-def fingerprint(*depends_on: Any) -> str:
-    """A hash of this and of the code that reads and encodes: this package's, the sample's and the libraries'."""
-    files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
-    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
-    return Hasher.hash([*depends_on, libraries, *(path.read_text() for path in sorted(files))])
 
 
 def cache_folder() -> Path:
@@ -119,49 +126,52 @@ def cache_folder() -> Path:
     return folder
 
 
-def _harbour(split: str) -> Dataset:
+def _harbour(split: str, streaming: bool) -> Rows:
     articles = Dataset.from_list(harbour.document(split)["data"])
+    articles = articles.to_iterable_dataset() if streaming else articles
     return _converted(articles, lambda _, article: article_rows("harbour", article), "harbour")
 
 
-def _local(name: str) -> dict[str, Dataset]:
+def _local(name: str, streaming: bool) -> dict[str, Rows]:
     """A file, a glob, or a folder, whose files' names say which split they are."""
     path = Path(name).expanduser()
-    if path.is_dir() and any(path.rglob("*.parquet")):
-        return _tables(name, path)
-    matches = [] if path.exists() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
-    files = {"train": matches or [str(path)]}
+    files = {"train": [str(path)]}
     if path.is_dir():
-        try:
-            found = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
-        except EmptyDatasetError:
-            found = {}
-        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in found.items()}
-        if not any(files.values()):
-            raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
-    splits = {split: [_read(Path(file)) for file in some] for split, some in files.items() if some}
+        with suppress(EmptyDatasetError):
+            files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
+        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in files.items()}
+    elif not path.exists():
+        files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
+    splits = {split: [_read(Path(file), streaming) for file in some] for split, some in files.items() if some}
+    if not splits:
+        raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
         raise WorkshopError(f"{name}: found files of different kinds, expected questions, conversations or text only")
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
 
 
-def _tables(name: str, folder: Path) -> dict[str, Dataset]:
+def _tables(name: str, streaming: bool) -> dict[str, Rows]:
     """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
-    parts = sorted({file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")})
-    if len(parts) != 1:
+    folder = hub.dataset_folder(name, fetch=not streaming)
+    parts = sorted({file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")}) if folder else []
+    if folder and len(parts) != 1:
         found = f"{len(parts)} configurations ({', '.join(parts)})" if parts else "no *.parquet"
         raise WorkshopError(
             f"DATASET={name}: found {found}, expected one folder with train-*.parquet, as rajpurkar/squad has; "
             "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
         )
     datasets.disable_progress_bars()
+    try:
+        splits = load_dataset(str(folder or name), cache_dir=str(cache_folder()), streaming=streaming)
+    except (OSError, ValueError) as error:
+        raise hub.hub_error(f"DATASET={name}", name, error, "dataset") from error
     return {
         str(split): _converted(rows, lambda index, row, at=f"{name}: {split}": [(f"{at}[{index}]", row)], (name, split))
-        for split, rows in load_dataset(str(folder), cache_dir=str(cache_folder())).items()
+        for split, rows in splits.items()
     }
 
 
-def _read(path: Path) -> Dataset:
+def _read(path: Path, streaming: bool) -> Rows:
     """All rows of one file. After the library has failed, one look into the file says why. Raises WorkshopError."""
     kind = path.suffix
     if kind not in SUFFIXES or not path.is_file():
@@ -175,7 +185,8 @@ def _read(path: Path) -> Dataset:
                 options = {"features": Features(dict.fromkeys(next(csv.reader(file)), TEXT)), "keep_default_na": False}
         reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
         places = {"data_files": str(path), "cache_dir": str(cache_folder())}
-        rows = load_dataset(reader, split="train", **places, **options)
+        rows = load_dataset(reader, split="train", streaming=streaming, **places, **options)
+        next(iter(rows), None)  # a stream is opened only now
     except Exception as error:  # the library's own, pandas', Arrow's, csv's
         raise _explained(path, error) from error
     return _converted(rows, partial(_rows_of, path), path)
@@ -197,7 +208,7 @@ def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
     return [(at, row)] if line else []
 
 
-def _converted(rows: Dataset, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Dataset:
+def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Rows:
     """What `unpack` makes of each row and its index, in the columns of the first one's kind."""
     first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:
@@ -224,11 +235,8 @@ def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
     try:
         parts = ReadInstruction.from_spec(spec).to_absolute(sizes)
     except (ValueError, AssertionError) as error:
-        found = ", ".join(f"{split} ({size})" for split, size in sizes.items())
-        raise WorkshopError(
-            f"DATASET={dataset}: {str(error).strip()}; found the splits {found}, expected one of them or "
-            "a slice such as train[:10%]"
-        ) from error
+        found = f"{str(error).strip()}; found the splits {', '.join(f'{name} ({sizes[name]})' for name in sizes)}"
+        raise WorkshopError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error
     return concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])
 
 

@@ -54,7 +54,12 @@ def settings_class(exercise: Path) -> type[Settings]:
 def check_settings(shell: Mapping[str, str]) -> None:
     """Raises WorkshopError for what the training would refuse at its start, as far as that shows without torch."""
     run_dir = {"RUN_DIR": "made when all is well"}
-    settings_class(Path.cwd()).from_environment({**shell, **run_dir}).check_config()
+    exercise = Path.cwd()
+    settings = settings_class(exercise).from_environment({**shell, **run_dir})
+    settings.check_config()
+    if settings.streaming and (type(settings) is not Settings or exercise.name == "benchmark"):
+        expected = "expected STREAMING=false, or exercise 1 to 5"
+        raise WorkshopError(f"STREAMING=true: {exercise.name} needs all of its data before the training; {expected}")
 
 
 def check_output(shell: Mapping[str, str]) -> None:

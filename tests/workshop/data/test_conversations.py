@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import FAMILIES, faster, gradients, small
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_conversations, load_tokenizer
 from workshop.data.load import Data, load_data
-from workshop.data.sources import load_splits, load_squad
+from workshop.data.sources import load_splits
 from workshop.data.squad import SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.kernels.fast_models import LabelledOnly, pack

@@ -22,7 +22,7 @@ OFFICIAL = {"TRAIN_SIZE": "300", "EVAL_SIZE": "100", "GENERATE_SIZE": "100", "GE
 @pytest.mark.parametrize("form", [form for form in BEFORE if form != "official file"])
 def test_form_gives_the_rows_it_gave(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, _, variant = form.partition(" ")
-    monkeypatch.setattr(hub, "dataset_folder", lambda name: tmp_path / "hub")
+    monkeypatch.setattr(hub, "dataset_folder", lambda name, fetch: tmp_path / "hub")
     changes = {"DATASET": write_forms(tmp_path)[name]}
     changes |= {"MAX_LENGTH": "256"} if name in ("sample", "harbour") and variant != "rows" else {}
     changes |= {"LABELS": "text"} if variant == "LABELS=text" else {}

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from workshop.data import hub
-from workshop.data.load import split_rows
-from workshop.data.sources import examples_of, load_splits, load_squad
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
 from workshop.data.squad import Example
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
@@ -42,8 +43,11 @@ def write(tmp_path):
 
 def split_examples(dataset: str, train_size: int, eval_size: int, eval_dataset: str = "") -> list[list[Example]]:
     sizes = {"TRAIN_SIZE": str(train_size), "EVAL_SIZE": str(eval_size), "EVAL_DATASET": eval_dataset}
-    settings = Settings.from_environment(ENVIRONMENT | sizes | {"DATASET": dataset}, Path("none.sh"))
-    return [examples_of(rows) for rows in split_rows(settings, load_splits(dataset))]
+    asked = {"GENERATE_TRAIN_SIZE": str(train_size), "GENERATE_SIZE": str(eval_size), "DATASET": dataset}
+    settings = Settings.from_environment(ENVIRONMENT | sizes | asked, Path("none.sh"))
+    data = load_data(settings, load_tokenizer("sample"))
+    assert (len(data.train), len(data.evaluation)) == (len(data.train_examples), len(data.examples))
+    return [data.train_examples, data.examples]
 
 
 @needs_data
@@ -109,24 +113,20 @@ def test_a_missing_file_is_not_looked_up_on_the_hub(name):
 
 
 def test_rows_of_the_hub_become_the_same_examples(tmp_path, monkeypatch):
-    rows = [{"id": "q", "title": "t", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}]
-    monkeypatch.setattr(hub, "dataset_folder", lambda name: tmp_path)
-    (tmp_path / "plain_text").mkdir()
+    row = {"id": "q", "title": "t", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}
     file = tmp_path / "plain_text/train-00000-of-00001.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    assert load_squad("rajpurkar/squad", "train") == [Example("q", "t", "Who?", "Ann.", ("Ann",))]
-    rows[0]["answers"] = {"text": []}
-    pq.write_table(pa.Table.from_pylist(rows), file)
+    monkeypatch.setattr(hub, "dataset_folder", lambda name, fetch: tmp_path)
+    file.parent.mkdir()
+    pq.write_table(pa.Table.from_pylist([row]), file)
+    assert load_squad("rajpurkar/squad") == [Example("q", "t", "Who?", "Ann.", ("Ann",))]
+    pq.write_table(pa.Table.from_pylist([row | {"answers": {"text": []}}]), file)
     with pytest.raises(WorkshopError, match=r"rajpurkar/squad_v2: train\[0\]\.answers: found an empty list"):
-        load_squad("rajpurkar/squad_v2", "train")
-    rows[0]["answers"] = {"text": ["Ann"]}
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    with pytest.raises(WorkshopError, match=r"DATASET=rajpurkar/squad: found the splits train; expected validation"):
-        load_squad("rajpurkar/squad", "validation")
+        load_squad("rajpurkar/squad_v2")
     (tmp_path / "other").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "other/train-00000-of-00001.parquet")
+    file.rename(tmp_path / "other" / file.name)
+    pq.write_table(pa.Table.from_pylist([row]), file)
     with pytest.raises(WorkshopError, match=r"found 2 configurations \(other, plain_text\)"):
-        load_squad("two/configurations", "train")
+        load_squad("two/configurations")
 
 
 def test_training_and_evaluation_never_overlap(write):
@@ -142,10 +142,10 @@ def test_training_and_evaluation_never_overlap(write):
 def test_the_first_train_and_the_last_evaluate():
     path = f"{DATA}/squad/train-v1.1.first44.json"
     everything = load_squad(path, "train")
-    train, evaluation = split_examples(path, 500, 100)
-    assert (train, evaluation) == (everything[:500], everything[-100:])
-    train, evaluation = split_examples(path, 10_000, 100, eval_dataset=f"{DATA}/squad/dev-v1.1.json")
-    assert len(train) == 10_000 and evaluation[0].id == "56be4db0acb8001400a502ec"
+    train, evaluation = split_examples(path, 50, 10)
+    assert (train, evaluation) == (everything[:50], everything[-10:])
+    train, evaluation = split_examples(path, 50, 10, eval_dataset=f"{DATA}/squad/dev-v1.1.json")
+    assert len(train) == 50 and evaluation[0].id == "56be4db0acb8001400a502ec"
 
 
 @pytest.mark.parametrize(

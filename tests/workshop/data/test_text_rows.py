@@ -1,9 +1,9 @@
 """The benchmark's data: full rows of real text, every position a target."""
 
+from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import Data, load_text
-from workshop.data.sources import load_squad
 from workshop.settings import Settings
 
 SMALL = {"DATASET": "sample", "TRAIN_SIZE": "6", "EVAL_SIZE": "2", "MAX_LENGTH": "64", "GENERATE_SIZE": "0"}

@@ -8,8 +8,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.trainings_on_ranks import Ranks, training
+from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
-from workshop.data.sources import load_squad
 from workshop.data.squad import SAMPLE_DIR
 from workshop.errors import WorkshopError
 from workshop.training import generation

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.data.sources import load_squad
+from tests.workshop.data.questions import load_squad
 from workshop.data.squad import Example
 from workshop.training.squad_metric import exact_match, f1, normalise, score
 

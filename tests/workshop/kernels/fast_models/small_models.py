@@ -5,8 +5,8 @@ import copy
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
-from workshop.data.sources import load_squad
 from workshop.kernels import fast_models
 from workshop.training.models import SHAPES, TINY, blocks_of
 

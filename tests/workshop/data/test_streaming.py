@@ -1,0 +1,83 @@
+"""A stream gives every row once to one rank, also to another number of ranks after a checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO, record
+from tests.trainings_on_ranks import Ranks, training
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
+from workshop.errors import WorkshopError
+from workshop.job.preflight import check_settings
+from workshop.settings import Settings
+
+SCRIPT = [Path(__file__).parent / "rows_seen.py"]
+SIZES = {"EVAL_SIZE": "4", "BATCH_SIZE": "2", "GRAD_ACC": "2", "MAX_LENGTH": "32"}
+STREAM = SIZES | {"STREAMING": "true", "SAVE": "steps"}
+
+
+def write_rows(path: Path, count: int) -> str:
+    rows = [{"prompt": f"{number}: who owns this boat?", "completion": " Ann."} for number in range(count)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def seen(run: Path) -> list[int]:
+    """The numbers of the rows that the model was given, in order."""
+    lines = (run / "rows_seen").read_text().splitlines()
+    texts = load_tokenizer("sample").batch_decode([json.loads(line) for line in lines])
+    return sorted(int(text.partition(":")[0]) for text in texts)
+
+
+def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_ranks(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    """Four rows are held out; of the others two ranks take 24, one rank the last 12, and two begin again."""
+    data = {"DATASET": write_rows(tmp_path / "boats.jsonl", 40)}
+    found, resumed = [], {}
+    for number, (world_size, last_step) in enumerate([(2, 3), (1, 6), (2, 7)]):
+        run = tmp_path / str(number)
+        steps = {"MAX_STEPS": str(last_step), "SAVE_STEPS": str(last_step)}
+        ranks.train(
+            [training(run, "fsdp", "fsdp_configs/ddp.json", SCRIPT, **STREAM, **data, **steps, **resumed)],
+            ranks=world_size,
+        )
+        resumed = {"RESUME_FROM": str(run / f"bloom-qa-finetuned/checkpoint-{last_step}")}
+        found.append(seen(run))
+    assert found == [[*range(4, 28)], [*range(28, 40)], [*range(4, 12)]]
+    facts = record(tmp_path / "0")
+    assert (facts["train_examples"], facts["eval_examples"], facts["steps_per_epoch"]) == (24, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"MAX_STEPS": "0"}, "STREAMING=true: found MAX_STEPS=0 and PADDING=max_length, expected MAX_STEPS=1 or more"),
+        ({"PADDING": "dynamic"}, "found MAX_STEPS=2 and PADDING=dynamic, expected .* PADDING=max_length"),
+        ({"DATASET": "{}:train[:9]"}, r"train\[:9\]: a stream has no length to slice; expected .*boats.jsonl, or"),
+        ({"EVAL_SIZE": "8"}, "boats.jsonl: found 8 examples, all held out; expected more"),
+        ({"EVAL_DATASET": "sample"}, "EVAL_DATASET=sample: found rows of another kind"),
+        ({"DATASET": "{}.txt"}, "STREAMING=true: plain text is cut into rows before the training"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(changes: dict[str, str], message: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "boats.jsonl", 8)
+    Path(f"{path}.txt").write_text("A text.")
+    changes = {name: value.format(path) for name, value in ({"DATASET": "{}"} | changes).items()}
+    with pytest.raises(WorkshopError, match=message):
+        settings = Settings.from_environment(ENVIRONMENT | STREAM | {"MAX_STEPS": "2"} | changes, tmp_path / "none.sh")
+        load_data(settings, load_tokenizer("sample"))
+
+
+@pytest.mark.parametrize("exercise", ["benchmark", "by-hand", "custom_model", "resilience", "speed-ladder"])
+def test_exercise_that_takes_no_stream_refuses_it_before_the_run(
+    exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPO / exercise)
+    monkeypatch.syspath_prepend(REPO / exercise)
+    environ = training(tmp_path, exercise, **STREAM, MAX_STEPS="2")["environ"]
+    with pytest.raises(WorkshopError, match=f"STREAMING=true: {exercise} needs all of its data before the training"):
+        check_settings(environ)
