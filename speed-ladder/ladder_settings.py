@@ -9,7 +9,7 @@ from typing import Any
 from run_folder.settings import boolean, choice, count, positive, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.sharding_arguments import sharding_arguments as workshop_arguments
+from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 FLOAT8_CAPABILITY = (8, 9)  # of the GPUs whose tensor cores multiply 8-bit floating point: L4, H100 and newer
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
@@ -122,8 +122,7 @@ def check_rung(settings: LadderSettings) -> bool:
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
     from workshop.kernels.fast_models import FAMILIES  # torch with them; the launcher reads the settings without it
-    from workshop.training.cpu_fallback import find_gpu
-    from workshop.training.models import model_config
+    from workshop.training.models import find_gpu, model_config
 
     gpu, config = find_gpu(settings), model_config(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]

@@ -24,7 +24,7 @@ CHAPTERS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0, ()),
     "deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9, ("argparse.ArgumentParser", "OffloadCheck")),
     "fsdp": ("baseline", 13, ("fsdp=", "fsdp_config=", "parallelism_config=", "shard_on_cpu")),
-    "custom_model": ("fsdp", 20, ("build_model", "transformer_layer_cls_to_wrap")),
+    "custom_model": ("fsdp", 21, ("build_model", "transformer_layer_cls_to_wrap")),
     "benchmark": ("deepspeed-single-gpu", 4, ("load_text",)),
     "resilience": ("baseline", 19, ("Drill(settings)", "sharding_arguments", "save_whole_model")),
     "speed-ladder": ("baseline", 34, (*(f"fast_models.{name}" for name in LADDER_LESSON), "dataloader_num_workers=")),

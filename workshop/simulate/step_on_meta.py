@@ -242,7 +242,7 @@ def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) 
 
 def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     """The tracker of a micro-batch with compiled blocks, which stay in the model."""
-    from workshop.simulate.compiled_on_meta import stand_in  # the compiler: seconds to import
+    from workshop.simulate.compiled_on_meta import compile_block, stand_in  # the compiler: seconds to import
 
     blocks = blocks_of(model)
     calls: list[tuple[Any, Any]] = []
@@ -255,19 +255,11 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()
-        compiled = _compiled(blocks[0], *calls[0], shape)
+        bucket_bytes = shape.ddp_bucket_mib << 20
+        compiled = compile_block(blocks[0], *calls[0], lambda: _as_on_cuda(shape), _autocast(shape), bucket_bytes)
     tracker = Tracker()
     stand_in(blocks, compiled, tracker)
     return _micro_batch(model, shape, tracker)
-
-
-def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
-    from workshop.simulate.compiled_on_meta import compile_block, compile_block_under_ddp
-
-    call = (block, args, kwargs, lambda: _as_on_cuda(shape))
-    if not shape.ddp_bucket_mib:
-        return compile_block(*call)
-    return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
 
 
 def _autocast(shape: StepShape) -> torch.dtype | None:
