@@ -6,7 +6,7 @@ make are counted: results of matrix products, attention and reductions, and what
 is fused into kernels and never in memory.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,8 +38,6 @@ register_pytree_node(
     lambda parts, function: partial(function, *parts[0], **parts[1]),
 )
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
-
-
 Computing = Callable[[], AbstractContextManager[None]]
 
 
@@ -62,52 +60,48 @@ class CompiledGraph:
     results: tuple[tuple[torch.Size, torch.dtype], ...]
 
 
-@dataclass(frozen=True)
-class CompiledBlock:
-    """By graphs that only take memory.
-
-    Attributes:
-        run: from the tensors of a call, parameters first, to the block's result.
-        graphs: several where DDP cuts the block.
-        alone: whether the block returns its result without a tuple around it.
-    """
-
-    run: Callable[..., torch.Tensor]
-    graphs: tuple["StandIn", ...]
-    alone: bool
-
-
-def compile_block(
-    block: torch.nn.Module,
+def compile_blocks(
+    blocks: Sequence[torch.nn.Module],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     computing: Computing,
+    tracker: Tracker,
     autocast: torch.dtype | None = None,
     ddp_bucket_bytes: int = 0,
-) -> CompiledBlock:
-    """What it keeps: Dynamo itself traces the block.
+) -> list[CompiledGraph]:
+    """Have the blocks, which are equal, take and free memory as compiled ones do; they compute nothing.
 
-    Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a bucket are sent while the next ones
-    are computed (torch._dynamo.config.optimize_ddp, on by default). What one part computes and another one reads is in
-    memory, and stays where the backward pass needs it.
+    Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
+    bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
+    computes and another one reads is in memory, and stays where the backward pass needs it.
 
     Args:
         args, kwargs: of a call in training, on any device.
         computing: the context of a forward pass; autocast: None: off.
         ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
+
+    Returns:
+        the graphs of a block, several where DDP cuts it.
     """
-    graph, order, alone = _traced(block, args, kwargs, autocast)
-    graphs: list[StandIn] = []
+    graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
+    graphs: list[CompiledGraph] = []
 
     def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> StandIn:
-        graphs.append(StandIn(compile_graph(part, given, computing)))
-        return graphs[-1]
+        graphs.append(compile_graph(part, given, computing))
+        return StandIn(graphs[-1], tracker)
+
+    def run(parameters: list[torch.nn.Parameter], *args: Any, **kwargs: Any) -> Any:
+        tensors = [*parameters, *tensors_of((args, kwargs))]
+        result = parts(*(tensors[place] for place in order))[0]
+        return result if alone else (result, None)
 
     given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
     compile_all = DDPOptimizer(ddp_bucket_bytes, compile_part).compile_fn if ddp_bucket_bytes else compile_part
     with computing():
-        run = compile_all(graph, given)
-    return CompiledBlock(lambda *tensors: run(*(tensors[place] for place in order))[0], tuple(graphs), alone)
+        parts = compile_all(graph, given)
+    for block in blocks:
+        block.forward = partial(run, list(block.parameters()))
+    return graphs
 
 
 def _traced(
@@ -258,29 +252,12 @@ def _bytes(node: Node) -> int:
     return sum(allocated_bytes(one) for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor))
 
 
-# ---- in the place of the blocks ----
-
-
-def stand_in(blocks: Iterable[torch.nn.Module], compiled: CompiledBlock, tracker: Tracker) -> None:
-    """Have the blocks take and free memory as compiled ones do; they compute nothing."""
-    for graph in compiled.graphs:
-        graph.tracker = tracker
-    for block in blocks:
-        block.forward = partial(_run, list(block.parameters()), compiled)
-
-
-def _run(parameters: list[torch.nn.Parameter], compiled: CompiledBlock, *args: Any, **kwargs: Any) -> Any:
-    result = compiled.run(*parameters, *tensors_of((args, kwargs)))
-    return result if compiled.alone else (result, None)
-
-
 class StandIn(torch.nn.Module):
     """In the place of a compiled graph: tensors in, its results out."""
 
-    def __init__(self, graph: CompiledGraph) -> None:
+    def __init__(self, graph: CompiledGraph, tracker: Tracker) -> None:
         super().__init__()
-        self.graph = graph
-        self.tracker: Tracker | None = None
+        self.graph, self.tracker = graph, tracker
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return _Passes.apply(self, *tensors)

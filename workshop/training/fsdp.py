@@ -11,7 +11,6 @@ neither (erratum K3). Here a key that nothing reads is an error, and so is one t
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +137,7 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
         readable, where = {"fsdp": bool, **DDP}, 'where "fsdp" is false'
     for key, value in config.items():
         if key not in readable:
-            close = get_close_matches(key, readable, n=1, cutoff=0.5)
-            expected = OTHER_NAMES.get(key) or "".join(close) or f"keys out of {', '.join(sorted(readable))}"
+            expected = OTHER_NAMES.get(key, f"keys out of {', '.join(sorted(readable))}")
             raise WorkshopError(f"{path}: nothing reads '{key}' {where}; expected {expected}")
         allowed = readable[key]
         if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):

@@ -1,5 +1,6 @@
 """What compiled blocks keep, against what the H200s measured and against what can be counted by hand."""
 
+import copy
 from contextlib import nullcontext
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from workshop.simulate.compiled_on_meta import compile_block
+from workshop.simulate.compiled_on_meta import compile_blocks
 from workshop.simulate.step_on_meta import StepShape, simulate
+from workshop.simulate.tensor_bytes import Tracker
 
 MIB = 2**20
 TOP = {
@@ -48,9 +50,7 @@ class Gated(nn.Module):
 def test_block_keeps_inputs_of_products_and_recomputes_what_lies_between() -> None:
     block = Gated().to("meta")
     hidden = torch.empty(2, 16, 8, device="meta", requires_grad=True)
-    compiled = compile_block(block, (hidden,), {}, nullcontext)
-    found = compiled.graphs[0].graph
-    assert compiled.alone
+    (found,) = compile_blocks([block], (hidden,), {}, nullcontext, Tracker())
     wide = 2 * 16 * 32 * 4
     # gate, up and their product, which the last matrix product reads; not the sigmoid. The input is the caller's.
     assert sorted(found.kept) == [wide, wide, wide]
@@ -71,10 +71,9 @@ def test_last_micro_batch_runs_uncompiled_and_may_need_more_than_a_full_one() ->
 def test_ddp_cuts_a_compiled_block_and_each_part_keeps_what_another_one_made() -> None:
     block = Gated(256).to("meta")  # three weights of 1 MiB each
     hidden = torch.empty(64, 256, device="meta", requires_grad=True)
-    (whole,) = compile_block(block, (hidden,), {}, nullcontext).graphs
-    cut = compile_block(block, (hidden,), {}, nullcontext, ddp_bucket_bytes=1 << 20).graphs
-    assert len(cut) == 3
+    (whole,) = compile_blocks([copy.deepcopy(block)], (hidden,), {}, nullcontext, Tracker())
+    cut = compile_blocks([block], (hidden,), {}, nullcontext, Tracker(), ddp_bucket_bytes=1 << 20)
     # Each keeps its weight and what it was given: the input; input and silu, which the whole block computes again; the
     # product. Of its own: the gate; what is multiplied with its silu; nothing.
-    kept = [(len(part.graph.kept), len(part.graph.kept_inputs)) for part in cut]
-    assert (kept, len(whole.graph.kept)) == ([(1, 2), (1, 3), (0, 2)], 3)
+    kept = [(len(part.kept), len(part.kept_inputs)) for part in cut]
+    assert (kept, len(whole.kept)) == ([(1, 2), (1, 3), (0, 2)], 3)
