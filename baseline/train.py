@@ -13,8 +13,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.training.cpu_fallback import find_gpu
-from workshop.training.models import load_model
+from workshop.training.models import find_gpu, load_model
 
 
 def main() -> None:

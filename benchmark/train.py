@@ -13,9 +13,8 @@ from workshop.data.load import load_text
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.training.cpu_fallback import find_gpu, join_gloo_ranks
-from workshop.training.deepspeed import deepspeed_config
-from workshop.training.models import load_model
+from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
+from workshop.training.models import find_gpu, load_model
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from custom_model.settings import CustomSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.training.cpu_fallback import find_gpu, shard_on_cpu
-from workshop.training.fsdp import prepare_wrapping, save_whole_model
+from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu
+from workshop.training.models import find_gpu
 
 # Each block is a unit: gathered before it computes, freed after. Without a policy the whole model would be one unit.
 FSDP = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": ["SimpleGPTBlock"], "version": 2}

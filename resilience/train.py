@@ -14,10 +14,9 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.training.cpu_fallback import find_gpu, join_gloo_ranks, shard_on_cpu
-from workshop.training.fsdp import prepare_wrapping, save_whole_model
-from workshop.training.models import load_model
-from workshop.training.sharding_arguments import sharding_arguments
+from workshop.training.deepspeed import join_gloo_ranks
+from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu, sharding_arguments
+from workshop.training.models import find_gpu, load_model
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from run_folder.settings import boolean, choice, count, positive, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.sharding_arguments import sharding_arguments as workshop_arguments
+from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 # With ATTENTION=flex: queries x keys of one step of its forward kernel.
@@ -97,8 +97,10 @@ def check_rung(settings: LadderSettings) -> bool:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    from workshop.training.cpu_fallback import find_gpu  # torch with it; the launcher reads the settings without it
-    from workshop.training.models import model_config
+    from workshop.training.models import (  # torch with it; the launcher reads the settings without
+        find_gpu,
+        model_config,
+    )
 
     gpu = find_gpu(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]

@@ -23,8 +23,7 @@ from workshop.data.load import Data, load_data
 from workshop.errors import WorkshopError
 from workshop.job.run_record import record_settings
 from workshop.measure.evidence_calls import end_run, measurements, reporting, write_summary
-from workshop.training.cpu_fallback import find_gpu
-from workshop.training.models import load_model
+from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
 

@@ -11,8 +11,8 @@ from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
-from workshop.training.cpu_fallback import join_gloo_ranks, shard_on_cpu
-from workshop.training.fsdp import prepare_wrapping, save_whole_model
+from workshop.training.deepspeed import join_gloo_ranks
+from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu
 from workshop.training.models import blocks_of, load_model
 
 

@@ -32,7 +32,6 @@ from tests.leftovers import own_namespaces_allowed, take_own_shm
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans
 
-
 # Of every training, unless it says otherwise: a tiny model, without weight decay.
 SETTINGS = {
     **{"MODEL_NAME": "tiny", "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "DATASET": "sample"},
@@ -204,9 +203,7 @@ def main() -> None:
 
     from workshop.job import exit_process
 
-    exit_process.end_process = (
-        sys.exit
-    )  # what `atexit` has registered is the parent's; before it is imported from there
+    exit_process.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
     import deepspeed  # noqa: F401  (all of these: here, not in every fork)
     from transformers import Trainer  # noqa: F401
 

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate import Accelerator
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.fsdp import check_keys, fsdp_config, prepare_wrapping
+from workshop.training.fsdp import check_keys, fsdp_config, prepare_wrapping, start_scaler
 from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = Path(__file__).parents[2] / "fsdp/fsdp_configs"
@@ -27,24 +29,18 @@ def test_shipped_configuration_is_accepted(path: Path) -> None:
     check_keys(path, json.loads(path.read_text()))
 
 
-def test_no_two_configurations_are_the_same() -> None:
-    assert len({json.dumps(json.loads(path.read_text()), sort_keys=True) for path in SHIPPED}) == len(SHIPPED) == 11
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"offload_to_cpu": True}, "nothing reads 'offload_to_cpu' in FSDP2; expected cpu_offload"),
         ({"mixed_precision": "fp16"}, "nothing reads 'mixed_precision' in FSDP2; expected FP16 or BF16"),
-        ({"activation_checkpoint": True}, "'activation_checkpoint' in FSDP2; expected activation_checkpointing"),
-        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected "),
+        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected keys out of "),
         ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1; expected "),
         ({"fsdp": False, "cpu_offload": True}, "'cpu_offload' where \"fsdp\" is false; expected keys out of"),
         ({"static_graph": True}, "'static_graph' in FSDP2; expected \"fsdp\": false beside it, because it is DDP's"),
         ({"fsdp": False, "comm_hook": "fp32"}, "comm_hook is 'fp32'; expected fp16 or bf16"),
         ({"fsdp": False, "bucket_cap_mb": "100"}, "bucket_cap_mb is '100'; expected a whole number"),
         ({"auto_wrap_policy": "NO_WRAP"}, "auto_wrap_policy is 'NO_WRAP'; expected TRANSFORMER_BASED_WRAP"),
-        ({"cpu_offload": "true"}, "cpu_offload is 'true'; expected true or false"),
         ({"dp_replicate_size": True}, "dp_replicate_size is True; expected a whole number"),
         ({"reshard_after_forward": "hybrid_shard"}, "expected true or false"),
         ({"version": 3}, "version is 3; expected 1 or 2"),
@@ -85,24 +81,10 @@ def test_nodes_hold_whole_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 4)
 
 
-def ddp_trainer() -> SimpleNamespace:
-    """As much of a trainer as prepare_wrapping looks at, without a GPU."""
-    accelerator = SimpleNamespace(ddp_handler=SimpleNamespace())
-    args = SimpleNamespace(device=torch.device("cpu"))
-    return SimpleNamespace(is_fsdp_enabled=False, accelerator=accelerator, args=args)
-
-
 def test_gradients_that_only_nccl_communicates_are_an_error_without_a_gpu() -> None:
+    trainer = SimpleNamespace(is_fsdp_enabled=False, args=SimpleNamespace(device=torch.device("cpu")))
     with pytest.raises(WorkshopError, match=r"ddp_bf16_gradients.json: comm_hook bf16 needs a GPU"):
-        prepare_wrapping(settings("tuning/ddp_bf16_gradients"), ddp_trainer())
-
-
-def test_blocks_that_ddp_shall_not_cut_are_compiled_whole() -> None:
-    trainer = ddp_trainer()
-    with torch._dynamo.config.patch(optimize_ddp=True):
-        prepare_wrapping(settings("tuning/ddp_whole_blocks"), trainer)
-        assert torch._dynamo.config.optimize_ddp is False
-    assert not hasattr(trainer.accelerator.ddp_handler, "optimize_ddp"), "DDP itself has no such option"
+        prepare_wrapping(settings("tuning/ddp_bf16_gradients"), trainer)
 
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
@@ -110,3 +92,23 @@ def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
     recorder = ShardingRecorder(settings("full_shard"), model)
     with pytest.raises(WorkshopError, match=r"full_shard.json: 0 of the model's 2 blocks \(BloomBlock\) are shard"):
         recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model)
+
+
+def test_training_in_fp16_goes_on_from_a_checkpoint_of_the_optimizer() -> None:
+    model = torch.nn.Linear(2, 2)
+    trained = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(2)).sum().backward()
+    trained.step()
+    saved = get_optimizer_state_dict(model, trained)
+    model.zero_grad()
+    before = model.weight.detach().clone()
+    # An optimizer behind Accelerate's scaler, as the Trainer has it with FP16=true.
+    accelerator = Accelerator(cpu=True)
+    accelerator.scaler = torch.amp.GradScaler("cpu")
+    optimizer = accelerator.prepare_optimizer(torch.optim.AdamW(model.parameters(), lr=0.1))
+    args = SimpleNamespace(device=torch.device("cpu"))
+    start_scaler(SimpleNamespace(is_fsdp_enabled=True, accelerator=accelerator, args=args))
+    set_optimizer_state_dict(model, optimizer, optim_state_dict=saved)
+    assert torch.equal(model.weight, before)  # PyTorch's own step for it moves nothing
+    loaded = get_optimizer_state_dict(model, optimizer)["state"]["weight"]["exp_avg"]
+    assert torch.equal(loaded, saved["state"]["weight"]["exp_avg"])

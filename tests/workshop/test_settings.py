@@ -10,7 +10,7 @@ import pytest
 from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.cpu_fallback import find_gpu
+from workshop.training.models import find_gpu
 
 REPO = Path(__file__).parents[2]
 

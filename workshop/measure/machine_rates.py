@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,39 +12,23 @@ from workshop.errors import WorkshopError
 
 NOT_MEASURED = "not measured"
 UNITS = {"GB/s": 1e9, "billion parameters/s": 1e9, "TFLOP/s": 1e12}
-_UNIT_OF = {"adam": "billion parameters/s", "matrix": "TFLOP/s"}
-_GPU_RATES = ("to_gpu", "to_cpu", "to_gpu_pageable", "to_cpu_pageable", "matrix")
+# By name: bytes between CPU and GPU, from pinned and from pageable memory; bytes read and written by a = b + s c on all
+# processors (STREAM's triad), without the line of memory that a write may read first; parameters updated by DeepSpeed's
+# cpu_adam; operations of a bf16 matrix product.
+UNIT_OF = {
+    **dict.fromkeys(("to gpu", "to cpu", "to gpu pageable", "to cpu pageable", "cpu memory"), "GB/s"),
+    **{"adam": "billion parameters/s", "matrix": "TFLOP/s"},
+}
+Rates = dict[str, float | None]  # what the machine does per second; None: not measured, as without a GPU
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What the machine does per second; None: not measured, as without a GPU.
-
-    Attributes:
-        to_gpu, to_cpu, to_gpu_pageable, to_cpu_pageable: bytes, from pinned and from pageable memory.
-        cpu_memory: bytes read and written by a = b + s c on all processors (STREAM's triad), without the line of memory
-            that a write may read first.
-        adam: parameters updated by DeepSpeed's cpu_adam.
-        matrix: operations of a bf16 matrix product.
-    """
-
-    to_gpu: float | None
-    to_cpu: float | None
-    to_gpu_pageable: float | None
-    to_cpu_pageable: float | None
-    cpu_memory: float
-    adam: float
-    matrix: float | None
-
-    def rows(self) -> list[str]:
-        """A Markdown table."""
-        lines = ["| rate | measured |", "|---|---|"]
-        for name, rate in vars(self).items():
-            unit = _UNIT_OF.get(name, "GB/s")
-            lines.append(
-                f"| {name.replace('_', ' ')} | {f'{rate / UNITS[unit]:.2f} {unit}' if rate else NOT_MEASURED} |"
-            )
-        return lines
+def table(rates: Rates) -> list[str]:
+    """The rates as lines of Markdown."""
+    measured = {
+        name: f"{rates[name] / UNITS[unit]:.2f} {unit}" if rates[name] else NOT_MEASURED
+        for name, unit in UNIT_OF.items()
+    }
+    return ["| rate | measured |", "|---|---|", *(f"| {name} | {rate} |" for name, rate in measured.items())]
 
 
 def read(file: Path) -> Rates:
@@ -54,39 +37,37 @@ def read(file: Path) -> Rates:
         text = file.read_text(errors="replace")
     except OSError as error:
         raise WorkshopError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
-    found = {}
-    for name in Rates.__dataclass_fields__:
-        title = name.replace("_", " ")
-        row = re.search(rf"^\| {title} \| (?:(\d+\.\d+) (\S.*)|{NOT_MEASURED}) \|$", text, re.MULTILINE)
-        if not row or (row[2] and row[2] not in UNITS):
-            raise WorkshopError(f"{file}: found no rate '{title}', expected the table of rates")
-        found[name] = float(row[1]) * UNITS[row[2]] if row[1] else None
-    return Rates(**found)
+    rates: Rates = {}
+    for name, unit in UNIT_OF.items():
+        row = re.search(rf"^\| {name} \| (?:(\d+\.\d+) {unit}|{NOT_MEASURED}) \|$", text, re.MULTILINE)
+        if not row:
+            raise WorkshopError(f"{file}: found no rate '{name}', expected the table of rates")
+        rates[name] = float(row[1]) * UNITS[unit] if row[1] else None
+    return rates
 
 
 def measure(mib: int, repeats: int) -> Rates:
     """All rates of this machine, with buffers of so many MiB; those of a GPU only where there is one."""
     size = mib << 20
-    gpu_rates = measure_gpu(size, repeats) if torch.cuda.is_available() else dict.fromkeys(_GPU_RATES)
     first, second, result = (torch.ones(size // 4) for _ in range(3))
     triad = best_per_second(3 * size, lambda: torch.add(first, second, alpha=2.0, out=result), repeats)
-    return Rates(**gpu_rates, cpu_memory=triad, adam=measure_adam(size // 4, repeats))
+    of_gpu = measure_gpu(size, repeats) if torch.cuda.is_available() else {}
+    return dict.fromkeys(UNIT_OF) | of_gpu | {"cpu memory": triad, "adam": measure_adam(size // 4, repeats)}
 
 
-def measure_gpu(size: int, repeats: int) -> dict[str, float]:
+def measure_gpu(size: int, repeats: int) -> Rates:
     """Both directions between CPU and GPU memory, and a bf16 matrix product."""
     found = {}
     on_gpu = torch.empty(size, dtype=torch.uint8, device="cuda")
-    for name, pinned in (("", True), ("_pageable", False)):
+    for name, pinned in (("", True), (" pageable", False)):
         on_cpu = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         on_cpu.zero_()  # pages that nobody has touched are not there yet
-        for direction, source, target in (("to_gpu", on_cpu, on_gpu), ("to_cpu", on_gpu, on_cpu)):
+        for direction, source, target in (("to gpu", on_cpu, on_gpu), ("to cpu", on_gpu, on_cpu)):
             copy = partial(target.copy_, source, non_blocking=True)
             found[direction + name] = best_per_second(size, copy, repeats, gpu=True)
     side = 8192
     factor = torch.randn(side, side, dtype=torch.bfloat16, device="cuda")
-    found["matrix"] = best_per_second(2 * side**3, lambda: factor @ factor, repeats, gpu=True)
-    return found
+    return found | {"matrix": best_per_second(2 * side**3, lambda: factor @ factor, repeats, gpu=True)}
 
 
 def measure_adam(parameters: int, repeats: int) -> float:

@@ -6,7 +6,7 @@ make are counted: results of matrix products, attention and reductions, and what
 is fused into kernels and never in memory.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,19 +24,20 @@ from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
 from torch.amp import autocast as autocast_of  # answers_of_cuda replaces torch.autocast
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import register_pytree_node, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
-from workshop.kernels.fast_models import attention
 from workshop.simulate.tensor_bytes import Tracker, allocated_bytes
 
 # Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
 _FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
 _FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
-# So that the bias is seen among a block's arguments.
-register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
+# So that the bias of sdpa is seen among a block's arguments.
+register_pytree_node(
+    partial,
+    lambda kernel: ([kernel.args, kernel.keywords], kernel.func),
+    lambda parts, function: partial(function, *parts[0], **parts[1]),
+)
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
-
-
 Computing = Callable[[], AbstractContextManager[None]]
 
 
@@ -59,39 +60,78 @@ class CompiledGraph:
     results: tuple[tuple[torch.Size, torch.dtype], ...]
 
 
-@dataclass(frozen=True)
-class CompiledBlock:
-    """By graphs that only take memory.
+def compile_blocks(
+    blocks: Sequence[torch.nn.Module],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    computing: Computing,
+    tracker: Tracker,
+    autocast: torch.dtype | None = None,
+    ddp_bucket_bytes: int = 0,
+) -> list[CompiledGraph]:
+    """Have the blocks, which are equal, take and free memory as compiled ones do; they compute nothing.
 
-    Attributes:
-        run: from the tensors of a call, parameters first, to the block's result.
-        graphs: several where DDP cuts the block.
-        alone: whether the block returns its result without a tuple around it.
+    Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
+    bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
+    computes and another one reads is in memory, and stays where the backward pass needs it.
+
+    Args:
+        args, kwargs: of a call in training, on any device.
+        computing: the context of a forward pass; autocast: None: off.
+        ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
+
+    Returns:
+        the graphs of a block, several where DDP cuts it.
     """
+    graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
+    graphs: list[CompiledGraph] = []
 
-    run: Callable[..., torch.Tensor]
-    graphs: tuple["StandIn", ...]
-    alone: bool
+    def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> StandIn:
+        graphs.append(compile_graph(part, given, computing))
+        return StandIn(graphs[-1], tracker)
+
+    def run(parameters: list[torch.nn.Parameter], *args: Any, **kwargs: Any) -> Any:
+        tensors = [*parameters, *tensors_of((args, kwargs))]
+        result = parts(*(tensors[place] for place in order))[0]
+        return result if alone else (result, None)
+
+    given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
+    compile_all = DDPOptimizer(ddp_bucket_bytes, compile_part).compile_fn if ddp_bucket_bytes else compile_part
+    with computing():
+        parts = compile_all(graph, given)
+    for block in blocks:
+        block.forward = partial(run, list(block.parameters()))
+    return graphs
 
 
-def compile_block(
-    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], computing: Computing
-) -> CompiledBlock:
-    """Args: args, kwargs: of a call in training, on any device; computing: the context of a forward pass."""
-    leaves, structure = tree_flatten((dict(block.named_parameters()), args, kwargs))
-    alone = True
+def _traced(
+    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: torch.dtype | None
+) -> tuple[GraphModule, list[int], bool]:
+    """Dynamo's graph; which of the call's tensors it takes, by their place; whether the result is a tensor alone."""
+    found: list[tuple[GraphModule, list[int]]] = []
 
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
-        nonlocal alone
-        given = iter(tensors)
-        values = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        own, own_args, own_kwargs = tree_unflatten(values, structure)
-        result = torch.func.functional_call(block, own, own_args, own_kwargs)
-        alone = isinstance(result, torch.Tensor)
-        return result if alone else result[0]
+    def take(graph: GraphModule, _: Any) -> Callable[..., Any]:
+        def call(*given: torch.Tensor) -> Any:
+            places = {id(one): place for place, one in enumerate(tensors)}
+            found.append((graph, [places[id(one)] for one in given]))
+            return graph(*given)
 
-    graph = StandIn(compile_graph(run, tensors_of(leaves), computing))
-    return CompiledBlock(lambda *tensors: graph(*tensors)[0], (graph,), alone)
+        return call
+
+    torch.compiler.reset()  # a block of another shape before this one would make sizes variables
+    copy = deepcopy(block)
+    # Of the CPU, which autocast knows: CUDA's fake tensors need CUDA. The graph is the same.
+    with FakeTensorMode(), autocast_of("cpu", autocast, enabled=autocast is not None):
+        copy._apply(_fake)
+        args, kwargs = tree_map_only(torch.Tensor, _fake, (args, kwargs))
+        tensors = tensors_of((dict(copy.named_parameters()), args, kwargs))
+        result = torch.compile(copy.forward, backend=take, fullgraph=True, dynamic=False)(*args, **kwargs)
+    return *found[0], isinstance(result, torch.Tensor)
+
+
+def _fake(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return empty.requires_grad_(tensor.requires_grad)
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
@@ -212,92 +252,12 @@ def _bytes(node: Node) -> int:
     return sum(allocated_bytes(one) for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor))
 
 
-# ---- under DDP ----
-
-
-def compile_block_under_ddp(
-    block: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    computing: Computing,
-    autocast: torch.dtype | None,
-    bucket_bytes: int,
-) -> CompiledBlock:
-    """What it keeps under DDP: Dynamo cuts its graph where DDP's buckets end.
-
-    So the gradients of a bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by
-    default). What one part computes and another one reads is in memory, and stays where the backward pass needs it.
-    Here Dynamo itself traces the block, and its own DDPOptimizer cuts the graph.
-
-    Args:
-        args, kwargs, computing: as for compile_block; autocast: None: off; bucket_bytes: of DDP's buckets.
-    """
-    graph, order, alone = _traced(block, args, kwargs, autocast)
-    graphs: list[StandIn] = []
-
-    def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> StandIn:
-        graphs.append(StandIn(compile_graph(part, given, computing)))
-        return graphs[-1]
-
-    given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
-    with computing():
-        cut = DDPOptimizer(bucket_bytes, compile_part).compile_fn(graph, given)
-    return CompiledBlock(lambda *tensors: cut(*(tensors[place] for place in order))[0], tuple(graphs), alone)
-
-
-def _traced(
-    block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: torch.dtype | None
-) -> tuple[GraphModule, list[int], bool]:
-    """Dynamo's graph; which of the call's tensors it takes, by their place; whether the result is a tensor alone."""
-    found: list[tuple[GraphModule, list[int]]] = []
-
-    def take(graph: GraphModule, _: Any) -> Callable[..., Any]:
-        def call(*given: torch.Tensor) -> Any:
-            places = {id(one): place for place, one in enumerate(tensors)}
-            found.append((graph, [places[id(one)] for one in given]))
-            return graph(*given)
-
-        return call
-
-    torch.compiler.reset()  # a block of another shape before this one would make sizes variables
-    copy = deepcopy(block)
-    # Of the CPU, which autocast knows: CUDA's fake tensors need CUDA. The graph is the same.
-    with FakeTensorMode(), autocast_of("cpu", autocast, enabled=autocast is not None):
-        copy._apply(_fake)
-        args, kwargs = tree_map_only(torch.Tensor, _fake, (args, kwargs))
-        tensors = tensors_of((dict(copy.named_parameters()), args, kwargs))
-        result = torch.compile(copy.forward, backend=take, fullgraph=True, dynamic=False)(*args, **kwargs)
-    return *found[0], isinstance(result, torch.Tensor)
-
-
-def _fake(tensor: torch.Tensor) -> torch.Tensor:
-    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return empty.requires_grad_(tensor.requires_grad)
-
-
-# ---- in the place of the blocks ----
-
-
-def stand_in(blocks: Iterable[torch.nn.Module], compiled: CompiledBlock, tracker: Tracker) -> None:
-    """Have the blocks take and free memory as compiled ones do; they compute nothing."""
-    for graph in compiled.graphs:
-        graph.tracker = tracker
-    for block in blocks:
-        block.forward = partial(_run, list(block.parameters()), compiled)
-
-
-def _run(parameters: list[torch.nn.Parameter], compiled: CompiledBlock, *args: Any, **kwargs: Any) -> Any:
-    result = compiled.run(*parameters, *tensors_of((args, kwargs)))
-    return result if compiled.alone else (result, None)
-
-
 class StandIn(torch.nn.Module):
     """In the place of a compiled graph: tensors in, its results out."""
 
-    def __init__(self, graph: CompiledGraph) -> None:
+    def __init__(self, graph: CompiledGraph, tracker: Tracker) -> None:
         super().__init__()
-        self.graph = graph
-        self.tracker: Tracker | None = None
+        self.graph, self.tracker = graph, tracker
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return _Passes.apply(self, *tensors)

@@ -73,7 +73,7 @@ def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
     unfused, flex = chunked_loss._loss_and_gradient, attention._flex_kernel
     # PyTorch refuses these questions about a device without autocast.
     torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
-    torch.get_autocast_dtype = lambda *of: autocast if of in (("meta",), ("cuda",)) else dtype(*of)
+    torch.get_autocast_dtype = lambda *of: (autocast or torch.float16) if of in (("meta",), ("cuda",)) else dtype(*of)
     torch.autocast = lambda *_, **__: nullcontext()
     chunked_loss._loss_and_gradient = _liger if loss == "liger" else _fused_loss_and_gradient
     attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]

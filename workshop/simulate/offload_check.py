@@ -12,10 +12,23 @@ STATE_BYTES = 16  # per parameter: fp16 weight and gradient, fp32 master weight 
 
 
 class OffloadCheck:
-    """Made before the model exists, so that the growth of CPU memory can be told; prints what runs where."""
+    """Made before the model exists, so that the growth of CPU memory can be told.
+
+    Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after the
+    first step (workshop/training/sharding.py).
+    """
 
     def __init__(self, arguments: TrainingArguments) -> None:
-        banner(arguments)
+        zero = arguments.deepspeed.get("zero_optimization", {})
+        facts = {
+            "ZeRO stage": zero.get("stage", 0),
+            "parameter offload": (zero.get("offload_param") or {}).get("device", "none"),
+            "optimizer offload": (zero.get("offload_optimizer") or {}).get("device", "none"),
+            "rank": f"{arguments.process_index} of {arguments.world_size}",
+            "device": arguments.device,
+        }
+        lines = [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
+        print("\n".join(lines), flush=True)  # one print, so that the lines of several ranks do not mix
         self.start_bytes = psutil.Process().memory_info().rss
 
     def report(self, trainer: Trainer) -> None:
@@ -36,19 +49,3 @@ class OffloadCheck:
         if trainer.is_world_process_zero():
             for text, holds in claims:
                 print(f"check: {text}: {'ok' if holds else 'NOT SO'}", flush=True)
-
-
-def banner(arguments: TrainingArguments) -> None:
-    """Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after
-    the first step (workshop/training/sharding.py).
-    """
-    zero = arguments.deepspeed.get("zero_optimization", {})
-    facts = {
-        "ZeRO stage": zero.get("stage", 0),
-        "parameter offload": (zero.get("offload_param") or {}).get("device", "none"),
-        "optimizer offload": (zero.get("offload_optimizer") or {}).get("device", "none"),
-        "rank": f"{arguments.process_index} of {arguments.world_size}",
-        "device": arguments.device,
-    }
-    lines = [" as configured ".center(40, "="), *(f"{name:<20}{value}" for name, value in facts.items()), "=" * 40]
-    print("\n".join(lines), flush=True)  # one print, so that the lines of several ranks do not mix

@@ -25,7 +25,6 @@ A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the 
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +32,30 @@ import torch
 
 from workshop.errors import WorkshopError
 from workshop.measure import machine_rates
-from workshop.measure.machine_rates import NOT_MEASURED, UNITS, Rates
+from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
 from workshop.training.deepspeed import read_json
 
 REPO = Path(__file__).resolve().parents[2]
 FP32_BYTES = 4
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a GPU's share of a step is made of.
-
-    Attributes:
-        to_gpu_bytes, to_gpu_pageable_bytes, to_cpu_bytes: over PCIe.
-        scale_bytes, convert_bytes: of CPU memory, read and written, of all GPUs.
-        adam_parameters: of all GPUs.
-        operations: forward and backward, matrix products only.
-    """
-
-    to_gpu_bytes: float
-    to_gpu_pageable_bytes: float
-    to_cpu_bytes: float
-    scale_bytes: float
-    adam_parameters: float
-    convert_bytes: float
-    operations: float
+# Parts of a step, in its order, and the rate that each takes.
+PARTS = {
+    "computing": "matrix",
+    "to the CPU": "to cpu",
+    "scale the gradients": "cpu memory",
+    "update": "adam",
+    "make half precision": "cpu memory",
+    "to the GPU": "to gpu",
+    "to the GPU, pageable": "to gpu pageable",
+}
 
 
-def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> Work:
-    """The work of a run with its DeepSpeed configuration.
+def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> dict[str, float]:
+    """The amount of each of PARTS in a step of a run with its DeepSpeed configuration.
+
+    In bytes, parameters and operations: a GPU's own bytes over PCIe and matrix products, forward and backward; the
+    bytes of CPU memory, read and written, and the parameters of all GPUs.
 
     Args:
         logit_share: of the positions whose logits are computed (LOGITS=labelled: not all).
@@ -89,41 +83,29 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
     per_token = 6 * parameters + 12 * model["layers"] * model["hidden_size"] * settings["max_length"]
     skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
-    return Work(
-        to_gpu_bytes=to_gpu + added,
-        to_gpu_pageable_bytes=to_gpu_pageable,
-        to_cpu_bytes=added + on_cpu * FP32_BYTES * share,
-        scale_bytes=2 * FP32_BYTES * on_cpu * parameters,
-        adam_parameters=on_cpu * parameters,
-        convert_bytes=(FP32_BYTES + width) * on_cpu * parameters,
-        operations=(per_token - skipped) * tokens,
-    )
-
-
-def parts(work: Work, rates: Rates) -> dict[str, tuple[float, str, float | None]]:
-    """By name, in the order of a step: amount, unit of the rate, and the rate that applies (amount per second)."""
     return {
-        "computing": (work.operations, "TFLOP/s", rates.matrix),
-        "to the CPU": (work.to_cpu_bytes, "GB/s", rates.to_cpu),
-        "scale the gradients": (work.scale_bytes, "GB/s", rates.cpu_memory),
-        "update": (work.adam_parameters, "billion parameters/s", rates.adam),
-        "make half precision": (work.convert_bytes, "GB/s", rates.cpu_memory),
-        "to the GPU": (work.to_gpu_bytes, "GB/s", rates.to_gpu),
-        "to the GPU, pageable": (work.to_gpu_pageable_bytes, "GB/s", rates.to_gpu_pageable),
+        "computing": (per_token - skipped) * tokens,
+        "to the CPU": added + on_cpu * FP32_BYTES * share,
+        "scale the gradients": 2 * FP32_BYTES * on_cpu * parameters,
+        "update": on_cpu * parameters,
+        "make half precision": (FP32_BYTES + width) * on_cpu * parameters,
+        "to the GPU": to_gpu + added,
+        "to the GPU, pageable": to_gpu_pageable,
     }
 
 
-def report(work: Work, rates: Rates, step_s: float | None, elsewhere: str = "") -> list[str]:
+def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere: str = "") -> list[str]:
     """The rates, the arithmetic, the floor, and the measured step beside it.
 
     Args:
         elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
     """
-    lines = [*rates.rows(), "", "| part of a step | amount | seconds |", "|---|---|---|"]
+    lines = [*machine_rates.table(rates), "", "| part of a step | amount | seconds |", "|---|---|---|"]
     known, missing = [], False
-    for name, (amount, unit, rate) in parts(work, rates).items():
+    for name, amount in work.items():
         if not amount:
             continue
+        unit, rate = UNIT_OF[PARTS[name]], rates[PARTS[name]]
         short = f"{amount / UNITS[unit]:.4g}"
         if rate:
             known.append(amount / rate)

@@ -70,10 +70,16 @@ class StepShape:
 
 
 def build(shape: StepShape) -> torch.nn.Module:
-    """The model, without weights; of equal blocks no more than _BLOCKS."""
+    """The model, without weights; of equal blocks no more than _BLOCKS.
+
+    Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find.
+    """
     dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
     config = _config(shape)
-    _check_length(shape, config)
+    if shape.max_length > (most := getattr(config, "n_positions", shape.max_length)):
+        raise WorkshopError(
+            f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
+        )
     if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
         config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
     with torch.device("meta"):
@@ -98,15 +104,6 @@ def _config(shape: StepShape) -> Any:
         return shape_config(shape.model_name)
     import_module(shape.module)  # registers its classes
     return AutoConfig.for_model(shape.model_name, **shape.sizes)
-
-
-def _check_length(shape: StepShape, config: Any) -> None:
-    """Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find."""
-    most = getattr(config, "n_positions", shape.max_length)
-    if shape.max_length > most:
-        raise WorkshopError(
-            f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
-        )
 
 
 def batch(shape: StepShape) -> dict[str, torch.Tensor]:
@@ -140,8 +137,11 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     micro_batches = [usual]
     if shape.compile:
         use_float8_on_meta(blocks, shape.float8)
-        short = [_micro_batch(model, _short(shape), Tracker())] if shape.short_rows else []
-        micro_batches = [_compiled_micro_batch(model, shape), *short]
+        micro_batches = [_compiled_micro_batch(model, shape)]
+        if shape.short_rows:
+            labelled = shape.labelled * shape.short_rows // shape.batch_size
+            short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
+            micro_batches.append(_micro_batch(model, short, Tracker()))
     parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
     modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
     block_sizes = [parameter.numel() for parameter in blocks[-1].parameters()]
@@ -203,11 +203,6 @@ def _operations(micro_batch: Tracker, repeats: int) -> dict[str, dict[str, dict[
     return found
 
 
-def _short(shape: StepShape) -> StepShape:
-    labelled = shape.labelled * shape.short_rows // shape.batch_size
-    return replace(shape, batch_size=shape.short_rows, labelled=labelled)
-
-
 def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> Tracker:
     """Its forward and backward pass, seen by the tracker, which is returned."""
     for tensor in (*model.parameters(), *model.buffers()):
@@ -242,9 +237,9 @@ def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) 
 
 def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     """The tracker of a micro-batch with compiled blocks, which stay in the model."""
-    from workshop.simulate.compiled_on_meta import stand_in  # the compiler: seconds to import
+    from workshop.simulate.compiled_on_meta import compile_blocks  # the compiler: seconds to import
 
-    blocks = blocks_of(model)
+    blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []
 
     def take(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -255,19 +250,9 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()
-        compiled = _compiled(blocks[0], *calls[0], shape)
-    tracker = Tracker()
-    stand_in(blocks, compiled, tracker)
+        bucket_bytes = shape.ddp_bucket_mib << 20
+        compile_blocks(blocks, *calls[0], lambda: _as_on_cuda(shape), tracker, _autocast(shape), bucket_bytes)
     return _micro_batch(model, shape, tracker)
-
-
-def _compiled(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shape: StepShape) -> Any:
-    from workshop.simulate.compiled_on_meta import compile_block, compile_block_under_ddp
-
-    call = (block, args, kwargs, lambda: _as_on_cuda(shape))
-    if not shape.ddp_bucket_mib:
-        return compile_block(*call)
-    return compile_block_under_ddp(*call, _autocast(shape), shape.ddp_bucket_mib << 20)
 
 
 def _autocast(shape: StepShape) -> torch.dtype | None:

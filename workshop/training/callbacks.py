@@ -11,6 +11,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from run_folder import csv_log
+from run_folder.schema import STEPS_COLUMNS
 
 PROGRESS_INTERVAL_S = 10
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
@@ -65,45 +66,26 @@ class TokenCounter:
 
     def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
         # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
-        # What a shape tells is counted in Python, what lies in a tensor on the device.
-        self.shapes = [0, 0, 0, 0]
+        # Added up on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
         model.register_forward_pre_hook(self._count, with_kwargs=True)
 
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
         if not model.training:
             return
-        # Added up on the device: reading the number here would make the CPU wait for the GPU in every micro-batch.
         ids, documents = batch["input_ids"], batch.get("document_ids")
-        self.shapes[0] += ids.numel()
+        self.counts[0] += ids.numel()
         # TRL's rows without padding have no mask.
         self.counts[1] += batch["attention_mask"].sum() if "attention_mask" in batch else ids.numel()
-        if documents is None:
-            self.shapes[2] += len(ids)
-        else:
-            self.counts[2] += documents.amax(1).sum()
-        self.shapes[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
+        self.counts[2] += len(ids) if documents is None else documents.amax(1).sum()
+        self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
 
     def take(self) -> dict[str, int]:
         """What was counted since the last call, summed over all ranks, under the names of a Step."""
-        counts = self.counts + torch.tensor(self.shapes, device=self.counts.device)
-        self.counts.zero_()
-        self.shapes = [0, 0, 0, 0]
+        counts, self.counts = self.counts, torch.zeros_like(self.counts)
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class GpuSample:
-    """A rank's GPU at the end of a step: MiB and %; the peaks are since the training or the last evaluation began."""
-
-    allocated: float
-    reserved: float
-    total: float
-    load: float
-    peak_allocated: float
-    peak_reserved: float
 
 
 class StepRecorder(TrainerCallback):
@@ -116,7 +98,7 @@ class StepRecorder(TrainerCallback):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
-        self.samples: list[GpuSample] = []  # of this rank, in this attempt
+        self.samples: list[dict[str, float]] = []  # this rank's GPU at the end of each step of this attempt: MiB and %
         self.counter: TokenCounter | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
@@ -131,13 +113,11 @@ class StepRecorder(TrainerCallback):
         """Steps of an attempt before this one that are done again: each has one line."""
         types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
         types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
-        steps = [
-            Step(**{name: types[name](text) for name, text in row.items()}) for _, row in csv_log.step_rows(self.path)
-        ]
-        self.steps = [step for step in steps if step.step <= last]
+        rows = [row for _, row in csv_log.step_rows(self.path) if int(row["step"]) <= last]
+        self.steps = [Step(**{name: types[name](text) for name, text in row.items()}) for row in rows]
         temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
         with temporary.open("w", newline="") as file:
-            csv.writer(file).writerows([[item.name for item in fields(Step)], *map(astuple, self.steps)])
+            csv.writer(file).writerows([STEPS_COLUMNS, *(row.values() for row in rows)])
         temporary.replace(self.path)
 
     def start_clock(self, *_: Any, **__: Any) -> None:
@@ -160,10 +140,17 @@ class StepRecorder(TrainerCallback):
         if torch.cuda.is_available():
             look_s = time.perf_counter()
             free, total = torch.cuda.mem_get_info()
-            sizes = (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free)
-            peaks = (torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20)
-            self.samples.append(GpuSample(*(size / 2**20 for size in sizes), torch.cuda.utilization(), *peaks))
-            self._last["peak_mem_alloc_mib"] = peaks[0]
+            sizes = {
+                "allocated": torch.cuda.memory_allocated(),
+                "reserved": torch.cuda.memory_reserved(),
+                "total": total - free,
+                # since the training or the last evaluation began
+                "peak_allocated": torch.cuda.max_memory_allocated(),
+                "peak_reserved": torch.cuda.max_memory_reserved(),
+            }
+            sample = {name: size / 2**20 for name, size in sizes.items()}
+            self.samples.append(sample | {"load": torch.cuda.utilization()})
+            self._last["peak_mem_alloc_mib"] = sample["peak_allocated"]
             self._start_s += time.perf_counter() - look_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
@@ -179,7 +166,7 @@ class StepRecorder(TrainerCallback):
             new = not self.path.exists()
             with self.path.open("a", newline="") as file:
                 if new:
-                    csv.writer(file).writerow([item.name for item in fields(Step)])
+                    csv.writer(file).writerow(STEPS_COLUMNS)
                 csv.writer(file).writerow(astuple(step))
         return step
 
@@ -215,7 +202,7 @@ class StepRecorder(TrainerCallback):
             "peak_mem_reserved_mib": (max, "peak_reserved"),
         }
         return {
-            key: figure([getattr(sample, name) for sample in samples]) if samples else None
+            key: figure([sample[name] for sample in samples]) if samples else None
             for key, (figure, name) in figures.items()
         }
 
@@ -225,16 +212,9 @@ class ProgressLine(TrainerCallback):
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._printed_s = time.monotonic()
-        self._first: tuple[int, float] | None = None  # its number and end; it compiles and allocates
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         done, now_s = state.global_step, time.monotonic()
-        self._first = self._first or (done, now_s)
         if state.is_world_process_zero and now_s - self._printed_s >= PROGRESS_INTERVAL_S:
             self._printed_s = now_s
-            line = f"step {done} of {state.max_steps} ({done / state.max_steps:.0%})"
-            first, first_end_s = self._first
-            if done > first:
-                remaining_s = (now_s - first_end_s) / (done - first) * (state.max_steps - done)
-                line += f", about {remaining_s:.0f} s left"
-            print(line, flush=True)
+            print(f"step {done} of {state.max_steps} ({done / state.max_steps:.0%})", flush=True)

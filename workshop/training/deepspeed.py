@@ -5,13 +5,18 @@ Values that env_vars.sh also sets must be "auto" in the JSON: the Trainer then c
 x GPUs, nothing else.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from run_folder.settings import DeclaredSettings
 from workshop.errors import WorkshopError
+
+if TYPE_CHECKING:  # torch with it; the launcher checks a file without
+    from transformers import TrainingArguments
 
 # The top-level sections DeepSpeed reads. It ignores any other name silently.
 # Source: https://www.deepspeed.ai/docs/config-json/
@@ -105,3 +110,19 @@ def check_keys(path: Path, config: dict[str, Any], settings: DeclaredSettings) -
             found = found.get(part, "auto") if isinstance(found, dict) else "auto"
         if found not in ("auto", value):
             raise WorkshopError(f'{path}: {key} is {found!r}, but {name} is {value!r}; expected "auto" in the JSON')
+
+
+def join_gloo_ranks(arguments: TrainingArguments) -> None:
+    """Without a GPU transformers opens the gloo process group itself, and DeepSpeed has to be told of it."""
+    import torch
+
+    if torch.cuda.is_available() or not arguments.deepspeed:
+        return
+    if (arguments.deepspeed.get("zero_optimization", {}).get("offload_optimizer") or {}).get("super_offload"):
+        raise WorkshopError(
+            "zero_optimization.offload_optimizer.super_offload needs an NVIDIA GPU, and there is none; expected it "
+            "left out"
+        )
+    import deepspeed
+
+    deepspeed.init_distributed(dist_backend="gloo")

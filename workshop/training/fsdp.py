@@ -11,18 +11,19 @@ neither (erratum K3). Here a key that nothing reads is an error, and so is one t
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from run_folder.plural import counted
 from run_folder.settings import DeclaredSettings
 from workshop.errors import WorkshopError
-from workshop.training.deepspeed import read_json, world_size
+from workshop.training.deepspeed import deepspeed_config, read_json, world_size
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig
-    from transformers import Trainer
+    from transformers import Trainer, TrainingArguments
+
+    from workshop.settings import Settings
 
 # What reads each key, and the values it may have: types, or the strings allowed.
 COMMON = {
@@ -76,6 +77,22 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
     return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
 
 
+def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
+    """The launcher's argument as the Trainer's arguments, for exercises that take DDP, FSDP and ZeRO configurations.
+
+    None without one. Raises WorkshopError naming the file for what cannot work.
+    """
+    if not settings.config:
+        return {}
+    if "zero_optimization" in read_json(Path(settings.config)):
+        return {"deepspeed": deepspeed_config(settings)}
+    config, mesh = fsdp_config(settings)
+    if config is None:
+        return {"ddp_find_unused_parameters": False}  # the model uses all of them, no search in every step
+    backend = {"ddp_backend": "cpu:gloo,cuda:nccl"} if gpu else {}  # NCCL cannot clip gradients in CPU memory
+    return {"fsdp": True, "fsdp_config": config, "parallelism_config": mesh, **backend}
+
+
 def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
     """The file with its version. Raises WorkshopError, without torch, naming the file and the key for anything that
     would be ignored or cannot work.
@@ -120,14 +137,41 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
         readable, where = {"fsdp": bool, **DDP}, 'where "fsdp" is false'
     for key, value in config.items():
         if key not in readable:
-            close = get_close_matches(key, readable, n=1, cutoff=0.5)
-            expected = OTHER_NAMES.get(key) or "".join(close) or f"keys out of {', '.join(sorted(readable))}"
+            expected = OTHER_NAMES.get(key, f"keys out of {', '.join(sorted(readable))}")
             raise WorkshopError(f"{path}: nothing reads '{key}' {where}; expected {expected}")
         allowed = readable[key]
         if not (type(value) is allowed if isinstance(allowed, type) else value in allowed):
             expected = {bool: "true or false", int: "a whole number", list: "a list of class names"}.get(allowed)
             expected = expected or " or ".join(map(str, allowed))
             raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
+
+
+def shard_on_cpu(settings: Settings, arguments: TrainingArguments) -> None:
+    """Let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP.
+
+    Call it before the Trainer is made. Plain DDP needs none of it.
+    """
+    import torch
+
+    if torch.cuda.is_available() or not arguments.fsdp:
+        return
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    PartialState().distributed_type = DistributedType.MULTI_GPU
+    PartialState().device = torch.device("cpu")  # FSDP1 takes "cpu" and "cpu:0" for two devices
+    plugin = arguments.fsdp_plugin_args
+    if plugin["fsdp_version"] == 1:
+        if plugin.get("cpu_offload") or settings.save != "no":
+            # It asks for a GPU to offload from, and its gathered state of a model in CPU memory crashes (torch 2.13).
+            raise WorkshopError(
+                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected no cpu_offload and "
+                "SAVE=no, or version 2"
+            )
+        plugin["sync_module_states"] = False  # FSDP1 broadcasts from GPU memory only; the seed makes ranks equal here
+    elif plugin.get("cpu_offload"):
+        plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
 
 
 def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:

@@ -1,5 +1,6 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ class ModelSize:
     blocks: int
     embedding: int
     untied: bool
+
+
+def find_gpu(settings: Settings) -> bool:
+    """Whether there is a GPU; says what a run without one does differently."""
+    gpu = torch.cuda.is_available()
+    if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
+        print("warning: FP16=true needs a GPU and there is none; training in fp32")
+    return gpu
 
 
 def short_name(model_name: str) -> str:

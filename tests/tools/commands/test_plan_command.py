@@ -134,8 +134,14 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["nothere"], "no folder with a submit.txt"),
         (["--gpus-per-node=0 baseline/baseline.slurm"], "--gpus-per-node=0: expected at least 1"),
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected at least 1"),
-        (["--check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in a folder"),
-        (["--model", "tiny", "--project", "1", "--output", "no/a.png"], "--output no/a.png: expected a name that ends in .png, .svg or .pdf, in a folder"),
+        (
+            ["--check", "--output", "plan.txt"],
+            "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in a folder",
+        ),
+        (
+            ["--model", "tiny", "--project", "1", "--output", "no/a.png"],
+            "--output no/a.png: expected a name that ends in .png, .svg or .pdf, in a folder",
+        ),
         (
             ["MAX_LENGTH=no fsdp/multi_gpu.slurm"],
             "error: 'MAX_LENGTH=no fsdp/multi_gpu.slurm': MAX_LENGTH='no': expected a whole number",

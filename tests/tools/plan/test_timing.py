@@ -92,6 +92,6 @@ def test_offload_moves_the_bytes_that_the_floor_counts(zero: dict[str, Any], acc
     sizes = {"parameters": STEP["parameters"], "layers": 24, "hidden_size": 1024, "embedding_parameters": 0}
     floor = offload_lower_bound.work_of({"config": "", "settings": settings, "model": sizes, "world_size": 2}, config)
     bytes_per_s = H200.host_gb_per_s * 1e9
-    everything = floor.to_cpu_bytes + floor.to_gpu_bytes + floor.to_gpu_pageable_bytes
+    everything = floor["to the CPU"] + floor["to the GPU"] + floor["to the GPU, pageable"]
     assert ours["pcie"] * bytes_per_s == pytest.approx(everything)
-    assert ours["unpinned"] * bytes_per_s == pytest.approx(floor.to_gpu_pageable_bytes)
+    assert ours["unpinned"] * bytes_per_s == pytest.approx(floor["to the GPU, pageable"])

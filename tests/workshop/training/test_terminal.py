@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.launching import REPO
-from workshop.training.terminal import INTERVAL_S, lines, readable
+from workshop.training.terminal import INTERVAL_S, readable
 
 
 def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
@@ -52,37 +52,13 @@ def test_bar_does_not_stay_at_its_beginning_and_one_that_stands_still_is_shown_o
     assert shown(*still, "built", seconds_between=2 * INTERVAL_S) == [still[0], "built"]
 
 
-class Step:
-    """As the event that a step is over: each look at it finds one piece more in the file, then it is."""
-
-    def __init__(self, output: Path, *pieces: str) -> None:
-        self.output, self.pieces = output, list(pieces)
-
-    def is_set(self) -> bool:
-        if not self.pieces:
-            return True
-        with self.output.open("a") as file:
-            file.write(self.pieces.pop(0))
-        return False
-
-    def wait(self, timeout_s: float) -> None:
-        """Not at all."""
-
-
-def test_bars_end_with_carriage_returns_pieces_anywhere_and_another_attempts_lines_stay_away(tmp_path: Path) -> None:
+def test_terminal_shows_each_line_and_one_that_is_closed_ends_quietly(tmp_path: Path) -> None:
     output = tmp_path / "train.out"
-    output.write_text("another attempt\n")
-    bars = ["  0%|   | 0/2", " 50%|#  | 1/2", "100%|###| 2/2"]
-    text = "\r" + "\r".join(bars) + "\nnext\nlast"
-    step = Step(output, text[:5], text[5:22], "", text[22:])
-    assert list(lines(output, output.stat().st_size, step)) == ["", *bars, "next", "last"]
-
-
-def test_terminal_that_is_closed_ends_quietly(tmp_path: Path) -> None:
-    output = tmp_path / "train.out"
-    output.write_text("a\nb\n")
+    output.write_text("a\r100%|##\nb\n")
     follow = "import pathlib, threading; from workshop.training.terminal import follow; over = threading.Event(); "
     follow += f"over.set(); follow(pathlib.Path({str(output)!r}), 0, over)"
+    job = subprocess.run([sys.executable, "-c", follow], cwd=REPO, capture_output=True, text=True)
+    assert job.stdout.splitlines() == ["a", "100%|##", "b"], "what ends a bar is a line's end too"
     reading, writing = os.pipe()
     os.close(reading)
     job = subprocess.run([sys.executable, "-c", follow], cwd=REPO, stdout=writing, stderr=subprocess.PIPE)

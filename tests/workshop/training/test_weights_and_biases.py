@@ -63,12 +63,6 @@ def test_online_without_a_key_or_an_answer_goes_on_offline(monkeypatch, capsys, 
     assert said.startswith(f"warning: WANDB_MODE=online, but {why}") and "going on offline" in said
 
 
-def test_key_in_netrc_counts(tmp_path: Path) -> None:
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login user password key\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    assert hindrance() == f"{NOBODY} does not answer"
-
-
 def test_silent_server_is_given_up_and_the_run_says_how_to_send_it(
     monkeypatch, run_of_client, capsys, tmp_path
 ) -> None:

@@ -21,7 +21,6 @@ from tests.workshop.kernels.fast_models.small_models import (
     small,
 )
 from workshop.kernels.fast_models import compile_blocks, pack
-from workshop.kernels.fast_models.attention import flex
 from workshop.training.models import blocks_of
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}
@@ -62,19 +61,6 @@ def test_loss_and_gradients_are_the_librarys(name: str, steps: dict[str, Any], p
     check_the_same(faster(small(name), **steps), name, batch(rows, labelled=labelled))
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-@torch.no_grad()
-def test_flex_attention_of_grouped_heads_is_the_librarys(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = batch(pack(EXAMPLES, LENGTH))
-    inputs = packed["input_ids"], packed["document_ids"]
-    expected = faster(small(family), attention="eager")._hidden(*inputs)
-    with monkeypatch.context() as patch:  # without a GPU flex cannot train, and sdpa would take its place
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        fast = faster(small(family), attention="flex")
-    found = fast._hidden(*inputs)
-    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
 @needs_gpu
 @pytest.mark.parametrize("name", [*SIZES, *(family for family in FAMILIES if family != "gpt2")])
 @pytest.mark.parametrize("compiled", [False, True])
@@ -86,13 +72,18 @@ def test_on_a_gpu_flex_attention_and_the_fused_loss_are_the_librarys_too(name: s
     check_the_same(fast, name, packed, atol=1e-4)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [*(("wider", kernel) for kernel in ("eager", "sdpa", "flex")), ("llama", "flex"), ("qwen3", "flex")],
+)
 @torch.no_grad()
-def test_logits_of_packed_examples_are_those_of_each_alone(attention: str) -> None:
-    model = small("wider")
-    fast = faster(model, attention=attention)
-    if attention == "flex":  # without a GPU it cannot train, and sdpa has taken its place; but it can compute
-        fast.attention = flex
+def test_logits_of_packed_examples_are_those_of_each_alone(
+    name: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small(name)
+    with monkeypatch.context() as patch:  # without a GPU flex cannot train, and sdpa would take its place
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        fast = faster(model, attention=attention)
     inputs = batch(pack(EXAMPLES, LENGTH))
     hidden = fast._hidden(inputs["input_ids"], inputs["document_ids"])
     found = {}

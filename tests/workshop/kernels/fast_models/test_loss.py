@@ -1,13 +1,9 @@
 """The chunked loss is the cross-entropy, and it never holds all logits."""
 
-import functools
-
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workshop.kernels.fast_models import loss as loss_module
 from workshop.kernels.fast_models.loss import loss_sum
 
 POSITIONS, HIDDEN, VOCABULARY = 50, 24, 301
@@ -74,23 +70,9 @@ def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:
         assert 0 < error <= 1.1 * own_error
 
 
-def test_one_kernel_for_any_number_of_rows_that_knows_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced = CompileCounterWithBackend("eager")
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
-    loss_module._compiled.cache_clear()
-    for rows in (20, 50, 7):
-        logits, targets = torch.randn(rows, VOCABULARY), torch.randint(0, VOCABULARY, (rows,))
-        fused = loss_module._fused_on_gpu(logits, targets)
-        torch.testing.assert_close(fused, loss_module._loss_and_gradient(logits, targets))
-    loss_module._compiled.cache_clear()
-    assert traced.frame_count == 1
-    shapes = [node.meta["example_value"].shape for node in traced.graphs[0].graph.find_nodes(op="placeholder")[-2:]]
-    assert [type(size) for shape in shapes for size in shape] == [torch.SymInt, int, torch.SymInt]
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="these kernels need a GPU")
 @pytest.mark.parametrize("method", ["chunked", "liger"])
-@pytest.mark.parametrize("chunk", [7, 32, 1000])
+@pytest.mark.parametrize("chunk", [7, 1000])
 def test_kernels_give_the_full_loss_and_its_gradients(method: str, chunk: int) -> None:
     if method == "liger":
         pytest.importorskip("liger_kernel")
