@@ -82,7 +82,8 @@ class TokenCounter:
 
     def take(self) -> dict[str, int]:
         """What was counted since the last call, summed over all ranks, under the names of a Step."""
-        counts, self.counts = self.counts, torch.zeros_like(self.counts)
+        counts = self.counts.clone()
+        self.counts.zero_()  # in place: a compiled forward pass holds it
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
