@@ -137,11 +137,12 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     micro_batches = [usual]
     if shape.compile:
         use_float8_on_meta(blocks, shape.float8)
-        micro_batches = [_compiled_micro_batch(model, shape)]
-        if shape.short_rows:
+        micro_batches = []
+        if shape.short_rows:  # uncompiled; the compiled blocks stay in the model
             labelled = shape.labelled * shape.short_rows // shape.batch_size
             short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
-            micro_batches.append(_micro_batch(model, short, Tracker()))
+            micro_batches = [_micro_batch(model, short, Tracker())]
+        micro_batches = [_compiled_micro_batch(model, shape), *micro_batches]
     parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
     modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
     block_sizes = [parameter.numel() for parameter in blocks[-1].parameters()]
