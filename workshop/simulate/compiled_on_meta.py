@@ -26,17 +26,14 @@ from torch.amp import autocast as autocast_of  # answers_of_cuda replaces torch.
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
+from workshop.kernels.fast_models import attention
 from workshop.simulate.tensor_bytes import Tracker, allocated_bytes
 
 # Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
 _FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
 _FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
 # So that the bias of sdpa is seen among a block's arguments.
-register_pytree_node(
-    partial,
-    lambda kernel: ([kernel.args, kernel.keywords], kernel.func),
-    lambda parts, function: partial(function, *parts[0], **parts[1]),
-)
+register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
 Computing = Callable[[], AbstractContextManager[None]]
 

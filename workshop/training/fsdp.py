@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig
     from transformers import Trainer, TrainingArguments
 
-    from workshop.settings import Settings
 
 # What reads each key, and the values it may have: types, or the strings allowed.
 COMMON = {
@@ -77,7 +76,7 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
     return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
 
 
-def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
+def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
     """The launcher's argument as the Trainer's arguments, for exercises that take DDP, FSDP and ZeRO configurations.
 
     None without one. Raises WorkshopError naming the file for what cannot work.
@@ -146,7 +145,7 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
             raise WorkshopError(f"{path}: {key} is {value!r}; expected {expected}")
 
 
-def shard_on_cpu(settings: Settings, arguments: TrainingArguments) -> None:
+def shard_on_cpu(settings: DeclaredSettings, arguments: TrainingArguments) -> None:
     """Let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP.
 
     Call it before the Trainer is made. Plain DDP needs none of it.
