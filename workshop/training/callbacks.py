@@ -3,7 +3,7 @@
 import csv
 import statistics
 import time
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,7 @@ class StepRecorder(TrainerCallback):
 
     def _forget_steps_after(self, last: int) -> None:
         """Steps of an attempt before this one that are done again: each has one line."""
-        types = {item.name: float if item.name in ("step_time_s", "loss", "epoch") else int for item in fields(Step)}
-        types["peak_mem_alloc_mib"] = lambda text: float(text) if text else None
+        types = STEPS_COLUMNS | {"peak_mem_alloc_mib": lambda text: float(text) if text else None}
         rows = [row for _, row in csv_log.step_rows(self.path) if int(row["step"]) <= last]
         self.steps = [Step(**{name: types[name](text) for name, text in row.items()}) for row in rows]
         temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
