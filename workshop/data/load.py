@@ -53,7 +53,7 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
                 raise WorkshopError(
                     f"EVAL_DATASET={other}: of plain text the rows after TRAIN_SIZE are held out; expected it left out"
                 )
-            return load_text(settings, tokenizer)
+            return load_text(settings, tokenizer, train)
         splits = load_splits(other, settings.streaming) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
@@ -72,11 +72,13 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     return Data(*encoded, asked, collator, known)
 
 
-def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
+def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
     """TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens each, every one a target: documents, or SQuAD's passages.
 
     DATASET=synthetic draws random tokens instead, as older material does (erratum B3): nobody then notices a wrong
     loss, for of random tokens it cannot fall.
+
+    Args: documents: DATASET's split `train` where it has been read; else it is read here.
     """
     if settings.streaming:
         raise WorkshopError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
@@ -86,7 +88,8 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         draw = torch.Generator().manual_seed(settings.seed)
         rows = torch.randint(len(tokenizer), (count, length), generator=draw).tolist()
     else:
-        documents = split_of(settings.dataset, load_splits(settings.dataset), "train")
+        if documents is None:
+            documents = split_of(settings.dataset, load_splits(settings.dataset), "train")
         if "messages" in documents.column_names:
             raise WorkshopError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
         text: list[int] = []
