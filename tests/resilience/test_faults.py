@@ -17,8 +17,7 @@ from tests.launching import losses, record
 from tests.leftovers import leftovers
 from tests.trainings_on_ranks import Ranks, training
 from workshop.job.checkpoints import newest
-from workshop.job.outcome import record_end
-from workshop.job.run_record import RESERVE_BYTES, begin, reopen
+from workshop.job.run_record import RESERVE_BYTES, begin, record_end
 
 KILLS = 10
 SEED = 20261122
@@ -51,11 +50,9 @@ def train(ranks: Ranks, shm: Path) -> Train:
     def attempt(run: Path, kill_after_s: float | None = None, world_size: int = 1, **settings: str) -> list[int]:
         plan = training(run, "resilience", **SIZES | settings)
         run.mkdir(parents=True, exist_ok=True)
-        with patch.dict(os.environ, plan["environ"]):
+        with patch.dict(os.environ, plan["environ"] | {"EXERCISE_DIR": "resilience", "CONFIG": ""}):
             checkpoint = str(newest(run / plan["environ"]["OUTPUT_DIR"]) or "")
-            if (run / "run.json").exists():
-                reopen(run, checkpoint, "failed")
-            begin(run, "resilience", "", plan["command"], 0)
+            begin(run, plan["command"], checkpoint)
             plan["environ"]["RESUME_FROM"] = checkpoint
             codes = ranks.ask(trainings=[plan], ranks=world_size, kill_after_s=kill_after_s, shm=str(shm))
             record_end(run, 1 if any(codes) else 0, "")

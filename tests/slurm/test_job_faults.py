@@ -17,7 +17,7 @@ from throwaway_slurm import ThrowawaySlurm
 from tests.launching import losses, wait_until
 from tests.leftovers import is_rank, processes_of
 from workshop.job.control import Control
-from workshop.job.outcome import NOT_BEGUN
+from workshop.job.run_record import NOT_BEGUN
 
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
 ENDLESS = {"MAX_STEPS": "", "NUM_EPOCHS": "100000"}

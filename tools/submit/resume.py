@@ -1,7 +1,6 @@
 """Go on with a run that ended before its end, in its own folder: the launcher, its arguments and settings once more."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +34,18 @@ def read(folder: Path, logs: Path, shell: Mapping[str, str]) -> Again:
             f"--resume {folder.name}: {run.problem or run.state}; expected a run that ended before its end"
         )
     try:
-        launcher, *arguments = os.fsdecode((folder / ".launcher").read_bytes()).split("\0")[:-1]
-        given = json.loads((folder / ".settings.json").read_text())
+        started = json.loads((folder / ".resume.json").read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"--resume {folder.name}: {error}; expected a run of this version of the launchers") from None
+    launcher = started["command"][0]
     if not Path(launcher).is_file():
         raise InputError(f"--resume {folder.name}: its launcher {launcher} is no longer there")
     nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
+    place = {"RESUME_RUN": str(folder), "SHARDLAB": str(Path(launcher).parents[1])}
     return Again(
-        [launcher, *arguments],
+        started["command"],
         [f"--nodes={nodes}", f"--gpus-per-node={gpus}"],
-        dict(shell) | given | shape | mark | {"RESUME_RUN": str(folder), "SHARDLAB": str(Path(launcher).parents[1])},
+        dict(shell) | started["settings"] | shape | mark | place,
     )

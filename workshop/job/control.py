@@ -2,7 +2,7 @@
 
 | Line | Written by | Means |
 |---|---|---|
-| `starting` | supervisor | an attempt starts; it replaces the lines of the attempt before |
+| `starting` | supervisor | an attempt starts; the lines above are of those before |
 | `saves` | training, before its first step | it has begun, and saves when it is told to stop |
 | `saves nothing` | training, when it knows its settings | it does not: nobody tells it |
 | `stop` | supervisor | save a checkpoint and end |
@@ -19,19 +19,14 @@ class Control:
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / ".control"
 
-    def start(self) -> None:
-        self.path.write_text("starting\n")
-
     def say(self, line: str) -> None:
         with self.path.open("a") as file:
             file.write(f"{line}\n")
 
     def lines(self) -> list[str]:
-        return self.path.read_text().splitlines() if self.path.exists() else []
-
-    @property
-    def not_begun(self) -> bool:
-        return self.lines() == ["starting"]
+        """The lines of the last attempt, after its `starting`."""
+        text = self.path.read_text() if self.path.exists() else ""
+        return text.rpartition("starting\n")[2].splitlines()
 
     @property
     def told(self) -> bool:

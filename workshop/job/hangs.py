@@ -2,7 +2,7 @@
 
 Ranks wait for each other in every collective, so one that stops makes all of them stop. `faulthandler` counts in a
 thread of C that needs no interpreter lock: it writes the stacks of all threads and ends the process with exit code 1.
-The launcher then ends the other ranks by SIGTERM, on which they write theirs. workshop/job/outcome.py names the rank.
+The launcher then ends the other ranks by SIGTERM, on which they write theirs. `hang_of` (run_record.py) names the rank.
 
 Progress is a micro-batch, a step, a batch of the evaluation or of the answers. What may take long has SLOW_S more: the
 first step and an evaluation's first batch, which compile, and every save, the last one included; a rank that waits for

@@ -5,6 +5,7 @@ training that died after it had saved one (at most RESTARTS times in a job, defa
 """
 
 import itertools
+import json
 import os
 import re
 import shlex
@@ -16,12 +17,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from run_folder.env_file import exported
+from run_folder.settings import defaults
 from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
 from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
-from workshop.job.outcome import NOT_BEGUN, kernel_oom_kills, record_end, slurm_state
-from workshop.job.run_record import begin, reopen
+from workshop.job.run_record import NOT_BEGUN, begin, record_end
 from workshop.training.terminal import follow
 
 TOLD_TO_END = 143
@@ -37,23 +39,22 @@ class Supervisor:
         self.restarts = int(os.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
-        self.not_begun = False  # it came before the training had begun
-        self.ended = False  # this process has ended the training, which did not die by itself
-        self.again = False  # the training died when no time was left: it goes on in the job that is queued again
+        self.ended = False  # this process has ended the training or has not begun it; else it died by itself
+        self.again = False  # no time is left for the training, which goes on in the job that is queued again
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         """The exit code of the job."""
-        self.make_run_folder()
-        self.control = Control(self.run_dir)
-        self.begin()
+        self.begin(self.make_run_folder())
         if self.noticed:
             self.handle(signal.SIGUSR1)
         check = shlex.split(os.environ.get("CHECK_FIRST", ""))
         return self.end((self.run_step(check) if check else 0) or self.train())
 
-    def make_run_folder(self) -> None:
-        """Once nothing stands in the way of the first step: a refused start leaves none."""
+    def make_run_folder(self) -> Path | None:
+        """The checkpoint that an earlier run goes on from. Nothing stands in the way of the first step any more: a
+        refused start leaves no folder.
+        """
         runs, world_size = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"]), self.nodes * self.per_node
         earlier = None
         if named := os.environ.get("RESUME_RUN"):
@@ -73,21 +74,17 @@ class Supervisor:
             expected = "expected a folder you may write to"
             raise WorkshopError(f"LOG_DIR='{runs.parent}': cannot write there; {expected}") from None
         os.environ["RUN_DIR"] = str(self.run_dir)
-        if earlier:
-            self.go_on(self.newest_checkpoint())
-        else:
+        self.control = Control(self.run_dir)
+        if not earlier:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
             words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
-            (self.run_dir / ".launcher").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
+            again = {"command": words, "settings": given_settings()}
+            (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed" and (hosts := os.environ.get("DEEPSPEED_HOSTS")):
             slots = [f"{host} slots={self.per_node}\n" for host in hosts.split()]
             (self.run_dir / "hostfile").write_text("".join(slots))
         print(f"run folder: {self.run_dir}", flush=True)
-
-    def begin(self) -> None:
-        begin(
-            self.run_dir, Path(os.environ["EXERCISE_DIR"]).name, os.environ["CONFIG"], self.command, kernel_oom_kills()
-        )
+        return self.newest_checkpoint() if earlier else None
 
     def say(self, text: str) -> None:
         """On the terminal and in train.out."""
@@ -97,25 +94,25 @@ class Supervisor:
 
     def newest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint of this run; of newer ones that are not, a line says why."""
-        output = self.run_dir / os.environ["OUTPUT_DIR"]
-        checkpoints.remove_unfinished(output)
-        found = checkpoints.newest(output.resolve(), self.say)
+        found = checkpoints.newest((self.run_dir / os.environ["OUTPUT_DIR"]).resolve(), self.say)
         if found:
             checkpoints.check_processes(found, self.nodes * self.per_node)
         return found
 
-    def go_on(self, checkpoint: Path | None) -> None:
-        """The run folder's next attempt: from the checkpoint given, else from RESUME_FROM, else from the first step."""
-        reopen(self.run_dir, str(checkpoint or ""), slurm_state() or "failed")
+    def begin(self, checkpoint: Path | None) -> None:
+        """The run's next attempt: from the checkpoint given, else from RESUME_FROM, else from the first step."""
+        again = (self.run_dir / "run.json").exists()
+        begin(self.run_dir, self.command, str(checkpoint or ""))
         if checkpoint:
             os.environ["RESUME_FROM"] = str(checkpoint)
-        self.say(f"the run goes on from {os.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
+        if again:
+            self.say(f"the run goes on from {os.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
 
     def train(self) -> int:
         """The training, again while it dies by itself and each time comes further than the time before."""
         for left in range(self.restarts, -1, -1):
             code = self.run_step(self.on_nodes())
-            if code == 0 or self.received or self.not_begun or self.control.saved or not left:
+            if code == 0 or self.received or self.again or self.control.saved or not left:
                 return code
             # Said again by `end`, unless the training goes on.
             ended = record_end(self.run_dir, code, "", by_itself=True)
@@ -124,11 +121,10 @@ class Supervisor:
             if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received:
                 return code
             if self.noticed:
-                self.noticed, self.again = False, True
+                self.ended, self.again = False, True
                 return code
             print(shown(ended))
-            self.go_on(checkpoint)
-            self.begin()
+            self.begin(checkpoint)
         return code
 
     def on_nodes(self) -> list[str]:
@@ -142,7 +138,7 @@ class Supervisor:
     def run_step(self, command: Sequence[str]) -> int:
         """Its exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
         self.look_for_signals()
-        if self.received or self.not_begun:
+        if self.received or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
         offset = output.stat().st_size
@@ -156,7 +152,7 @@ class Supervisor:
         self.step = None
         over.set()
         viewer.join()
-        return TOLD_TO_END if self.not_begun or self.control.saved else exit_code(step)
+        return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
 
     def look_for_signals(self) -> None:
         """Handles the signals that came between two steps."""
@@ -177,10 +173,10 @@ class Supervisor:
             print(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
         elif number != signal.SIGUSR1:
             self.ended |= running
-        elif self.control.not_begun:
-            self.not_begun = True
+        elif not self.control.lines():
+            self.ended = self.again = True
             print(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended", flush=True)
-        if running and (self.ended or self.not_begun):
+        if running and self.ended:
             os.killpg(self.step.pid, signal.SIGTERM)
         # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
         if self.step and self.received:
@@ -188,9 +184,8 @@ class Supervisor:
 
     def requeue(self) -> None:
         """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
-        record = (self.run_dir / "run.json").read_text()
-        waits = self.not_begun and record.count(NOT_BEGUN) <= self.restarts
-        if not self.job or not (self.again or (self.noticed and (self.control.saved or waits))):
+        never_begins = (self.run_dir / "run.json").read_text().count(NOT_BEGUN) > self.restarts
+        if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
             return
         answer = subprocess.run(["scontrol", "show", "job", self.job], capture_output=True, text=True)
         if re.search(r"\bRequeue=1", answer.stdout):
@@ -198,15 +193,21 @@ class Supervisor:
             subprocess.run(["scontrol", "requeue", self.job])
 
     def end(self, code: int) -> int:
-        ended = record_end(
-            self.run_dir, code, self.received or ("USR1" if self.noticed else ""), by_itself=not self.ended
-        )
+        notice = "USR1" if self.noticed and (self.ended or self.control.saved) else ""
+        ended = record_end(self.run_dir, code, self.received or notice, by_itself=not self.ended)
         if ended["state"] != "completed":
             print(shown(ended), flush=True)
         self.requeue()
         if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
             print(f"evidence: {self.run_dir}", flush=True)
         return code
+
+
+def given_settings() -> dict[str, str]:
+    """The settings of this run as env_vars.sh and the shell give them, files with their folders, no keys."""
+    names = {*defaults(), *exported(Path("env_vars.sh"))} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
+    names = {name for name in names if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 
 
 def shown(ended: dict[str, str]) -> str:

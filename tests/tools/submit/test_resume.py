@@ -18,8 +18,8 @@ def run(tmp_path: Path) -> Path:
     launcher = tmp_path / "code/fsdp/multi_gpu.slurm"
     launcher.parent.mkdir(parents=True)
     launcher.touch()
-    (folder / ".launcher").write_text(f"{launcher}\0a file.json\0")
-    (folder / ".settings.json").write_text('{"TRAIN_SIZE": "64", "GRAD_ACC": "4"}')
+    started = {"command": [str(launcher), "a file.json"], "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4"}}
+    (folder / ".resume.json").write_text(json.dumps(started))
     (folder / "run.json").write_text(json.dumps(RECORD | {"nodes": 1, "submission": "multi_gpu.slurm"}))
     return folder
 
@@ -46,8 +46,8 @@ def test_run_that_cannot_be_started_again_says_why(run: Path, tmp_path: Path) ->
     (tmp_path / "code/fsdp/multi_gpu.slurm").unlink()
     with pytest.raises(InputError, match=r"launcher .* is no longer there"):
         resume.read(run, run.parents[1], {})
-    (run / ".launcher").unlink()
-    with pytest.raises(InputError, match=r"\.launcher.*expected a run of this version"):
+    (run / ".resume.json").unlink()
+    with pytest.raises(InputError, match=r"\.resume.*expected a run of this version"):
         resume.read(run, run.parents[1], {})
     with pytest.raises(InputError, match=r"no run\.json there"):
         resume.read(tmp_path / "nowhere", run.parents[1], {})

@@ -18,8 +18,7 @@ from tests.launching import REPO
 from workshop.job import checkpoints, hangs
 from workshop.job.checkpoints import UNFINISHED
 from workshop.job.hangs import SLOW_S, HangWatch
-from workshop.job.outcome import hang_of, record_end
-from workshop.job.run_record import read_run_record, reopen, update_run_record
+from workshop.job.run_record import begin, hang_of, read_run_record, record_end, update_run_record
 from workshop.training import saving
 from workshop.training.saving import CheckpointWriter
 
@@ -78,7 +77,9 @@ def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_le
     assert not (pairs / "save/stacks").exists()
 
 
-def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are_kept(tmp_path: Path) -> None:
+def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are_kept(
+    tmp_path: Path, launched: None
+) -> None:
     """Reading the stacks of threads that run may end the process: exit code -11."""
     update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
     (tmp_path / "stacks").mkdir()
@@ -88,7 +89,7 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are
     line = "hang: rank 0, no progress for 1800 s after step 0"
     found = read_run_record(tmp_path)
     assert (found["state"], found["cause"], found["reason"]) == ("failed", "hang", line)
-    reopen(tmp_path, "", "failed")
+    begin(tmp_path, ["python", "train.py"])
     assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.planted_keys import KEYS, leaked
-from workshop.job import outcome, run_record
+from workshop.job import run_record
 from workshop.job.control import Control
-from workshop.job.outcome import kernel_oom_kills, record_end
-from workshop.job.run_record import begin, reopen, update_run_record
+from workshop.job.run_record import begin, kernel_oom_kills, record_end, update_run_record
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
@@ -44,50 +43,49 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
     tmp_path: Path, exit_code: int, signal: str, output: str, oom_kills: int, state: str, reason: str
 ) -> None:
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
-    found = outcome.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
+    found = run_record.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)
 
 
-def test_processes_killed_before_the_run_are_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_killed_before_the_run_are_not_its_own(
+    tmp_path: Path, launched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.out").touch()
-    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
-    monkeypatch.setattr(outcome, "kernel_oom_kills", lambda: 54)
-    states = []
-    for before in (53, 54):
-        begin(tmp_path, "baseline", "", ["python", "train.py"], before)
-        states.append(record_end(tmp_path, 137, "")["state"])
-    assert states == ["oom", "failed"]
+    for before, state in ((53, "oom"), (54, "failed")):
+        monkeypatch.setattr(run_record, "kernel_oom_kills", lambda before=before: before)
+        begin(tmp_path, ["python", "train.py"])
+        monkeypatch.setattr(run_record, "kernel_oom_kills", lambda: 54)
+        assert record_end(tmp_path, 137, "")["state"] == state
 
 
-def test_key_in_an_edited_file_is_not_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, diff = KEYS["WANDB_API_KEY"], "diff --git a/baseline/env_vars.sh b/baseline/env_vars.sh\n"
-    diff += f"+export WANDB_API_KEY={key}\n+os.environ['HF_TOKEN'] = \"{key}\"\n+export TOKENIZER_NAME=gpt2\n"
-    monkeypatch.setattr(run_record, "code_version", lambda: ("1f3a", True, diff))
-    monkeypatch.setenv("EXPERIMENT_NAME", "baseline")
-    begin(tmp_path, "baseline", "", ["python", "train.py"], 0)
-    assert leaked(tmp_path) == []
-    (tmp_path / "wandb").mkdir()
-    (tmp_path / "wandb" / "debug.log").write_text(f"key {key}\n")  # that the search finds one
-    assert [path.name for path in leaked(tmp_path)] == ["debug.log"]
-    for text in ((tmp_path / "code.diff").read_text(), json.loads((tmp_path / "run.json").read_text())["git_diff"]):
-        assert text.splitlines()[1:] == [
-            "+export WANDB_API_KEY=[left out]",
-            "+os.environ['HF_TOKEN'] = [left out]",
-            "+export TOKENIZER_NAME=gpt2",
-        ]
-    (tmp_path / "wandb" / "debug.log").unlink()
+def test_key_in_an_edited_file_is_not_in_the_record(
+    tmp_path: Path, launched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, code, run = KEYS["WANDB_API_KEY"], tmp_path / "code", tmp_path / "run"
+    lines = [f"+export WANDB_API_KEY={key}", f"+os.environ['HF_TOKEN'] = \"{key}\"", "+export TOKENIZER_NAME=gpt2"]
+    for folder in (code, run):
+        folder.mkdir()
+    (code / "snapshot.json").write_text('{"git_commit": "1f3a", "git_dirty": true}')
+    (code / "code.diff").write_text("\n".join(lines))
+    monkeypatch.setattr(run_record, "__file__", str(code / "workshop/job/run_record.py"))
+    begin(run, ["python", "train.py"])
+    assert leaked(run) == []
+    without = "+export WANDB_API_KEY=[left out]\n+os.environ['HF_TOKEN'] = [left out]\n+export TOKENIZER_NAME=gpt2"
+    assert (run / "code.diff").read_text() == without
+    assert json.loads((run / "run.json").read_text())["git_diff"] == without
+    (run / "debug.log").write_text(f"key {key}\n")  # that the search finds one
+    assert [path.name for path in leaked(run)] == ["debug.log"]
+    (run / "debug.log").unlink()
 
 
-def test_attempt_whose_launcher_was_killed_after_the_last_checkpoint_says_that_it_was_saved(tmp_path: Path) -> None:
-    record = {
-        "state": "preempted",
-        "reason": "the launcher received SIGTERM",
-        "start_time": "2026-11-22T10:00:00+00:00",
-    }
-    update_run_record(tmp_path, **record)
+def test_attempt_whose_launcher_was_killed_after_the_last_checkpoint_says_that_it_was_saved(
+    tmp_path: Path, launched: None
+) -> None:
+    record = {"state": "preempted", "reason": "the launcher received SIGTERM"}
+    update_run_record(tmp_path, **record, start_time="2026-11-22T10:00:00+00:00")
     Control(tmp_path).say("saved 25")
     (tmp_path / "steps.csv").write_text("step,step_time_s,tokens,real_tokens,loss\n24,0.1,9,9,1\n25,0.1,9,9,1\n2")
-    reopen(tmp_path, "out/checkpoint-20", "failed")
+    begin(tmp_path, ["python", "train.py"], "out/checkpoint-20")
     (attempt,) = json.loads((tmp_path / "run.json").read_text())["attempts"]
     assert attempt["reason"] == "the launcher received SIGTERM: checkpoint-25 was saved"
     assert (attempt["last_step"], attempt["steps_lost"]) == (25, 5)

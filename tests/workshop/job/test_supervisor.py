@@ -13,7 +13,7 @@ from tests.launching import PATH, REPO, tiny_profile, wait_until
 from tests.leftovers import leftovers, processes_of
 from workshop import job
 from workshop.job.control import Control
-from workshop.job.outcome import NOT_BEGUN
+from workshop.job.run_record import NOT_BEGUN
 
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
 SAVES = "echo saves >> .control;"
@@ -213,10 +213,10 @@ def test_resumed_run_without_a_record_is_refused_by_name_and_makes_no_folder(tmp
 
 def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> None:
     control = Control(tmp_path)
-    control.say("saves\nstop\nsaved 12")
+    control.say("starting\nsaves\nstop\nsaved 12")
     assert control.told and control.saved == "12"
-    control.start()
-    assert (control.not_begun, control.told, control.saved) == (True, False, "")
+    control.say("starting")
+    assert (control.lines(), control.told, control.saved) == ([], False, "")
 
 
 def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:
