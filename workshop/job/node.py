@@ -69,9 +69,8 @@ def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[st
 
 def log_name(name: str) -> Path:
     """The file of this node's log `name`."""
-    stem, suffix = name.split(".")
-    host = f"-{socket.gethostname().split('.')[0]}" if int(os.environ.get("NNODES", "1")) > 1 else ""
-    return Path(os.environ["RUN_DIR"]) / f"{stem}{host}.{suffix}"
+    log = Path(os.environ["RUN_DIR"], name)
+    return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if os.environ["NNODES"] != "1" else log
 
 
 def logger(variable: str, log: str) -> list[str]:
@@ -94,13 +93,13 @@ def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
             command += ["-i", devices]
         loggers.append(started(command, signal.SIGKILL, stdout=log.open("ab")))
     if command := logger("CPU_LOGGER", "CPU memory log"):
-        reading, writing = os.pipe()  # psrecord empties the file that it opens
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [writing]}
-        psrecord = started([*command, str(pid), "--log", f"/dev/fd/{writing}"], signal.SIGKILL, **quiet)
-        append = subprocess.Popen(["cat"], stdin=reading, stdout=log_name("cpu_memory.txt").open("ab"))
+        # psrecord empties the file that it opens.
+        append = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log_name("cpu_memory.txt").open("ab"))
+        pipe = append.stdin.fileno()
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [pipe]}
+        psrecord = started([*command, str(pid), "--log", f"/dev/fd/{pipe}"], signal.SIGKILL, **quiet)
+        append.stdin.close()
         loggers += [psrecord, append]
-        os.close(reading)
-        os.close(writing)
         Thread(target=_say_why_it_ended, args=(psrecord.stderr,), daemon=True).start()
     if command := logger("PSS_LOGGER", "log of the proportional set size"):
         loggers.append(started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))

@@ -35,7 +35,7 @@ class Supervisor:
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)
         self.job = os.environ.get("SLURM_JOB_ID")
-        self.nodes, self.per_node = int(os.environ["NNODES"]), int(os.environ["NPROC_PER_NODE"])
+        self.world_size = int(os.environ["NNODES"]) * int(os.environ["NPROC_PER_NODE"])
         self.restarts = int(os.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
@@ -55,7 +55,7 @@ class Supervisor:
         """The checkpoint that an earlier run goes on from. Nothing stands in the way of the first step any more: a
         refused start leaves no folder.
         """
-        runs, world_size = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"]), self.nodes * self.per_node
+        runs = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := os.environ.get("RESUME_RUN"):
             earlier = Path(named)
@@ -64,15 +64,15 @@ class Supervisor:
         elif int(os.environ.get("SLURM_RESTART_COUNT") or 0):
             earlier = next(runs.glob(f"*-j{self.job}"), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
-            checkpoints.check(Path(checkpoint), world_size)
+            checkpoints.check(Path(checkpoint), self.world_size)
         fresh = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
         self.run_dir = (earlier or fresh).absolute()
         try:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             (self.run_dir / "train.out").touch()
         except OSError:
-            expected = "expected a folder you may write to"
-            raise WorkshopError(f"LOG_DIR='{runs.parent}': cannot write there; {expected}") from None
+            found = f"LOG_DIR='{runs.parent}': cannot write there"
+            raise WorkshopError(f"{found}; expected a folder you may write to") from None
         os.environ["RUN_DIR"] = str(self.run_dir)
         self.control = Control(self.run_dir)
         if not earlier:
@@ -81,7 +81,7 @@ class Supervisor:
             again = {"command": words, "settings": given_settings()}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed" and (hosts := os.environ.get("DEEPSPEED_HOSTS")):
-            slots = [f"{host} slots={self.per_node}\n" for host in hosts.split()]
+            slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts.split()]
             (self.run_dir / "hostfile").write_text("".join(slots))
         print(f"run folder: {self.run_dir}", flush=True)
         return self.newest_checkpoint() if earlier else None
@@ -96,7 +96,7 @@ class Supervisor:
         """The newest whole checkpoint of this run; of newer ones that are not, a line says why."""
         found = checkpoints.newest((self.run_dir / os.environ["OUTPUT_DIR"]).resolve(), self.say)
         if found:
-            checkpoints.check_processes(found, self.nodes * self.per_node)
+            checkpoints.check_processes(found, self.world_size)
         return found
 
     def begin(self, checkpoint: Path | None) -> None:

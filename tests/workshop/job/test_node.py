@@ -17,7 +17,7 @@ LOGGERS = {
 
 
 def node(folder: Path, *command: str, path: str = PATH, **changes: str) -> subprocess.Popen[str]:
-    variables = {"PATH": path, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO)} | LOGGERS | changes
+    variables = {"PATH": path, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO), "NNODES": "1"} | LOGGERS | changes
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen([sys.executable, "-m", "workshop.job.node", *command], env=variables, **pipes)
 
@@ -48,7 +48,7 @@ def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> No
 def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:
     script = "import workshop.job.node as node; node.KILL_AFTER_S = 0.5; node.main()"
     stubborn = 'trap "" TERM; touch $RUN_DIR/begun; while true; do sleep 0.1; done'
-    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO)}
+    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "NNODES": "1"}
     job = subprocess.Popen([sys.executable, "-c", script, "bash", "-c", stubborn], env=variables)
     wait_until((tmp_path / "begun").exists)
     job.terminate()
