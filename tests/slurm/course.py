@@ -4,8 +4,8 @@
     python tests/slurm/course.py --people 4
 
 Each participant has a logs folder and submits the baseline, tiny; some runs fail on purpose. Meanwhile `watch` runs in
-a terminal, and `watch --once` is asked now and then. Then each writes a my_results file (some wrong, some unreadable),
-and `grade` and `page` read all folders. The runs belong to users of made-up numbers, which only root can give away.
+a terminal, and `watch --once` is asked twice. Then each writes a my_results file (some wrong, some unreadable), and
+`grade` and `page` read all folders. The runs belong to users of made-up numbers, which only root can give away.
 Prints a Markdown table of durations and CPU time, and exits with 1 if a run does not end as planned.
 """
 
@@ -32,53 +32,41 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPO)] if str(REPO) not in sys.path else []
 
+from submitting import Job, submit  # noqa: E402
 from throwaway_slurm import ThrowawaySlurm  # noqa: E402
 
-from tests.launching import tiny_profile  # noqa: E402
 from tools.__main__ import main as tools  # noqa: E402
 from tools.logs.runs import find_runs  # noqa: E402
 
 FIRST_USER = 50_001
 # The smallest training that fills every row of the tiny tables.
-SETTINGS = {"TRAIN_SIZE": "16", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "2", "SAVE": "no"}
-FAULTS = {  # by the participant's number modulo 20: what it is, and the state that follows
-    2: ("no such model", "failed"),
-    5: ("too little memory", "oom"),
-    8: ("cancelled", "cancelled"),
-    11: ("a setting mistyped", ""),  # refused before there is a run folder
-    14: ("time limit", "timeout"),
-    17: ("no such model", "failed"),
+SETTINGS = {"TRAIN_SIZE": "16", "GENERATE_SIZE": "2", "MAX_STEPS": ""}
+FAULTS = {  # by the participant's number modulo 20: the state that follows, and what brings it about
+    2: ("failed", {"MODEL_NAME": "/no-model", "MODEL_INIT": "pretrained"}),
+    5: ("oom", {}),
+    8: ("cancelled", {"NUM_EPOCHS": "100000"}),
+    11: ("no run", {"BATCHSIZE": "4", "BATCH_SIZE": "four"}),  # refused before there is a run folder
+    14: ("timeout", {"NUM_EPOCHS": "100000"}),
+    17: ("failed", {"MODEL_NAME": "/no-model", "MODEL_INIT": "pretrained"}),
 }
 WRONG, UNREADABLE = 3, 6  # by the number modulo 7: my_results with a wrong cell, and one that is no text
-LOOKS = (0.05, 0.3, 0.55, 0.8, 1)  # `watch --once` when more than this share of the jobs has ended, and after the last
 
 
 @dataclass(frozen=True)
 class Person:
-    """Attributes: number: from 0; folder: for logs/ and what SLURM prints."""
+    """Attributes: number: from 0; planned: the state of the run; job: its folder is the participant's logs folder."""
 
     number: int
-    folder: Path
-
-    @property
-    def logs(self) -> Path:
-        return self.folder / "logs"
+    planned: str
+    job: Job
 
     @property
     def user(self) -> int:
         return FIRST_USER + self.number
 
     @property
-    def fault(self) -> str:
-        return FAULTS.get(self.number % 20, ("", ""))[0]
-
-    @property
-    def expected_state(self) -> str:
-        return FAULTS.get(self.number % 20, ("", "completed"))[1]
-
-    @property
     def run(self) -> Path | None:
-        return next(self.logs.glob("baseline/*"), None)
+        return next(self.job.folder.glob("baseline/*"), None)
 
     def take_over(self) -> None:
         """The run folder belongs to its participant."""
@@ -86,32 +74,22 @@ class Person:
             os.chown(self.run, self.user, -1)
 
 
-def make_people(folder: Path, count: int) -> list[Person]:
-    people = [Person(number, folder / f"person{number:02}") for number in range(count)]
-    for person in people:
-        person.logs.mkdir(parents=True)
+def submit_all(cluster: ThrowawaySlurm, folder: Path, count: int) -> list[Person]:
+    """Everybody's sbatch; people stand in the repository or in the exercise's folder."""
+    people = []
+    folder.mkdir()
+    for number in range(count):
+        planned, settings = FAULTS.get(number % 20, ("completed", {}))
+        options = f"--mem={'300M' if planned == 'oom' else '2G'} --time=60"
+        script, place = ("baseline.slurm", REPO / "baseline") if number % 2 else ("baseline/baseline.slurm", REPO)
+        logs = folder / f"person{number:02}"
+        job = submit(cluster, logs, script, options=options, cwd=place, **SETTINGS | settings)
+        people.append(Person(number, planned, job))
     return people
 
 
-def submit(cluster: ThrowawaySlurm, person: Person) -> int:
-    """The participant's sbatch; gives the job's id."""
-    settings = tiny_profile() | SETTINGS | {"LOG_DIR": str(person.logs), "OMP_NUM_THREADS": "1"}
-    match person.fault:
-        case "no such model":
-            settings |= {"MODEL_NAME": str(person.folder / "no-model"), "MODEL_INIT": "pretrained"}
-        case "a setting mistyped":
-            settings |= {"BATCHSIZE": "4", "BATCH_SIZE": "four"}
-        case "cancelled" | "time limit":
-            settings |= {"NUM_EPOCHS": "100000"}
-    memory = "300M" if person.fault == "too little memory" else "2G"
-    options = [f"--output={person.folder}/job.out", f"--mem={memory}", "--cpus-per-task=1", "--time=60"]
-    inside = person.number % 2 == 1  # people stand in the repository or in the exercise's folder
-    script, place = ("baseline.slurm", REPO / "baseline") if inside else ("baseline/baseline.slurm", REPO)
-    return cluster.submit(script, cwd=place, options=options, env=settings)
-
-
 def logs_options(people: Sequence[Person]) -> list[str]:
-    return ["--logs", *(str(person.logs) for person in people)]
+    return ["--logs", *(str(person.job.folder) for person in people)]
 
 
 def write_results(people: Sequence[Person], folder: Path) -> list[Path]:
@@ -119,20 +97,16 @@ def write_results(people: Sequence[Person], folder: Path) -> list[Path]:
     folder.mkdir()
     files = []
     for person in people:
-        command = ["fill", "baseline", "--tiny", "--plain", "--logs", str(person.logs)]
-        completed = person.run is not None and person.expected_state == "completed"
-        text = _printed([*command] if completed else [*command, "--blank"])
+        completed = person.run is not None and person.planned == "completed"
+        command = ["fill", "baseline", "--tiny", "--plain", "--logs", str(person.job.folder)]
+        with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.redirect_stderr(io.StringIO()):
+            tools(command if completed else [*command, "--blank"])
+        text = shown.getvalue()
         if completed and person.number % 7 == WRONG:
             text = re.sub(r"(Steps per Epoch \| )(\d+)", r"\g<1>9\2", text)
         files.append(folder / f"{person.user}.md")
         files[-1].write_bytes(b"\x89PNG\r\n\xff\xfe" if person.number % 7 == UNREADABLE else text.encode())
     return files
-
-
-def _printed(command: list[str]) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.redirect_stderr(io.StringIO()):
-        tools(command)
-    return shown.getvalue()
 
 
 def verdict(row: dict[str, str]) -> str:
@@ -160,65 +134,55 @@ def timed(what: str, output: Path, *words: str, environment: dict[str, str] | No
     return f"| {what} | {wall_s:.1f} | {cpu_s:.1f} |"
 
 
-def live_view(people: Sequence[Person], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """`watch` in a terminal of its own; it ends when it gets a `q`."""
-    watch = shlex.join([sys.executable, "-m", "tools", "watch", *logs_options(people)])
-    command = ["script", "--quiet", "--command", watch, "/dev/null"]
-    environment = environment | {"TERM": "xterm-256color"}
-    return subprocess.Popen(command, cwd=REPO, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-
-
 def hold(cluster: ThrowawaySlurm, people: Sequence[Person], folder: Path) -> Iterator[str]:
-    """Everybody's runs, from sbatch to their end, watched; gives rows of the table of durations."""
+    """Everybody's runs to their end, watched; gives rows of the table of durations."""
     start_s = time.monotonic()
-    jobs = {person: submit(cluster, person) for person in people}
-    yield f"| {len(people)} times sbatch | {time.monotonic() - start_s:.1f} | |"
-    view, view_start_s = live_view(people, cluster.env), time.monotonic()
-    looks: list[str] = []
-
-    def look() -> None:
-        what, output = f"`watch --once`, look {len(looks) + 1}", folder / f"watch{len(looks) + 1}.txt"
-        looks.append(timed(what, output, "watch", "--once", *logs_options(people), environment=cluster.env))
-
-    acted: set[Person] = set()
+    watch = shlex.join([sys.executable, "-m", "tools", "watch", *logs_options(people)])
+    view = subprocess.Popen(
+        ["script", "--quiet", "--command", watch, "/dev/null"],  # a terminal of its own; it ends when it gets a `q`
+        cwd=REPO,
+        env=cluster.env | {"TERM": "xterm-256color"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    once = ["watch", "--once", *logs_options(people)]
+    halfway, acted = "", set()
     while unfinished := cluster.unfinished():
         for person in people:
             person.take_over()
-            if person.run and person not in acted and (person.run / "steps.csv").exists():
-                acted.add(person)
-                if person.fault == "cancelled":
-                    cluster.cancel(jobs[person])
-                elif person.fault == "time limit":
-                    cluster.expire(jobs[person])
-        if 1 - len(unfinished) / len(people) > LOOKS[len(looks)]:
-            look()
+            if person.run and person.number not in acted and (person.run / "steps.csv").exists():
+                acted.add(person.number)
+                if person.planned == "cancelled":
+                    cluster.cancel(person.job.id)
+                elif person.planned == "timeout":
+                    cluster.expire(person.job.id)
+        if not halfway and 2 * len(unfinished) < len(people):
+            halfway = timed("`watch --once` meanwhile", folder / "watch.txt", *once, environment=cluster.env)
         time.sleep(1)
     wall_s = time.monotonic() - start_s
-    look()
     view.stdin.write(b"q")
     view.stdin.close()
-    view_s, view_cpu_s = used(view, view_start_s)
+    view_s, view_cpu_s = used(view, start_s)
     for person in people:
         person.take_over()
-    yield f"| all runs, from the first sbatch to the last end | {wall_s:.1f} | |"
+    yield f"| all runs, from the last sbatch to the last end | {wall_s:.1f} | |"
     share = f"{100 * view_cpu_s / view_s:.1f} % of a core"
     yield f"| `watch` in a terminal meanwhile: {share} | {view_s:.1f} | {view_cpu_s:.1f} |"
-    yield from looks
+    yield from filter(None, [halfway])
+    yield timed("`watch --once` afterwards", folder / "watch.txt", *once, environment=cluster.env)
 
 
 def after(people: Sequence[Person], folder: Path) -> Iterator[str]:
     """What the instructor does after the day; gives rows, and a line `unexpected: ...` for each surprise."""
     for person in people:
-        state = next((run.state for run in find_runs(person.logs)), "")
-        if state != person.expected_state:
-            yield f"unexpected: {person.folder}: {state or 'no run'}, planned: {person.expected_state or 'no run'}"
+        state = next((run.state for run in find_runs(person.job.folder)), "no run")
+        if state != person.planned:
+            yield f"unexpected: {person.job.folder}: {state}, planned: {person.planned}"
     files = write_results(people, folder / "my_results")
     words = ["grade", *map(str, files), "--tiny", "--format", "csv", *logs_options(people)]
     yield timed(f"`grade` of {len(files)} files", folder / "grades.csv", *words)
-    rows = {row["file"]: row for row in csv.DictReader((folder / "grades.csv").read_text().splitlines())}
-    counts = Counter()
-    for file in files:
-        counts[verdict(rows[str(file)]) if str(file) in rows else "no line"] += 1
+    rows = csv.DictReader((folder / "grades.csv").read_text().splitlines())
+    counts = Counter(verdict(row) for row in rows if row["file"] in map(str, files))
     words = ["page", *logs_options(people), "--output", str(folder / "page")]
     yield timed("`page` of all folders", folder / "page.txt", *words)
     sizes = [path.stat().st_size for path in (folder / "page").rglob("*") if path.is_file()]
@@ -237,8 +201,8 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="course-") as name:
         folder = Path(name)
-        people = make_people(folder / "people", options.people)
         with ThrowawaySlurm(folder / "slurm", nodes=3) as cluster:
+            people = submit_all(cluster, folder / "people", options.people)
             for row in itertools.chain(hold(cluster, people, folder), after(people, folder)):
                 rows.append(row)
                 print(row, flush=True)

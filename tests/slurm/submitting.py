@@ -47,11 +47,11 @@ class Job:
 
 
 def submit(
-    cluster: ThrowawaySlurm, folder: Path, script: str, *arguments: str, options: str = "", **settings: str
+    cluster: ThrowawaySlurm, folder: Path, script: str, *args: str, options: str = "", cwd: Path = REPO, **settings: str
 ) -> Job:
     """A launcher as a job with the smallest training, changed by `settings`, of which an empty one is not set."""
     folder.mkdir()
     environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder)} | settings
     environment = {name: value for name, value in environment.items() if value}
     all_options = [f"--output={folder}/job.out", "--mem=3G", "--cpus-per-task=1", *options.split()]
-    return Job(cluster, cluster.submit(script, *arguments, cwd=REPO, options=all_options, env=environment), folder)
+    return Job(cluster, cluster.submit(script, *args, cwd=cwd, options=all_options, env=environment), folder)

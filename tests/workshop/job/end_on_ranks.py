@@ -1,7 +1,4 @@
-"""Run by test_exit_process.py: of two ranks one ends while gloo's thread waits for the interpreter's lock.
-
-end_on_ranks.py FOLDER [plain]     prints their exit codes; plain: they end as Python does, which end_process prevents
-"""
+"""end_on_ranks.py FOLDER: one of two ranks ends while gloo's thread waits for the interpreter's lock; their codes."""
 
 import atexit
 import ctypes
@@ -57,5 +54,4 @@ def main() -> None:
 if __name__ == "__main__":
     last_object = LastObject()
     main()
-    if sys.argv[2:] != ["plain"]:
-        end_process()
+    end_process()

@@ -81,18 +81,6 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
 
 
-def test_check_that_fails_ends_the_job_with_its_code_and_no_training(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'echo error: too slow; exit 46'")
-    assert (code, *ended(record)) == (46, "failed", "error: too slow")
-    assert not (only_run(tmp_path) / "started").exists()
-
-
-def test_job_that_is_cancelled_between_two_steps_does_not_start_the_next(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, "touch started", CHECK_FIRST="bash -c 'kill -TERM $PPID'")
-    assert (code, *ended(record)) == (143, "cancelled", "the launcher received SIGTERM")
-    assert not (only_run(tmp_path) / "started").exists()
-
-
 LOOKS = """
 def newest_checkpoint(self):
     os.kill(os.getpid(), signal.SIG{})
@@ -127,61 +115,47 @@ def test_dead_training_is_started_again_only_while_it_comes_further_and_as_often
     assert shown.count("the run goes on from ") == len(resumed)
 
 
+NOTICE, TERM, INT = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT"))
+RECEIVED = "the launcher received SIGTERM"
+TRAINS = "touch started"
+SAVED = "checkpoint-7 was saved, then the training ended"
+TOLD = f'{STOPPED} echo "saved 7" >> .control'
+# SLURM kills everything a few seconds after its TERM: so the end is written down while the training still saves.
+RECORDED = (
+    f"mkdir -p out/unfinished; {SAVES} {TERM}; "
+    'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done; rmdir out/unfinished'
+)
+
+
 @pytest.mark.parametrize(
-    ("training", "changes", "starts"),
+    ("training", "changes", "code", "state", "reason", "starts"),
     [
-        ("touch started", {"NOTICED": "USR1"}, False),
-        ("touch started", {"CHECK_FIRST": "bash -c 'kill -USR1 $PPID'"}, False),
-        ("touch started; kill -USR1 $LAUNCHER_PID; exec sleep 60", {}, True),
+        (TRAINS, {"CHECK_FIRST": "bash -c 'echo error: slow; exit 46'"}, 46, "failed", "error: slow", False),
+        (TRAINS, {"CHECK_FIRST": "bash -c 'kill -TERM $PPID'"}, 143, "cancelled", RECEIVED, False),
+        (TRAINS, {"NOTICED": "USR1"}, 143, "timeout", NOT_BEGUN, False),
+        (TRAINS, {"CHECK_FIRST": "bash -c 'kill -USR1 $PPID'"}, 143, "timeout", NOT_BEGUN, False),
+        (f"{TRAINS}; {NOTICE}; exec sleep 60", {}, 143, "timeout", NOT_BEGUN, True),
+        (f"echo saves nothing >> .control; {NOTICE}; sleep 0.5; {TRAINS}", {}, 0, "completed", "", True),
+        (f"{TRAINS}; {SAVES} {NOTICE}; {TOLD}", {}, 143, "timeout", f"SIGUSR1: {SAVED}", True),
+        (f"{TRAINS}; {SAVES} {TERM}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
+        (f"{TRAINS}; {SAVES} {INT}; {TOLD}", {}, 143, "cancelled", f"SIGINT: {SAVED}", True),
+        (f"{RECORDED} && {TRAINS}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
+        (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo over >> .control", {}, 0, "completed", "", True),
+        (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} {TERM}; exec sleep 60", {}, 143, "cancelled", RECEIVED, True),
     ],
-    ids=["before the run folder", "before the training", "while it imports"],
+    ids=[
+        *("check fails", "cancelled between two steps", "notice before the run folder", "notice before the training"),
+        *("notice while it imports", "notice, saves nothing", "notice, saves", "told, saves", "Ctrl-C, saves"),
+        *("its unfinished checkpoint is left alone", "told after its last step", "second signal ends it at once"),
+    ],
 )
-def test_notice_before_the_training_has_begun_loses_nothing(
-    tmp_path: Path, training: str, changes: dict[str, str], starts: bool
+def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
+    tmp_path: Path, training: str, changes: dict[str, str], code: int, state: str, reason: str, starts: bool
 ) -> None:
-    code, record, _ = finished(tmp_path, training, **changes)
-    assert (code, *ended(record)) == (143, "timeout", NOT_BEGUN)
+    ended_with, record, shown = finished(tmp_path, training, **changes)
+    assert (ended_with, *ended(record)) == (code, state, reason)
     assert (only_run(tmp_path) / "started").exists() == starts
-
-
-def test_notice_to_a_training_that_saves_nothing_lets_it_go_on(tmp_path: Path) -> None:
-    training = 'echo "saves nothing" >> .control; kill -USR1 $LAUNCHER_PID; sleep 0.5; touch done'
-    code, record, _ = finished(tmp_path, training)
-    assert (code, record["state"], (only_run(tmp_path) / "done").exists()) == (0, "completed", True)
-
-
-@pytest.mark.parametrize(
-    ("name", "state"), [("USR1", "timeout"), ("TERM", "preempted"), ("INT", "cancelled")], ids=["USR1", "TERM", "INT"]
-)
-def test_training_that_saves_is_told_once_and_the_record_says_what_it_saved(
-    tmp_path: Path, name: str, state: str
-) -> None:
-    training = f'{SAVES} kill -{name} $LAUNCHER_PID; {STOPPED} echo "saved 7" >> .control'
-    code, record, shown = finished(tmp_path, training)
-    saved = f"SIG{name}: checkpoint-7 was saved, then the training ended"
-    assert (code, *ended(record)) == (143, state, saved)
-    assert f"SIG{name}: the training saves a checkpoint and ends" in shown
-
-
-def test_end_is_written_down_while_the_training_saves_and_its_unfinished_checkpoint_is_left_alone(
-    tmp_path: Path,
-) -> None:
-    """SLURM kills everything a few seconds after its TERM."""
-    told = 'until grep "^  .state.: .cancelled" run.json; do sleep 0.1; done'
-    training = f"mkdir -p out/unfinished; {SAVES} kill -TERM $LAUNCHER_PID; {told};"
-    code, record, _ = finished(tmp_path, f'{training} rmdir out/unfinished && echo "saved 7" >> .control')
-    assert (code, record["state"]) == (143, "preempted")
-
-
-def test_training_that_is_told_when_it_has_come_to_its_end_is_completed(tmp_path: Path) -> None:
-    code, record, _ = finished(tmp_path, f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} echo over >> .control")
-    assert (code, record["state"]) == (0, "completed")
-
-
-def test_second_signal_ends_a_training_that_still_saves(tmp_path: Path) -> None:
-    training = f"{SAVES} kill -TERM $LAUNCHER_PID; {STOPPED} kill -TERM $LAUNCHER_PID; exec sleep 60"
-    code, record, _ = finished(tmp_path, training)
-    assert (code, *ended(record)) == (143, "cancelled", "the launcher received SIGTERM")
+    assert ("the training saves a checkpoint and ends" in shown) == (SAVES in training)
 
 
 def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
