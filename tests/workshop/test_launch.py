@@ -16,10 +16,18 @@ import pytest
 from tests.launching import PATH, REPO, tiny_profile
 from workshop.sample import harbour
 
+BASELINE = "baseline/baseline.slurm"
+
 
 def only_run(log_dir: Path) -> Path:
     (run,) = (log_dir / "baseline").iterdir()
     return run
+
+
+def bash(*words: str | Path, cwd: Path = REPO, **changes: str | Path) -> subprocess.CompletedProcess[str]:
+    """What `bash WORDS` printed, with the tiny profile and these changes."""
+    environ = tiny_profile() | {name: str(value) for name, value in changes.items()}
+    return subprocess.run(["bash", *words], cwd=cwd, env=environ, capture_output=True, text=True)
 
 
 def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
@@ -28,18 +36,15 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     job = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=600)
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     run = only_run(tmp_path)
-    *_, evidence, following = job.stdout.splitlines()
-    assert evidence == f"evidence: {run}"
-    assert following == f"next: python -m tools fill baseline --logs {tmp_path} --tiny"
+    following = f"next: python -m tools fill baseline --logs {tmp_path} --tiny"
+    assert job.stdout.splitlines()[-2:] == [f"evidence: {run}", following]
     steps = re.compile(r"^\{'loss': ", re.MULTILINE)
     assert len(steps.findall((run / "train.out").read_text())) == 600
     assert 0 < len(steps.findall(job.stdout)) < 200, "a person cannot follow it"
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["exact_match_before"] < 1
-    assert summary["f1_before"] < 1
-    # Six times what guessing a word of the right kind gives.
-    assert summary["exact_match"] > 6 * harbour.GUESSING
-    assert summary["f1"] > 6 * harbour.GUESSING
+    for score in ("exact_match", "f1"):
+        assert summary[f"{score}_before"] < 1
+        assert summary[score] > 6 * harbour.GUESSING, "six times what guessing a word of the right kind gives"
     # Not known by heart: then training questions would be answered and these not.
     assert summary["exact_match"] > summary["train_exact_match"] - 15
     losses = summary["eval_loss"]
@@ -54,7 +59,6 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     assert "not measured" not in tables
 
 
-BASELINE = "baseline/baseline.slurm"
 MANY = "error: TRAIN_SIZE='many' (env_vars.sh:17, or set in your shell): expected a whole number of at least 1"
 MISTYPED = "error: your shell sets BATCHSIZE=2 (did you mean BATCH_SIZE?), GPUPERNODE=1 (did you mean GPUS_PER_NODE?)"
 ONE_GPU = "trains on one GPU, but this job has 2; expected --nodes=1 --gpus-per-node=1"
@@ -95,19 +99,17 @@ def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
     (checkpoint / "manifest.json").write_text('{"files": {"model.safetensors": [4, "digest"]}}')
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs"), "PYTHONPATH": str(tmp_path)}
+    environ = {"LOG_DIR": tmp_path / "logs", "PYTHONPATH": tmp_path}
     environ |= {name: value.format(tmp=tmp_path) for name, value in changes.items()}
     script, *arguments = launcher.split()
-    command = ["bash", str(REPO / script), *arguments]
-    job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    job = bash(REPO / script, *arguments, cwd=tmp_path, **environ)
     assert (job.returncode, job.stdout, (tmp_path / "logs").exists()) == (1, "", False)
     (line,) = job.stderr.splitlines()
     assert line.startswith("error: ") and told in line
 
 
 def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(tmp_path: Path) -> None:
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "TRAIN_SIZE": "100000"}
-    job = subprocess.run(["bash", BASELINE], cwd=REPO, env=environ, capture_output=True, text=True)
+    job = bash(BASELINE, LOG_DIR=tmp_path, TRAIN_SIZE="100000")
     run = only_run(tmp_path)
     record = json.loads((run / "run.json").read_text())
     assert job.returncode == 1
@@ -128,16 +130,14 @@ def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_set
 def test_processes_share_the_processors_unless_the_shell_says_otherwise(changes: dict[str, str], threads: str) -> None:
     """torchrun would give each process one thread."""
     script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $OMP_NUM_THREADS"
-    environ = tiny_profile() | {"OMP_NUM_THREADS": "", "SLURM_CPUS_ON_NODE": "12", "CUDA_VISIBLE_DEVICES": ""} | changes
-    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True, check=True)
-    assert job.stdout.strip() == threads
+    environ = {"OMP_NUM_THREADS": "", "SLURM_CPUS_ON_NODE": "12", "CUDA_VISIBLE_DEVICES": ""} | changes
+    assert bash("-c", script, **environ).stdout.strip() == threads
 
 
 def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs"), "WORKSHOP_VENV": str(bare)}
-    job = subprocess.run(["bash", BASELINE], cwd=REPO, env=environ, capture_output=True, text=True)
+    job = bash(BASELINE, LOG_DIR=tmp_path / "logs", WORKSHOP_VENV=bare)
     assert (job.returncode, (tmp_path / "logs").exists()) == (1, False)
     (line,) = job.stderr.splitlines()
     assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line
@@ -146,14 +146,9 @@ def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None
 def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
     """Job ids 12,000 apart give one port."""
     script = "cd baseline; source ../workshop/launch.sh; rendezvous; echo $MASTER_PORT"
-
-    def port() -> int:
-        environ = tiny_profile() | {"SLURM_JOB_ID": "16711"}
-        job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True, check=True)
-        return int(job.stdout)
-
-    with socket.create_server(("", port())) as other:
-        assert port() != other.getsockname()[1]
+    first = int(bash("-c", script, SLURM_JOB_ID="16711").stdout)
+    with socket.create_server(("", first)):
+        assert int(bash("-c", script, SLURM_JOB_ID="16711").stdout) != first
 
 
 def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> None:
@@ -168,9 +163,8 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> No
     copy = tmp_path / "spool/slurm_script"
     copy.parent.mkdir()
     copy.write_text((REPO / "baseline/baseline.slurm").read_text())
-    job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(REPO), "PATH": f"{scontrol.parent}:{PATH}"}
-    environ = tiny_profile() | {"LOG_DIR": str(tmp_path / "logs")} | job
-    ran = subprocess.run(["bash", copy], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": REPO, "PATH": f"{scontrol.parent}:{PATH}"}
+    ran = bash(copy, cwd=tmp_path, LOG_DIR=tmp_path / "logs", **job)
     assert (ran.returncode, (tmp_path / "logs").exists()) == (1, False)
     advice = f"submit it in its own repository: cd {tmp_path}/other && sbatch baseline/baseline.slurm"
     assert ran.stderr == f"error: {submitted} was submitted, but {REPO}/baseline would run; {advice}\n"

@@ -100,7 +100,7 @@ def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
         psrecord = started([*command, str(pid), "--log", f"/dev/fd/{pipe}"], signal.SIGKILL, **quiet)
         append.stdin.close()
         loggers += [psrecord, append]
-        Thread(target=_say_why_it_ended, args=(psrecord.stderr,), daemon=True).start()
+        Thread(target=_say_why_it_ended, args=(psrecord.stderr,)).start()
     if command := logger("PSS_LOGGER", "log of the proportional set size"):
         loggers.append(started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
     return loggers

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,10 +25,13 @@ def output(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_whole_checkpoint_has_no_fault_and_the_newest_is_by_number(output: Path) -> None:
+def test_newest_checkpoint_is_by_number_and_what_is_not_whole_is_none(output: Path) -> None:
     assert [fault(output / f"checkpoint-{step}") for step in (5, 10, 100)] == ["", "", ""]
     assert newest(output) == output / "checkpoint-100"
     assert list((output / UNFINISHED).iterdir()) == []
+    for name in ("checkpoint-7", "checkpoint-best"):
+        (output / "damaged" / name).mkdir(parents=True)
+    assert newest(output / "damaged") is newest(output / "nowhere") is None
 
 
 @pytest.mark.parametrize(
@@ -47,13 +51,6 @@ def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
     damage(output / "checkpoint-100/shards/rank0")
     assert newest(output) == output / "checkpoint-10"
     assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().out
-
-
-def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-7").mkdir()
-    (tmp_path / "checkpoint-best").mkdir()
-    assert newest(tmp_path) is None
-    assert newest(tmp_path / "nowhere") is None
 
 
 def test_the_newest_stay_and_none_go_without_a_limit(output: Path) -> None:
@@ -76,11 +73,7 @@ def test_manifest_of_a_failed_save_never_takes_the_checkpoints_name(
     folder = tmp_path / UNFINISHED / "checkpoint-5"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"w" * 100)
-
-    def full(*_: object, **__: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(json, "dumps", full)
+    monkeypatch.setattr(json, "dumps", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         finish(folder, tmp_path / "checkpoint-5", step=5)
     assert newest(tmp_path) is None

@@ -96,15 +96,8 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    yield SimpleNamespace(
-        run_dir=tmp_path,
-        output_path=tmp_path / "out",
-        hang_timeout_s=LONG_S,
-        goes_on=False,
-        save="epoch",
-        save_limit=1,
-        streaming=False,
-    )
+    places = {"run_dir": tmp_path, "output_path": tmp_path / "out"}
+    yield SimpleNamespace(**places, hang_timeout_s=LONG_S, goes_on=False, save="epoch", save_limit=1, streaming=False)
     if hangs._watch:
         hangs._watch.stop()
 

@@ -58,13 +58,14 @@ def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> 
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
     """PATH without nvidia-smi, and with a psrecord that does not start: its log was empty, and nobody knew why."""
     program(tmp_path / "bin", "python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    program(tmp_path / "bin", "psrecord", f"#!{sys.executable}\nimport nowhere\n")
-    shown, _ = node(tmp_path, "sleep", "2", path=f"{tmp_path}/bin:/usr/bin:/bin").communicate(timeout=60)
+    begun = "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nopen(os.environ['RUN_DIR'] + '/begun', 'w')\n"
+    program(tmp_path / "bin", "psrecord", f"#!{sys.executable}\n{begun}import nowhere\n")
+    wait = "until [ -e $RUN_DIR/begun ] && [ -e $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done"
+    shown, _ = node(tmp_path, "bash", "-c", wait, path=f"{tmp_path}/bin:/usr/bin:/bin").communicate(timeout=60)
     assert shown.count("nvidia-smi not found: no GPU memory log") == 1
     why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
     assert shown.count(why) == 1
     assert "Traceback" not in shown, "it would count as the training's"
-    assert (tmp_path / "cpu_pss.txt").exists()
 
 
 def test_logs_of_a_run_that_goes_on_are_appended_and_the_gpus_are_the_jobs_own(tmp_path: Path) -> None:
@@ -93,7 +94,8 @@ def test_task_per_gpu_knows_its_rank_and_only_the_first_of_a_node_has_loggers(tm
         folder = tmp_path / local
         folder.mkdir()
         ranks = {"SLURM_PROCID": f"1{local}", "SLURM_LOCALID": local, "SLURM_NTASKS": "12"}
-        script = "sleep 1; echo $RANK $LOCAL_RANK $WORLD_SIZE"
+        wait = "until [ -e $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done; " if local == "0" else ""
+        script = f"{wait}echo $RANK $LOCAL_RANK $WORLD_SIZE"
         shown, _ = node(folder, "--task-per-gpu", "bash", "-c", script, **ranks).communicate(timeout=60)
         assert shown.splitlines()[-1] == f"1{local} {local} 12"
         assert (folder / "cpu_pss.txt").exists() == (local == "0")
