@@ -17,27 +17,33 @@ SHORT = {
 }
 
 
-def drill(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault}
+def started(folder: Path, fault: str, **settings: str) -> subprocess.Popen[str]:
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault} | settings
     command = [*with_own_shm(folder / "shm"), "bash", "resilience/drill.slurm"]
-    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=REPO, env=environment, **pipes)
+
+
+def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
+    """The run folder of a job that has ended with this exit code and left nothing."""
+    shown, _ = job.communicate(timeout=300)
+    assert job.returncode == code, shown[-5000:]
     (run,) = (folder / "resilience").iterdir()
     assert leftovers(run, folder / "shm") == []
-    return job, run
+    return run
 
 
 @pytest.fixture(scope="module")
 def without_loggers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its loggers are killed, which the training does not notice: it costs the rest of their logs only."""
-    job, run = drill(tmp_path_factory.mktemp("logger"), "logger_killed")
-    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    folder = tmp_path_factory.mktemp("logger")
+    run = ended(started(folder, "logger_killed"), folder, 0)
     assert (record(run)["state"], record(run).get("attempts"), len(losses(run))) == ("completed", None, 40)
     return run
 
 
 def test_killed_rank_is_started_again_in_the_same_job_and_folder(without_loggers: Path, tmp_path: Path) -> None:
-    job, run = drill(tmp_path, "rank_killed")
-    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    run = ended(started(tmp_path, "rank_killed"), tmp_path, 0)
     (attempt,) = record(run)["attempts"]
     assert (attempt["state"], attempt["resumed_step"], attempt["steps_lost"]) == ("failed", 20, 5)
     assert "a rank was killed (SIGKILL)" in attempt["reason"]
@@ -46,17 +52,12 @@ def test_killed_rank_is_started_again_in_the_same_job_and_folder(without_loggers
 
 
 def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, tmp_path: Path) -> None:
-    job, run = drill(tmp_path, "preemption")
-    assert job.returncode == 143
-    step = int((run / "steps.csv").read_text().splitlines()[-1].split(",")[0])
-    assert (record(run)["state"], record(run)["reason"]) == (
-        "preempted",
-        f"SIGTERM: checkpoint-{step} was saved, then the training ended",
-    )
+    run = ended(started(tmp_path, "preemption"), tmp_path, 143)
+    saved = f"SIGTERM: checkpoint-{len(losses(run))} was saved, then the training ended"
+    assert (record(run)["state"], record(run)["reason"]) == ("preempted", saved)
     command = [sys.executable, "-m", "tools", "submit", "--local", "--logs", str(tmp_path), "--resume", run.name]
-    again = subprocess.run(
-        command, cwd=REPO, env=tiny_profile() | {"FAULT": "preemption"}, capture_output=True, text=True
-    )
+    environment = tiny_profile() | {"FAULT": "preemption"}
+    again = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-2000:]
     assert [one["steps_lost"] for one in record(run)["attempts"]] == [0]
     assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)
@@ -67,20 +68,13 @@ def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause
 ) -> None:
     """It was recorded as a preemption. The training waits after step 25 until it is told to end."""
     disk = small_disk(16)  # room for the checkpoints
-    environment = tiny_profile() | SHORT | {"LOG_DIR": str(tmp_path), "FAULT": "time_limit"}
-    environment["OUTPUT_DIR"] = str(disk / "out")
-    command = [*with_own_shm(tmp_path / "shm"), "bash", "resilience/drill.slurm"]
-    launcher = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
+    launcher = started(tmp_path, "time_limit", OUTPUT_DIR=str(disk / "out"))
     waits = "waits for you to do it"
     wait_until(lambda: any(waits in path.read_text() for path in tmp_path.glob("resilience/*/train.out")))
-    (run,) = (tmp_path / "resilience").iterdir()
     with (disk / "ballast").open("wb", buffering=0) as ballast:
         while ballast.write(bytes(1 << 16)) == 1 << 16:
             pass
     launcher.send_signal(signal.SIGTERM)
-    shown, _ = launcher.communicate(timeout=120)
-    assert launcher.returncode == 1, shown[-3000:]
-    found = record(run)
+    found = record(ended(launcher, tmp_path, 1))
     assert (found["state"], found["cause"], found.get("attempts")) == ("failed", "disk full", None)
-    assert leftovers(run, tmp_path / "shm") == []
     assert sorted(path.name for path in (disk / "out").iterdir()) == ["checkpoint-10", "checkpoint-20"]

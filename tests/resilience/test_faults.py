@@ -23,15 +23,9 @@ KILLS = 10
 SEED = 20261122
 STEPS = 40  # on one rank
 SIZES = {
-    **{
-        "TRAIN_SIZE": "40",
-        "MAX_LENGTH": "64",
-        "NUM_EPOCHS": "2",
-        "BATCH_SIZE": "2",
-        "GRAD_ACC": "1",
-        "WEIGHT_DECAY": "0.01",
-    },
-    **{"SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "2", "FAULT": "none", "FAULT_STEP": "18"},
+    **{"TRAIN_SIZE": "40", "MAX_LENGTH": "64", "NUM_EPOCHS": "2", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
+    **{"WEIGHT_DECAY": "0.01", "SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "2"},
+    **{"FAULT": "none", "FAULT_STEP": "18"},
 }
 Train = Callable[..., list[int]]
 
@@ -65,8 +59,7 @@ def train(ranks: Ranks, shm: Path) -> Train:
 def nothing_is_left(ranks: Ranks, shm: Path, tmp_path: Path) -> Iterator[None]:
     """After each fault, and what followed."""
     yield
-    for run in {path.parent for path in tmp_path.rglob("run.json")}:
-        assert leftovers(run, shm) == []
+    assert [left for path in tmp_path.rglob("run.json") for left in leftovers(path.parent, shm)] == []
     assert ranks.processes() == []
 
 
@@ -89,7 +82,7 @@ def assert_as_undisturbed(run: Path, undisturbed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "resumed_step", "words"),
+    ("fault", "resumed", "words"),
     [
         ("rank_killed", 15, ""),
         ("checkpoint_truncated", 10, "checkpoint-15 is skipped: optimizer.pt has"),
@@ -97,13 +90,7 @@ def assert_as_undisturbed(run: Path, undisturbed: Path) -> None:
     ],
 )
 def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
-    train: Train,
-    undisturbed: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture,
-    fault: str,
-    resumed_step: int,
-    words: str,
+    train: Train, undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture, fault: str, resumed: int, words: str
 ) -> None:
     assert train(tmp_path, FAULT=fault) == [-9]
     assert record(tmp_path)["state"] == "failed"
@@ -113,8 +100,8 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     assert printed.count(f"drill: FAULT={fault} comes now, after step 18, on purpose") == 1
     assert_as_undisturbed(tmp_path, undisturbed)
     (attempt,) = record(tmp_path)["attempts"]
-    assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed_step)
-    assert attempt["steps_lost"] == 18 - resumed_step
+    assert (attempt["last_step"], attempt["resumed_step"]) == (18, resumed)
+    assert attempt["steps_lost"] == 18 - resumed
     assert attempt["seconds_lost"] > 0
     assert record(tmp_path)["settings"]["resume_from"] == "", "it would no longer be a run of its submit.txt"
 

@@ -22,3 +22,4 @@ def slurm(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> It
     """Four nodes of eight GPUs in name only: as many as the documents ask for."""
     with ThrowawaySlurm(tmp_path_factory.mktemp("slurm"), nodes=4, gpus_per_node=8) as cluster:
         yield cluster
+    assert cluster.processes() == []

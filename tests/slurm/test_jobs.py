@@ -165,3 +165,4 @@ def test_K11_launcher_killed_without_slurm_leaves_no_logger(tmp_path: Path) -> N
     launcher.kill()
     launcher.wait()
     wait_until(lambda: processes_of(run) == [])
+    assert record(run)["state"] == "running", "which `runs` shows as lost"

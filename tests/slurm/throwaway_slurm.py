@@ -106,7 +106,7 @@ class ThrowawaySlurm:
         """Start the daemons and return when every node is idle (about 1 s).
 
         Raises:
-            SlurmError: a daemon ended or the nodes are not idle in time; the message has the end of the logs.
+            SlurmError: the nodes are not idle in time; the message has the end of the logs.
         """
         port, self._ports_lock = _claim_ports()
         self._write_configuration(port)
@@ -114,13 +114,10 @@ class ThrowawaySlurm:
         self._spawn("slurmctld", ["slurmctld", "-D"])
         for node in self.nodes:
             self._spawn(node, self._node_command(node))
-        deadline = time.monotonic() + 120
-        while len(self._idle_nodes()) < len(self.nodes):
-            if time.monotonic() > deadline or any(daemon.poll() is not None for daemon in self._daemons):
-                logs = "\n".join(f"{f.name}: {f.read_text()[-1500:]}" for f in sorted(self.base_dir.glob("log/*")))
-                self.stop()
-                raise SlurmError(f"the cluster did not start\n{logs}")
-            time.sleep(0.1)
+        if not self._until(lambda: len(self._idle_nodes()) == len(self.nodes), timeout_s=60):
+            logs = "\n".join(f"{f.name}: {f.read_text()[-1500:]}" for f in sorted(self.base_dir.glob("log/*")))
+            self.stop()
+            raise SlurmError(f"the cluster did not start\n{logs}")
 
     def stop(self) -> None:
         """End every process of this cluster, jobs' too; harmless when it is already stopped."""
@@ -160,10 +157,6 @@ class ThrowawaySlurm:
         text = self.run("scontrol", "show", "job", str(job_id))
         return dict(re.findall(r"([\w:/]+)=(\S*)", text))
 
-    def state(self, job_id: int | str) -> str:
-        """PENDING, RUNNING, COMPLETING, COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, ..."""
-        return self.show(job_id)["JobState"]
-
     def unfinished(self) -> list[str]:
         """The ids of the jobs that have not ended."""
         jobs = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
@@ -175,10 +168,10 @@ class ThrowawaySlurm:
         Raises:
             TimeoutError: the job has not ended in time; the message has its state, reason and output.
         """
-        if not self._until(lambda: self.state(job_id) not in UNFINISHED, timeout_s):
+        if not self._until(lambda: self.show(job_id)["JobState"] not in UNFINISHED, timeout_s):
             output = self.job_output(job_id)[-3000:]
             raise TimeoutError(f"job {job_id} after {timeout_s} s: {self.show(job_id)}; its output:\n{output}")
-        return self.state(job_id)
+        return self.show(job_id)["JobState"]
 
     def expire(self, job_id: int) -> None:
         """Let the job's time limit end now. SLURM looks at limits every 30 s, so TIMEOUT follows within about 35 s."""

@@ -52,9 +52,7 @@ class Supervisor:
         return self.end((self.run_step(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> Path | None:
-        """The checkpoint that an earlier run goes on from. Nothing stands in the way of the first step any more: a
-        refused start leaves no folder.
-        """
+        """Once nothing stands in the way of the first step; the checkpoint that an earlier run goes on from."""
         runs = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := os.environ.get("RESUME_RUN"):
@@ -71,10 +69,11 @@ class Supervisor:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             (self.run_dir / "train.out").touch()
         except OSError:
-            found = f"LOG_DIR='{runs.parent}': cannot write there"
-            raise WorkshopError(f"{found}; expected a folder you may write to") from None
+            unwritable = f"LOG_DIR='{runs.parent}': cannot write there"
+            raise WorkshopError(f"{unwritable}; expected a folder you may write to") from None
         os.environ["RUN_DIR"] = str(self.run_dir)
         self.control = Control(self.run_dir)
+        found = self.newest_checkpoint() if earlier else None
         if not earlier:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
             words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
@@ -84,7 +83,7 @@ class Supervisor:
             slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts.split()]
             (self.run_dir / "hostfile").write_text("".join(slots))
         print(f"run folder: {self.run_dir}", flush=True)
-        return self.newest_checkpoint() if earlier else None
+        return found
 
     def say(self, text: str) -> None:
         """On the terminal and in train.out."""

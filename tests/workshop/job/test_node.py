@@ -94,8 +94,7 @@ def test_task_per_gpu_knows_its_rank_and_only_the_first_of_a_node_has_loggers(tm
         folder = tmp_path / local
         folder.mkdir()
         ranks = {"SLURM_PROCID": f"1{local}", "SLURM_LOCALID": local, "SLURM_NTASKS": "12"}
-        wait = "until [ -e $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done; " if local == "0" else ""
-        script = f"{wait}echo $RANK $LOCAL_RANK $WORLD_SIZE"
+        script = "echo $RANK $LOCAL_RANK $WORLD_SIZE"
         shown, _ = node(folder, "--task-per-gpu", "bash", "-c", script, **ranks).communicate(timeout=60)
-        assert shown.splitlines()[-1] == f"1{local} {local} 12"
-        assert (folder / "cpu_pss.txt").exists() == (local == "0")
+        assert f"1{local} {local} 12" in shown.splitlines()
+        assert (folder / "cpu_memory.txt").exists() == (local == "0")

@@ -1,7 +1,6 @@
 """The supervisor with real child processes: no signal is lost, each end is recorded as what it was, nothing is left."""
 
 import json
-import signal
 import subprocess
 import sys
 import textwrap
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, tiny_profile, wait_until
-from tests.leftovers import leftovers, processes_of
+from tests.leftovers import leftovers
 from workshop import job
 from workshop.job.control import Control
 from workshop.job.run_record import NOT_BEGUN
@@ -158,17 +157,6 @@ def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
     assert ("the training saves a checkpoint and ends" in shown) == (SAVES in training)
 
 
-def test_killed_supervisor_leaves_neither_training_nor_logger(tmp_path: Path) -> None:
-    loggers = {"PSS_LOGGER": "python -m workshop.measure.memory_logger"}
-    launched = started(tmp_path, "echo begun; exec sleep 60", **loggers)
-    wait_until(lambda: [*tmp_path.glob("baseline/*/cpu_pss.txt")])
-    run = only_run(tmp_path)
-    launched.send_signal(signal.SIGKILL)
-    launched.wait()
-    wait_until(lambda: processes_of(run) == [])
-    assert json.loads((run / "run.json").read_text())["state"] == "running", "which `runs` shows as lost"
-
-
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
     launched = started(tmp_path, "until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; touch done")
     wait_until(lambda: [*tmp_path.glob("baseline/*/.control")])
@@ -176,13 +164,6 @@ def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None
     (only_run(tmp_path) / "closed").touch()
     launched.wait(timeout=120)
     assert json.loads((only_run(tmp_path) / "run.json").read_text())["state"] == "completed"
-
-
-def test_resumed_run_without_a_record_is_refused_by_name_and_makes_no_folder(tmp_path: Path) -> None:
-    launched = started(tmp_path / "logs", "true", RESUME_RUN=str(tmp_path))
-    shown, _ = launched.communicate(timeout=60)
-    assert launched.returncode == 1 and not (tmp_path / "logs").exists()
-    assert shown == f"error: RESUME_RUN='{tmp_path}': no run.json there; expected a run folder\n"
 
 
 def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> None:
