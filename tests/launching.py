@@ -55,7 +55,7 @@ def record(run: Path) -> dict[str, Any]:
 
 
 def losses(run: Path) -> list[float]:
-    """Of each step, of which each must have one line."""
+    """The loss of each step, of which each must have one line."""
     with (run / "steps.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"

@@ -18,7 +18,7 @@ CLONE_NEWNS = 0x20000  # of linux/sched.h: os.unshare comes with Python 3.12
 
 @cache
 def own_namespaces_allowed() -> bool:
-    """Whether a process can have its own hostname, mounts and process ids here."""
+    """True if a process can have its own hostname, mounts and process ids here."""
     probe = ["unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "true"]
     return shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True).returncode == 0
 
@@ -54,7 +54,7 @@ def processes_of(run: Path) -> list[str]:
 
 
 def is_rank(pid: int, run: Path) -> bool:
-    """Whether that process is rank 0 of the run, and not its launcher."""
+    """True if that process is rank 0 of the run, and not its launcher."""
     process = Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
         environment = (process / "environ").read_bytes().split(b"\0")

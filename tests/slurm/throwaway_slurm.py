@@ -46,7 +46,7 @@ def missing() -> list[str]:
 
 
 def memory_cgroup_writable() -> bool:
-    """Whether SLURM can limit a job's memory here: a memory hierarchy of cgroup v1 in which a limit can be set."""
+    """True if SLURM can limit a job's memory here: a memory hierarchy of cgroup v1 in which a limit can be set."""
     probe = CGROUP_V1 / "memory" / f"slurm_probe_{os.getpid()}"
     try:
         probe.mkdir()

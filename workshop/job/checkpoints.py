@@ -81,7 +81,7 @@ def step_of(checkpoint: str | Path) -> int:
 
 
 def is_of(checkpoint: str, output: Path) -> bool:
-    """Whether it lies in that folder; the launcher names it without the links that may lead there."""
+    """True if the checkpoint lies in that folder; the launcher names it without the links that may lead there."""
     return bool(checkpoint) and Path(checkpoint).resolve().parent == output.resolve()
 
 

@@ -30,7 +30,7 @@ class Control:
 
     @property
     def told(self) -> bool:
-        """Whether the training was told to stop, and has not come to its end."""
+        """True if the training was told to stop, and has not come to its end."""
         lines = self.lines()
         return "stop" in lines and "over" not in lines
 
@@ -40,7 +40,7 @@ class Control:
         return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
 
     def tell(self) -> bool:
-        """Tell the training to save and end; whether it will."""
+        """Tell the training to save and end; True if it will."""
         lines = self.lines()
         if "saves" not in lines or "stop" in lines or "over" in lines:
             return False

@@ -75,7 +75,7 @@ def update_last_attempt(run_dir: Path, **facts: Any) -> None:
 
 
 def last_step(run_dir: Path) -> int:
-    """Of steps.csv; 0 without a step."""
+    """The last step in steps.csv; 0 without a step."""
     steps = run_dir / "steps.csv"
     return max((int(row["step"]) for _, row in csv_log.step_rows(steps)), default=0) if steps.exists() else 0
 

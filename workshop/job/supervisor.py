@@ -135,7 +135,7 @@ class Supervisor:
         return one_per_node(node, self.command)
 
     def run_step(self, command: Sequence[str]) -> int:
-        """Its exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
+        """The command's exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
         self.look_for_signals()
         if self.received or self.again:
             return TOLD_TO_END
