@@ -11,6 +11,7 @@ from run_folder.env_file import sourced
 from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO
+from workshop.data import hub
 from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.prefetch import wanted
 from workshop.errors import WorkshopError
@@ -68,7 +69,7 @@ def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    monkeypatch.setattr(hub, "ENDPOINT", "http://hub.invalid")
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as proxy:  # refuses politely, which is an answer
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.server_port}")

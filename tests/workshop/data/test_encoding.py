@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
-from workshop.data.squad import SAMPLE_DIR, Example
+from workshop.data.forms import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")
