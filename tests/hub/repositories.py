@@ -30,15 +30,9 @@ TOKENIZER_CONFIG = {
     "tokenizer_class": "BloomTokenizerFast",
 }
 CARD = """---
-license: cc-by-sa-4.0
 configs:
 - config_name: plain_text
-  data_files:
-  - split: train
-    path: plain_text/train-*
-  - split: validation
-    path: plain_text/validation-*
-  default: true
+  data_files: [{split: train, path: plain_text/train-*}, {split: validation, path: plain_text/validation-*}]
 ---
 """
 

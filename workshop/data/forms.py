@@ -110,10 +110,6 @@ def question_of(at: str, row: Row) -> Row:
     return {key: text_of(at, row, key) for key in ("id", "title", "question", "context")} | {"answers": texts}
 
 
-def document_of(at: str, row: Row) -> Row:
-    return {"text": text_of(at, row, "text")}
-
-
 def text_of(at: str, row: Any, key: str) -> str:
     """The text `row[key]`, which must not be blank. Raises WorkshopError naming the place `at` and the key."""
     value = row.get(key) if isinstance(row, dict) else None

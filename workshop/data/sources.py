@@ -92,20 +92,17 @@ def mapped(
         found = function(indices, some)
         return {name: [row[name] for row in found] for name in features}
 
-    options = {"batched": True, "with_indices": True, "features": features}
+    columns = rows.column_names or [*next(iter(rows))]
+    options = {"batched": True, "with_indices": True, "features": features, "remove_columns": columns}
     if isinstance(rows, IterableDataset):
-        return rows.map(batch, remove_columns=rows.column_names or [*next(iter(rows))], **options)
+        return rows.map(batch, **options)
     files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
     code = [path.read_text() for path in sorted(files)]
     libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
     (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
-    return rows.map(
-        batch,
-        **options,
-        remove_columns=rows.column_names,
-        new_fingerprint=Hasher.hash([rows._fingerprint, *depends_on, libraries, *code]),
-        desc="tokenising" if "input_ids" in features else "reading",
-    )
+    fingerprint = Hasher.hash([rows._fingerprint, *depends_on, libraries, *code])
+    desc = "tokenising" if "input_ids" in features else "reading"
+    return rows.map(batch, **options, new_fingerprint=fingerprint, desc=desc)
 
 
 def cache_folder() -> Path:
@@ -223,7 +220,7 @@ def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], sour
     if {"question", "context", "answers"} <= first.keys():
         kind, convert = QUESTION, forms.question_of
     elif "text" in first and not forms.layout_of(first):
-        kind, convert = DOCUMENT, forms.document_of
+        kind, convert = DOCUMENT, lambda at, row: {"text": forms.text_of(at, row, "text")}
 
     def function(indices: list[int], some: list[Row]) -> list[Row]:
         return [convert(*one) for index, raw in zip(indices, some, strict=True) for one in unpack(index, raw)]

@@ -28,11 +28,13 @@ def learnt(encoded: dict[str, list[int]]) -> str:
 
 
 def test_only_the_assistant_s_turns_and_their_ends_are_learnt(tmp_path: Path) -> None:
-    chats = [[{"role": "system", "content": "Be brief."}, *TURNS, *TURNS], TURNS, TURNS]
+    long = [*TURNS, {"role": "user", "content": "Why? " * 50}, *TURNS[1:]]
+    chats = [[{"role": "system", "content": "Be brief."}, *TURNS, *TURNS], long, TURNS]
     data = loaded(tmp_path / "chat.jsonl", *chats)
     text = "System: Be brief.\nUser: Who?\nAssistant: Ann.</s>\nUser: Who?\nAssistant: Ann.</s>"
     assert TOKENIZER.decode(data.train[0]["input_ids"]) == text
     assert learnt(data.train[0]) == " Ann.</s> Ann.</s>"
+    assert (len(data.train[1]["input_ids"]), learnt(data.train[1])) == (64, " Ann.</s>"), "the end does not fit"
     assert learnt(loaded(tmp_path / "chat.jsonl", *chats, LABELS="text").train[0]) == text
 
 
@@ -43,13 +45,6 @@ def test_tokenizer_s_own_template_is_used_and_what_it_writes_before_an_answer_is
     (encoded,) = encode_all([{"id": "x", "messages": TURNS * 2}], tokenizer, 64, "answer")
     assert tokenizer.decode(encoded["input_ids"]) == "<|user|>Who?</s><|assistant|>Ann.</s>" * 2
     assert learnt(encoded) == "Ann.</s>" * 2
-
-
-def test_long_conversation_loses_its_end(tmp_path: Path) -> None:
-    long = [*TURNS, {"role": "user", "content": "Why? " * 50}, *TURNS[1:]]
-    data = loaded(tmp_path / "chat.jsonl", long, TURNS, TURNS)
-    assert len(data.train[0]["input_ids"]) == 64
-    assert learnt(data.train[0]) == " Ann.</s>"
 
 
 def test_file_without_questions_trains_with_one_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
