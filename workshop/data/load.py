@@ -40,8 +40,8 @@ class Data:
 def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """The first TRAIN_SIZE training and EVAL_SIZE evaluation examples, prompt and padding masked out of the loss.
 
-    Of SQuAD questions; of conversations; or of plain text, as `load_text` does. The first process of a node reads and
-    encodes them, into the cache; the others wait at its lock, not in a collective, which would time out.
+    They are SQuAD questions, conversations, or plain text, which `load_text` cuts into rows. The first process of a
+    node encodes them into the cache; the others wait at its lock, not in a collective, which would time out.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
@@ -70,10 +70,8 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
     """TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens each, every one a target: documents, or SQuAD's passages.
 
-    DATASET=synthetic draws random tokens instead, as older material does (erratum B3): nobody then notices a wrong
-    loss, for of random tokens it cannot fall.
-
-    Args: documents: DATASET's split `train` where it has been read; else it is read here.
+    They are those in `documents`, or else in DATASET's split `train`. DATASET=synthetic draws random tokens instead, as
+    older material does (erratum B3): nobody then notices a wrong loss, for of random tokens it cannot fall.
     """
     if settings.streaming:
         raise WorkshopError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")

@@ -159,7 +159,7 @@ def _tables(name: str, streaming: bool) -> dict[str, Rows]:
 
 
 def _read(path: Path, streaming: bool) -> Rows:
-    """All rows of one file. After the library has failed, one look into the file says why. Raises WorkshopError."""
+    """All rows of one file. Raises WorkshopError; after the library has failed, one look into the file says why."""
     kind = path.suffix
     if kind not in forms.SUFFIXES or not path.is_file():
         found = f"found '{kind}'" if path.is_file() else "no such file"
