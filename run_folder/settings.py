@@ -78,9 +78,12 @@ count = number(int, 0, "a whole number of at least 0")
 real = number(float, 0, "a number of at least 0")
 
 
-def setting(parse: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
-    """A field of Settings: how its text is read, and its value when the environment does not name it."""
-    return field(metadata={"parse": parse}, **({} if default is MISSING else {"default": default}))
+def setting(parse: Callable[[str], Any] = str, default: Any = MISSING, by: str = "") -> Any:
+    """A field of Settings: how its text is read, its value when the environment does not name it, and who reads it.
+
+    `by` is a folder of workshop/, or "the Trainer", or "tools".
+    """
+    return field(metadata={"parse": parse, "by": by}, **({} if default is MISSING else {"default": default}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,61 +95,61 @@ class DeclaredSettings:
 
     # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
     run_dir: Path = setting(Path)
-    experiment_name: str = setting()
-    output_dir: Path = setting(own_folder)  # relative to run_dir
-    repeat: int = setting(positive, 1)  # tables show the median over runs that differ in this number only
+    experiment_name: str = setting(by="job")
+    output_dir: Path = setting(own_folder, by="the Trainer")  # relative to run_dir
+    repeat: int = setting(positive, 1, by="tools")  # tables show the median over runs differing in it only
     config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
 
     # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.
-    model_name: str = setting()
-    model_init: str = setting(choice("pretrained", "random"), "pretrained")
-    tokenizer_name: str = setting(default="")  # empty: the model's own
+    model_name: str = setting(by="training")
+    model_init: str = setting(choice("pretrained", "random"), "pretrained", by="training")
+    tokenizer_name: str = setting(default="", by="data")  # empty: the model's own
 
     # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
-    dataset: str = setting(default="rajpurkar/squad")
-    eval_dataset: str = setting(default="")
-    streaming: bool = setting(boolean, False)  # read while it trains, in the file's order; nothing is kept on disk
-    train_size: int = setting(positive)  # within the slice; a file with fewer rows than both is shared
-    eval_size: int = setting(positive)
-    max_length: int = setting(positive)  # tokens
-    padding: str = setting(choice("max_length", "dynamic"), "max_length")
-    labels: str = setting(choice("answer", "text"), "answer")
+    dataset: str = setting(default="rajpurkar/squad", by="data")
+    eval_dataset: str = setting(default="", by="data")
+    streaming: bool = setting(boolean, False, by="data")  # read while it trains, in order; none kept on disk
+    train_size: int = setting(positive, by="data")  # within the slice; a file with fewer rows than both is shared
+    eval_size: int = setting(positive, by="data")
+    max_length: int = setting(positive, by="data")  # tokens
+    padding: str = setting(choice("max_length", "dynamic"), "max_length", by="data")
+    labels: str = setting(choice("answer", "text"), "answer", by="data")
 
     # The training.
-    num_epochs: int = setting(positive)
-    max_steps: int = setting(count, 0)  # 0: as many as the epochs need
-    batch_size: int = setting(positive)  # per GPU and micro-batch
-    grad_acc: int = setting(positive)  # micro-batches per optimizer step
-    eval_batch_size: int = setting(count, 0)  # per GPU; 0: as BATCH_SIZE
-    learning_rate: float = setting(real)  # the highest: it falls to 0 over the training in a straight line
-    lr_warmup_steps: int = setting(count, 0)  # over these it first rises from 0
-    weight_decay: float = setting(real)
-    fp16: bool = setting(boolean)
-    bf16: bool = setting(boolean)
-    gradient_checkpointing: bool = setting(boolean, False)
-    optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused")
-    seed: int = setting(count, 42)
-    resume_from: str = setting(default="")  # a checkpoint folder to go on from
-    hang_timeout_s: int = setting(count, 1800)  # a rank without progress for so long has hung; 0: never
+    num_epochs: int = setting(positive, by="the Trainer")
+    max_steps: int = setting(count, 0, by="the Trainer")  # 0: as many as the epochs need
+    batch_size: int = setting(positive, by="the Trainer")  # per GPU and micro-batch
+    grad_acc: int = setting(positive, by="the Trainer")  # micro-batches per optimizer step
+    eval_batch_size: int = setting(count, 0, by="the Trainer")  # per GPU; 0: as BATCH_SIZE
+    learning_rate: float = setting(real, by="the Trainer")  # the highest: it falls to 0 in a straight line
+    lr_warmup_steps: int = setting(count, 0, by="the Trainer")  # over these it first rises from 0
+    weight_decay: float = setting(real, by="the Trainer")
+    fp16: bool = setting(boolean, by="the Trainer")
+    bf16: bool = setting(boolean, by="the Trainer")
+    gradient_checkpointing: bool = setting(boolean, False, by="the Trainer")
+    optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch"), "adamw_torch_fused", by="the Trainer")
+    seed: int = setting(count, 42, by="the Trainer")
+    resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder to go on from
+    hang_timeout_s: int = setting(count, 1800, by="job")  # a rank without progress for so long has hung; 0: never
 
     # Looking closer.
-    nan_filter: bool = setting(boolean, True)  # the Trainer waits for each loss to keep NaN and infinity out of the log
-    profile: str = setting(step_range, "")  # FIRST:LAST, the steps that profile.txt is about
-    timers: bool = setting(boolean, False)  # DeepSpeed prints the parts of each step; it waits for each
+    nan_filter: bool = setting(boolean, True, by="measure")  # each loss is waited for, to keep NaN out of the log
+    profile: str = setting(step_range, "", by="measure")  # FIRST:LAST, the steps that profile.txt is about
+    timers: bool = setting(boolean, False, by="training")  # DeepSpeed prints the parts of each step; it waits for each
 
     # After the training.
     # Checkpoints as SAVE_STEPS says, or one per epoch, and the final model; the final model only; nothing.
-    save: str = setting(choice("steps", "epoch", "end", "no"), "steps")
-    save_steps: int = setting(count, 0)  # with SAVE=steps; 0: so seldom that saving takes 1 % of the time at most
-    save_limit: int = setting(count, 2)  # checkpoints to keep, the newest ones; 0: all
-    generate_size: int = setting(count, 100)  # evaluation examples to answer for exact match and F1; 0: none
-    generate_train_size: int = setting(count, 0)  # training examples to answer too: are they known by heart?
-    generate_before: bool = setting(boolean, False)  # answer the evaluation examples before the training too
-    max_new_tokens: int = setting(positive, 32)
+    save: str = setting(choice("steps", "epoch", "end", "no"), "steps", by="training")
+    save_steps: int = setting(count, 0, by="training")  # SAVE=steps; 0: so that saving takes 1 % of the time at most
+    save_limit: int = setting(count, 2, by="the Trainer")  # checkpoints to keep, the newest ones; 0: all
+    generate_size: int = setting(count, 100, by="measure")  # examples to answer for exact match and F1; 0: none
+    generate_train_size: int = setting(count, 0, by="measure")  # training examples too: known by heart?
+    generate_before: bool = setting(boolean, False, by="measure")  # answer them before the training too
+    max_new_tokens: int = setting(positive, 32, by="training")
 
     # Where the Trainer reports to beside the run folder.
-    report_to: str = setting(default="none")
-    wandb_mode: str = setting(choice("offline", "online", "disabled"), "offline")
+    report_to: str = setting(default="none", by="training")
+    wandb_mode: str = setting(choice("offline", "online", "disabled"), "offline", by="training")
 
 
 def defaults(declared: type = DeclaredSettings) -> dict[str, Any]:
@@ -160,8 +163,9 @@ def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
 
 
 if __name__ == "__main__":
+    print(f"{'setting':24} {'read by':12} value")
     for item in fields(DeclaredSettings):
         expected = getattr(item.metadata["parse"], "expected", "a text")
         default = "in env_vars.sh" if item.default is MISSING else item.default
         if item.name not in ("run_dir", "config"):  # which the launcher sets
-            print(f"{item.name.upper():24} {expected}; default: {str(default) or 'none'}")
+            print(f"{item.name.upper():24} {item.metadata['by']:12} {expected}; default: {str(default) or 'none'}")

@@ -7,11 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel
 
 from tests.workshop.data.questions import load_squad
-from workshop.data.squad import SAMPLE_DIR
+from workshop.data.forms import SAMPLE_DIR
 from workshop.training.models import TINY
 
 # The real config.json of bigscience/bloom-560m with the tiny model's sizes: older names, and no dtype.
@@ -31,35 +30,23 @@ TOKENIZER_CONFIG = {
     "tokenizer_class": "BloomTokenizerFast",
 }
 CARD = """---
-license: cc-by-sa-4.0
 configs:
 - config_name: plain_text
-  data_files:
-  - split: train
-    path: plain_text/train-*
-  - split: validation
-    path: plain_text/validation-*
-  default: true
+  data_files: [{split: train, path: plain_text/train-*}, {split: validation, path: plain_text/validation-*}]
 ---
 """
 
 
-def make_bloom(folder: Path, seed: int, sharded: bool = False) -> None:
+def make_bloom(folder: Path, seed: int, largest_file: str = "1GB") -> None:
     """fp16 weights under the names of the published files, which lack the `transformer.` of the model's own.
 
     Spread wider than a fresh model's, so that its loss is far from that of any other.
     """
-    folder.mkdir(parents=True)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY))
-    weights = {}
-    for name, parameter in model.transformer.named_parameters():
-        spread = 0.2 * torch.randn_like(parameter)
-        weights[name] = (parameter.detach() + spread).to(torch.float16).contiguous()
-    if sharded:
-        save_sharded(folder, weights)
-    else:
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model = AutoModel.from_config(AutoConfig.from_pretrained(TINY))
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    model.half().save_pretrained(folder, max_shard_size=largest_file)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2))
     ids = {key: CONFIG[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     (folder / "generation_config.json").write_text(json.dumps({"_from_model_config": True, **ids}))
@@ -70,18 +57,6 @@ def make_bloom(folder: Path, seed: int, sharded: bool = False) -> None:
     # The copies for other frameworks, which nobody here needs: a prefetch must leave them.
     (folder / "pytorch_model.bin").write_bytes(b"not fetched")
     (folder / "flax_model.msgpack").write_bytes(b"not fetched")
-
-
-def save_sharded(folder: Path, weights: dict[str, torch.Tensor]) -> None:
-    names = sorted(weights)
-    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-    for file, part in parts.items():
-        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
-    index = {
-        "metadata": {"total_size": sum(weight.nbytes for weight in weights.values())},
-        "weight_map": {name: file for file, part in parts.items() for name in part},
-    }
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def make_squad(folder: Path) -> None:
@@ -96,6 +71,6 @@ def make_squad(folder: Path) -> None:
 def make_repositories(root: Path) -> None:
     """Everything the workshop's default path asks the hub for, in small."""
     make_bloom(root / "models/bigscience/bloom-560m", seed=560)
-    make_bloom(root / "models/bigscience/bloom-7b1", seed=7100, sharded=True)
+    make_bloom(root / "models/bigscience/bloom-7b1", seed=7100, largest_file="250KB")
     make_bloom(root / "models/gated/bloom", seed=1)
     make_squad(root / "datasets/rajpurkar/squad")

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from tests.workshop.data.questions import load_squad
-from workshop.data.squad import SAMPLE_DIR, SAMPLE_FILES
+from workshop.data.forms import SAMPLE_DIR, SAMPLE_FILES
 from workshop.errors import WorkshopError
 from workshop.sample.build import build, read_passages
 

@@ -12,16 +12,15 @@ learnt to stop (erratum K6). Here padding is masked by position, and end-of-sequ
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
 import torch
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
+from workshop.data.forms import SAMPLE_DIR, Example, Row
 from workshop.data.hub import hub_error
-from workshop.data.rows import Row
-from workshop.data.squad import SAMPLE_DIR, Example
 from workshop.errors import WorkshopError
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
@@ -29,7 +28,6 @@ PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # what a part of a text
 
 Encoded = dict[str, list[int]]
 Parts = list[tuple[str, str]]  # texts, each with what it is
-Tokens = tuple[list[int], list[str]]  # ids, each with what its part is
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
@@ -38,15 +36,13 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     Raises WorkshopError if it cannot be loaded, has no end-of-sequence token, or is not a fast tokenizer.
     """
     folder = SAMPLE_DIR / "tokenizer" if name_or_path == "sample" else Path(name_or_path)
-    modern = any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json"))
-    if not modern and (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        tokenizer = GPT2TokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt"))
-    else:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder if folder.is_dir() else name_or_path)
-        except (OSError, ValueError) as error:
-            what = f"tokenizer '{name_or_path}' (TOKENIZER_NAME, or else MODEL_NAME)"
-            raise hub_error(what, name_or_path, error) from error
+    original = (folder / "merges.txt").exists() and not any(folder.glob("tokenizer*.json"))
+    try:
+        kind = GPT2TokenizerFast if original else AutoTokenizer
+        tokenizer = kind.from_pretrained(folder if folder.is_dir() else name_or_path)
+    except (OSError, ValueError) as error:
+        what = f"tokenizer '{name_or_path}' (TOKENIZER_NAME, or else MODEL_NAME)"
+        raise hub_error(what, name_or_path, error) from error
     if not tokenizer.is_fast:
         raise WorkshopError(f"tokenizer '{name_or_path}': found a slow tokenizer, expected a fast one (tokenizer.json)")
     if tokenizer.eos_token_id is None:
@@ -59,58 +55,47 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
 
 
 def encode_all(
-    examples: Sequence[Example],
+    rows: Sequence[Example | Row],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     labels: Literal["answer", "text"] = "answer",
 ) -> list[Encoded]:
-    """Prompt, first answer and end-of-sequence of every example: `input_ids`, `attention_mask`, `labels`, not padded.
+    """`input_ids`, `attention_mask` and `labels`, not padded, of questions, or of rows with `id` and `messages`.
 
-    With labels="answer" the prompt's labels are -100; with "text" every token is a target. An example longer than
-    `max_length` loses tokens from the end of its context, possibly those with the answer, as is usual for this task.
-    Raises WorkshopError if an example does not fit even without context.
+    With labels="answer" the first answer, or each of the assistant's turns, and its end are targets; other labels are
+    -100. With "text" every token is a target. A question longer than `max_length` loses tokens from the end of its
+    context, possibly those with the answer, as is usual for this task; a conversation loses its end. Raises
+    WorkshopError if a question does not fit even without context, or none of a conversation's targets.
     """
-    texts = [
-        [*_prompt(example), (f" {example.answers[0].strip()}{tokenizer.eos_token}", TARGET)] for example in examples
-    ]
-    found = zip(examples, _tokenised(texts, tokenizer), strict=True)
-    return [_encoded(*_cut(example.id, tokens, max_length), labels) for example, tokens in found]
+    encoded = []
+    for at, ids, kinds in _tokenised([_text(row, tokenizer) for row in rows], tokenizer, max_length):
+        if labels == "answer" and TARGET not in kinds[1:]:
+            raise WorkshopError(
+                f"MAX_LENGTH={max_length}: {at}: no turn of the assistant begins in its first {max_length} "
+                "tokens; expected a larger MAX_LENGTH, or the example left out"
+            )
+        learnt = [labels == "text" or kind == TARGET for kind in kinds]
+        targets = [token if is_target else IGNORE for token, is_target in zip(ids, learnt, strict=True)]
+        encoded.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets})
+    return encoded
 
 
 def encode_prompts(examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Encoded]:
     """`input_ids` and `attention_mask` up to and including ` Answer:`, from where a model generates."""
-    found = zip(examples, _tokenised([*map(_prompt, examples)], tokenizer), strict=True)
-    prompts = [_cut(example.id, tokens, max_length)[0] for example, tokens in found]
-    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in prompts]
+    prompts = [(example.id, _prompt(example), False) for example in examples]
+    found = _tokenised(prompts, tokenizer, max_length)
+    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
 
 
-def encode_conversations(
-    rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, labels: str = "answer"
-) -> list[Encoded]:
-    """The same of rows with `id` and `messages`; one that is too long loses its end.
-
-    With labels="answer" only the assistant's turns and the end of each are targets: what the tokenizer's chat template
-    marks as generated; without marks, all that it adds for such a turn. Raises WorkshopError for a conversation none
-    of whose targets fits into `max_length` tokens.
-    """
+def _text(row: Example | Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
+    """The place or id of a row, its text, and whether a chat template has written that, with an opening of its own."""
+    if isinstance(row, Example):
+        return row.id, [*_prompt(row), (f" {row.answers[0].strip()}{tokenizer.eos_token}", TARGET)], False
     # A prompt and its completion are no turns, which a template is for.
-    pairs = [all(one["role"] in ("", "assistant") for one in row["messages"]) for row in rows]
-    templated = [bool(tokenizer.chat_template) and not pair for pair in pairs]
-    marked = "endgeneration" in (tokenizer.chat_template or "")
-    texts = [
-        _plain(row, tokenizer.eos_token, pair) if not own else [] if marked else [*_by_template(row, tokenizer)]
-        for row, pair, own in zip(rows, pairs, templated, strict=True)
-    ]
-    encoded = []
-    for row, own, tokens in zip(rows, templated, _tokenised(texts, tokenizer, templated), strict=True):
-        ids, kinds = _cut(row["id"], _by_marks(row, tokenizer) if own and marked else tokens, max_length)
-        if labels == "answer" and TARGET not in kinds[1:]:
-            raise WorkshopError(
-                f"MAX_LENGTH={max_length}: {row['id']}: no turn of the assistant begins in its first {max_length} "
-                "tokens; expected a larger MAX_LENGTH, or the example left out"
-            )
-        encoded.append(_encoded(ids, kinds, labels))
-    return encoded
+    pair = all(message["role"] in ("", "assistant") for message in row["messages"])
+    if tokenizer.chat_template and not pair:
+        return row["id"], [*_by_template(row, tokenizer)], True
+    return row["id"], _plain(row, tokenizer.eos_token, pair), False
 
 
 def _prompt(example: Example) -> Parts:
@@ -120,7 +105,7 @@ def _prompt(example: Example) -> Parts:
 
 
 def _plain(row: Row, end: str, pair: bool) -> Parts:
-    """A conversation without a template: a pair as it is, turns with their roles; `end` after the assistant's."""
+    """A pair as it is, turns with their roles; `end` after the assistant's."""
     parts = []
     for number, message in enumerate(row["messages"]):
         role, text = message["role"], message["content"]
@@ -150,51 +135,32 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
             before = after
 
 
-def _by_marks(row: Row, tokenizer: PreTrainedTokenizerBase) -> Tokens:
-    """What the template marks as generated is a target."""
-    found = tokenizer.apply_chat_template(row["messages"], return_dict=True, return_assistant_tokens_mask=True)
-    return found["input_ids"], [TARGET if mask else PROMPT for mask in found["assistant_masks"]]
-
-
 def _tokenised(
-    texts: Sequence[Parts], tokenizer: PreTrainedTokenizerBase, templated: Sequence[bool] = ()
-) -> Iterator[Tokens]:
-    """The tokens of each text, and of which kind of part each is. A template has written its own opening.
+    texts: Sequence[tuple[str, Parts, bool]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Iterator[tuple[str, list[int], list[str]]]:
+    """The place of each text, at most `max_length` of its tokens, and what part of the text each is of.
 
-    A text is tokenised whole and the parts are found by their place in it: joining parts tokenised one by one gives
-    other ids wherever a tokenizer treats the beginning of a text specially (Llama's does).
+    What is too much is taken from the end of the context, or else of the text. A text is tokenised whole and the parts
+    are found by their place in it: joining parts tokenised one by one gives other ids wherever a tokenizer treats the
+    beginning of a text specially (Llama's does).
     """
-    probe = tokenizer("a", return_special_tokens_mask=True)  # `<s>` for Llama, nothing for BLOOM and GPT-2
-    special = zip(probe["input_ids"], probe["special_tokens_mask"], strict=True)
-    opening = [token_id for token_id, is_special in takewhile(lambda pair: pair[1], special)]
-    whole = ["".join(text for text, _ in parts) for parts in texts]
-    if not whole:
-        return
+    probe, bare = (tokenizer("a", add_special_tokens=some)["input_ids"] for some in (True, False))
+    opening = probe[: probe.index(bare[0])]  # `<s>` for Llama, nothing for BLOOM and GPT-2
+    whole = ["".join(text for text, _ in parts) for _, parts, _ in texts]
     batch = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    for number, parts in enumerate(texts):
+    for (at, parts, by_template), encoding in zip(texts, batch.encodings, strict=True):
+        first = [] if by_template else opening
         ends = [*accumulate(len(text) for text, _ in parts)][:-1]
-        kinds = [parts[bisect_right(ends, start)][1] for start, _ in batch["offset_mapping"][number]]
-        first = [] if templated and templated[number] else opening
-        yield first + batch["input_ids"][number], [PROMPT] * len(first) + kinds
-
-
-def _cut(at: str, tokens: Tokens, max_length: int) -> Tokens:
-    """At most `max_length` tokens: what is too much is taken from the end of the context, or else of the text."""
-    ids, kinds = tokens
-    excess = max(0, len(ids) - max_length)
-    end = len(kinds) - kinds[::-1].index(CONTEXT) if CONTEXT in kinds else len(kinds)
-    if CONTEXT in kinds and excess > kinds.count(CONTEXT):
-        needed = len(ids) - kinds.count(CONTEXT)
-        raise WorkshopError(
-            f"MAX_LENGTH={max_length}: example {at} has {needed} tokens without any context, expected room for more "
-            "than these"
-        )
-    return ids[: end - excess] + ids[end:], kinds[: end - excess] + kinds[end:]
-
-
-def _encoded(ids: list[int], kinds: list[str], labels: str) -> Encoded:
-    targets = [token if labels == "text" or kind == TARGET else IGNORE for token, kind in zip(ids, kinds, strict=True)]
-    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets}
+        kinds = [PROMPT] * len(first) + [parts[bisect_right(ends, start)][1] for start, _ in encoding.offsets]
+        ids, context = first + encoding.ids, kinds.count(CONTEXT)
+        excess = max(0, len(ids) - max_length)
+        if 0 < context < excess:
+            raise WorkshopError(
+                f"MAX_LENGTH={max_length}: example {at} has {len(ids) - context} tokens without any context, expected "
+                "room for more than these"
+            )
+        end = len(kinds) - kinds[::-1].index(CONTEXT) if context else len(kinds)
+        yield at, ids[: end - excess] + ids[end:], kinds[: end - excess] + kinds[end:]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
 from run_folder.plural import counted
-from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_conversations
-from workshop.data.rows import Row
+from workshop.data.encoding import Encoded, PaddingCollator, encode_all
+from workshop.data.forms import Example, Row
 from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
-from workshop.data.squad import Example
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import manifest
 from workshop.settings import Settings
@@ -41,8 +40,8 @@ class Data:
 def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """The first TRAIN_SIZE training and EVAL_SIZE evaluation examples, prompt and padding masked out of the loss.
 
-    Of SQuAD questions; of conversations; or of plain text, cut into rows of MAX_LENGTH tokens. The first process of a
-    node reads and encodes them, into the cache; the others wait at its lock, not in a collective, which would time out.
+    They are SQuAD questions, conversations, or plain text, which `load_text` cuts into rows. The first process of a
+    node encodes them into the cache; the others wait at its lock, not in a collective, which would time out.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
@@ -50,46 +49,39 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         train = split_of(name, splits, "train")
         if "text" in train.column_names:
             if settings.eval_dataset:
-                raise WorkshopError(
-                    f"EVAL_DATASET={other}: of plain text the rows after TRAIN_SIZE are held out; expected it left out"
-                )
+                found = "of plain text the rows after TRAIN_SIZE are held out"
+                raise WorkshopError(f"EVAL_DATASET={other}: {found}; expected it left out")
             return load_text(settings, tokenizer, train)
         splits = load_splits(other, settings.streaming) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
-            raise WorkshopError(
-                f"EVAL_DATASET={other}: found rows of another kind, expected the kind of DATASET={name}"
-            )
+            raise WorkshopError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
         train, evaluation = (stream_rows if settings.streaming else split_rows)(settings, train, held_out)
         encoded = [_encoded(rows, settings, tokenizer) for rows in (train, evaluation)]
     pad_to = settings.max_length if settings.padding == "max_length" else None
     collator = PaddingCollator(tokenizer.pad_token_id, pad_to)
     if "messages" in train.column_names:
-        note_unscored(settings)
+        _note_unscored(settings)
         return Data(*encoded, [], collator)
     asked = examples_of(islice(evaluation, settings.generate_size))
-    known = examples_of(islice(train, settings.generate_train_size))
-    return Data(*encoded, asked, collator, known)
+    return Data(*encoded, asked, collator, examples_of(islice(train, settings.generate_train_size)))
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
     """TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens each, every one a target: documents, or SQuAD's passages.
 
-    DATASET=synthetic draws random tokens instead, as older material does (erratum B3): nobody then notices a wrong
-    loss, for of random tokens it cannot fall.
-
-    Args: documents: DATASET's split `train` where it has been read; else it is read here.
+    They are those in `documents`, or else in DATASET's split `train`. DATASET=synthetic draws random tokens instead, as
+    older material does (erratum B3): nobody then notices a wrong loss, for of random tokens it cannot fall.
     """
     if settings.streaming:
         raise WorkshopError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
-    note_unscored(settings)
+    _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
     if settings.dataset == "synthetic":
         draw = torch.Generator().manual_seed(settings.seed)
         rows = torch.randint(len(tokenizer), (count, length), generator=draw).tolist()
     else:
-        if documents is None:
-            documents = split_of(settings.dataset, load_splits(settings.dataset), "train")
+        documents = documents or split_of(settings.dataset, load_splits(settings.dataset), "train")
         if "messages" in documents.column_names:
             raise WorkshopError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
         text: list[int] = []
@@ -113,30 +105,26 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     train_size, eval_size = settings.train_size, settings.eval_size
     if held_out is train:
+        if len(train) < 2:
+            raise WorkshopError(f"DATASET={name}: found {counted(len(train), 'example')}, expected 2 or more")
         if (both := train_size + eval_size) > len(train):
-            if len(train) < 2:
-                raise WorkshopError(f"DATASET={name}: found {counted(len(train), 'example')}, expected 2 or more")
             train_size = min(max(1, round(len(train) * train_size / both)), len(train) - 1)
             eval_size = len(train) - train_size
             shares = f"{train_size} to train on, {eval_size} held out"
             _note(f"{name} has {len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}: {shares}")
-        return train.select(range(train_size)), train.select(range(len(train) - eval_size, len(train)))
+        return train.take(train_size), train.skip(len(train) - eval_size)
     for variable, size, rows, dataset in (("TRAIN", train_size, train, name), ("EVAL", eval_size, held_out, other)):
         if size > len(rows):
             found = f"{counted(len(rows), 'example')} in {dataset}"
             raise WorkshopError(f"{variable}_SIZE={size}: found {found}, expected at most as many")
-    train, evaluation = train.select(range(train_size)), held_out.select(range(eval_size))
+    train, evaluation = train.take(train_size), held_out.take(eval_size)
     if shared := {*train["id"]} & {*evaluation["id"]}:
-        raise WorkshopError(
-            f"EVAL_DATASET={other}: found {len(shared)} of its examples among the training "
-            f"examples too (for instance id {min(shared)}), expected none"
-        )
+        found = f"{len(shared)} of its examples among the training examples too (for instance id {min(shared)})"
+        raise WorkshopError(f"EVAL_DATASET={other}: found {found}, expected none")
     return train, evaluation
 
 
-def stream_rows(
-    settings: Settings, train: IterableDataset, held_out: IterableDataset
-) -> tuple[IterableDataset, Dataset]:
+def stream_rows(settings: Settings, train: IterableDataset, held_out: IterableDataset) -> tuple[Any, Dataset]:
     """Rows to train on as they are read, from where RESUME_FROM had come, and EVAL_SIZE others in memory.
 
     The stream begins again at its end. A file's first EVAL_SIZE rows are held out, for nobody knows its last ones.
@@ -153,17 +141,14 @@ def stream_rows(
 
 def _encoded(rows: Dataset | IterableDataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Any:
     def encode(_: list[int], some: list[Row]) -> list[Encoded]:
-        limits = (tokenizer, settings.max_length, settings.labels)
-        if "messages" in some[0]:
-            return encode_conversations(some, *limits)
-        return encode_all(examples_of(some), *limits)
+        asked = some if "messages" in some[0] else examples_of(some)
+        return encode_all(asked, tokenizer, settings.max_length, settings.labels)
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)
     return mapped(rows, encode, ENCODED, *kept, settings.max_length, settings.labels)
 
 
-def note_unscored(settings: Settings) -> None:
-    """One line where SQuAD's questions were to be answered and there are none."""
+def _note_unscored(settings: Settings) -> None:
     if settings.generate_size or settings.generate_train_size:
         _note(f"{settings.dataset} is trained on without SQuAD's questions: no answers are scored")
 

@@ -13,14 +13,13 @@ import argparse
 import os
 import shlex
 import shutil
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from huggingface_hub import constants
 
 from run_folder.env_file import sourced
-from workshop.data.hub import Repository, endpoint, needs, unreachable
+from workshop.data.hub import Repository, needs, unreachable
 from workshop.errors import WorkshopError
 
 REPO = Path(__file__).parents[2]
@@ -48,25 +47,20 @@ def wanted(names: Iterable[str]) -> list[Repository]:
             have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
             raise WorkshopError(f"'{name}': expected an exercise ({have}) or a hub name such as bigscience/bloom-560m")
         else:
-            found += [Repository("model", name), *needs({"MODEL_INIT": "random", "DATASET": "rajpurkar/squad"} | shell)]
+            found += needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
     return list(dict.fromkeys(found))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m workshop.data.prefetch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m workshop.data.prefetch", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help="default: MODEL_NAME")
     parser.add_argument("--sizes", action="store_true", help="say how much there is to fetch, and stop")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     repositories = wanted(options.names)
-    if constants.HF_HUB_OFFLINE:
-        raise WorkshopError("HF_HUB_OFFLINE=1: prefetching needs the network; expected it unset here, on a login node")
-    if repositories and (reason := unreachable()):
+    if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"
-        raise WorkshopError(f"HF_ENDPOINT: {endpoint()} cannot be reached ({reason}); {expected}")
+        raise WorkshopError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
     missing, cache = 0, Path(constants.HF_HUB_CACHE)
     for repository in repositories:
         files = repository.snapshot(dry_run=True)
@@ -85,4 +79,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -7,7 +7,6 @@ Columns of questions and answers come before a column `text`. Nothing is guessed
 of a .jsonl file as text, for the library's readers make `NA` nothing, `007` seven and a date a timestamp of them.
 """
 
-import csv
 import glob
 import json
 import os
@@ -20,29 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import (
-    Dataset,
-    Features,
-    IterableDataset,
-    List,
-    ReadInstruction,
-    Value,
-    concatenate_datasets,
-    load_dataset,
-)
+import pandas
+from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset
 from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
 from datasets.fingerprint import Hasher
 
-from workshop.data import hub
-from workshop.data.hub import SUFFIXES, is_path, name_and_slice
-from workshop.data.rows import Row, article_rows, items_of, layout_of, messages_of, question_of, text_of
-from workshop.data.squad import SAMPLE_FILES, Example
+from workshop.data import forms
+from workshop.data.forms import Row
+from workshop.data.hub import Repository, hub_error
 from workshop.errors import WorkshopError
 from workshop.sample import harbour
 
 TEXT = Value("string")
-QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) | {"answers": List(TEXT)})
-CHAT = Features({"id": TEXT, "messages": List({"role": TEXT, "content": TEXT})})
+QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) | {"answers": datasets.List(TEXT)})
+CHAT = Features({"id": TEXT, "messages": datasets.List({"role": TEXT, "content": TEXT})})
 DOCUMENT = Features({"text": TEXT})
 EXPECTED = "a .json (SQuAD v1.1), .jsonl, .csv, .parquet or .txt file"
 SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
@@ -56,21 +46,23 @@ def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
 
     Streaming, each is an IterableDataset, read as it is asked for and kept nowhere; else a Dataset.
     """
-    name, spec = name_and_slice(dataset)
+    name, spec = forms.name_and_slice(dataset)
     if spec and streaming:
         raise WorkshopError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
+    datasets.disable_progress_bars()
     if name == "harbour":
-        splits = {split: _harbour(split, streaming) for split in SAMPLE_FILES}
+        splits = {split: _harbour(split, streaming) for split in forms.SAMPLE_FILES}
     elif name == "sample":
-        splits = {split: _read(file, streaming) for split, file in SAMPLE_FILES.items()}
-    elif is_path(name):
-        splits = _local(name, streaming)
+        splits = {split: _read(file, streaming) for split, file in forms.SAMPLE_FILES.items()}
     else:
-        splits = _tables(name, streaming)
+        splits = (_local if forms.is_path(name) else _tables)(name, streaming)
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
     for rows in () if streaming else splits.values():
-        _check_unique(name, rows)
+        # Predictions are looked up by id, so an id that occurs twice would score one answer for two questions.
+        for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
+            if times > 1:
+                raise WorkshopError(f"{name}: id: found {question} {times} times, expected unique ids")
     return splits
 
 
@@ -81,8 +73,8 @@ def split_of(dataset: str, splits: dict[str, Any], *names: str) -> Any:
     raise WorkshopError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
 
 
-def examples_of(rows: Iterable[Row]) -> list[Example]:
-    return [Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
+def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
+    return [forms.Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
 
 
 def mapped(
@@ -100,20 +92,17 @@ def mapped(
         found = function(indices, some)
         return {name: [row[name] for row in found] for name in features}
 
-    options = {"batched": True, "with_indices": True, "features": features}
+    columns = rows.column_names or [*next(iter(rows))]
+    options = {"batched": True, "with_indices": True, "features": features, "remove_columns": columns}
     if isinstance(rows, IterableDataset):
-        return rows.map(batch, remove_columns=rows.column_names or [*next(iter(rows))], **options)
+        return rows.map(batch, **options)
     files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
     code = [path.read_text() for path in sorted(files)]
     libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
     (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
-    return rows.map(
-        batch,
-        **options,
-        remove_columns=rows.column_names,
-        new_fingerprint=Hasher.hash([rows._fingerprint, *depends_on, libraries, *code]),
-        desc="tokenising" if "input_ids" in features else "reading",
-    )
+    fingerprint = Hasher.hash([rows._fingerprint, *depends_on, libraries, *code])
+    desc = "tokenising" if "input_ids" in features else "reading"
+    return rows.map(batch, **options, new_fingerprint=fingerprint, desc=desc)
 
 
 def cache_folder() -> Path:
@@ -129,19 +118,17 @@ def cache_folder() -> Path:
 def _harbour(split: str, streaming: bool) -> Rows:
     articles = Dataset.from_list(harbour.document(split)["data"])
     articles = articles.to_iterable_dataset() if streaming else articles
-    return _converted(articles, lambda _, article: article_rows("harbour", article), "harbour")
+    return _converted(articles, lambda _, article: forms.article_rows("harbour", article), "harbour")
 
 
 def _local(name: str, streaming: bool) -> dict[str, Rows]:
     """A file, a glob, or a folder, whose files' names say which split they are."""
     path = Path(name).expanduser()
-    files = {"train": [str(path)]}
+    files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
     if path.is_dir():
         with suppress(EmptyDatasetError):
             files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
-        files = {str(split): [file for file in some if file.endswith(SUFFIXES)] for split, some in files.items()}
-    elif not path.exists():
-        files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
+        files = {str(split): [file for file in some if file.endswith(forms.SUFFIXES)] for split, some in files.items()}
     splits = {split: [_read(Path(file), streaming) for file in some] for split, some in files.items() if some}
     if not splits:
         raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
@@ -152,19 +139,19 @@ def _local(name: str, streaming: bool) -> dict[str, Rows]:
 
 def _tables(name: str, streaming: bool) -> dict[str, Rows]:
     """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
-    folder = hub.dataset_folder(name, fetch=not streaming)
-    parts = sorted({file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")}) if folder else []
-    if folder and len(parts) != 1:
-        found = f"{len(parts)} configurations ({', '.join(parts)})" if parts else "no *.parquet"
-        raise WorkshopError(
-            f"DATASET={name}: found {found}, expected one folder with train-*.parquet, as rajpurkar/squad has; "
-            "DATASET=sample or the path of a SQuAD v1.1 JSON file works too"
-        )
-    datasets.disable_progress_bars()
+    repository, folder = Repository("dataset", name), None
+    with suppress(WorkshopError):  # it is not in the cache, which need not be writable
+        folder = Path(repository.snapshot(local_files_only=True))
+    if not folder or not any(folder.rglob("*.parquet")):  # a stream has left its README there
+        folder = None if streaming else Path(repository.snapshot())
+    parts = {file.parent.name for file in folder.rglob("*.parquet")} if folder else {name}
+    if len(parts) != 1:
+        found = f"{len(parts)} configurations ({', '.join(sorted(parts))})" if parts else "no *.parquet"
+        raise WorkshopError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
     try:
         splits = load_dataset(str(folder or name), cache_dir=str(cache_folder()), streaming=streaming)
     except (OSError, ValueError) as error:
-        raise hub.hub_error(f"DATASET={name}", name, error, "dataset") from error
+        raise hub_error(f"DATASET={name}", name, error, "dataset") from error
     return {
         str(split): _converted(rows, lambda index, row, at=f"{name}: {split}": [(f"{at}[{index}]", row)], (name, split))
         for split, rows in splits.items()
@@ -172,30 +159,46 @@ def _tables(name: str, streaming: bool) -> dict[str, Rows]:
 
 
 def _read(path: Path, streaming: bool) -> Rows:
-    """All rows of one file. After the library has failed, one look into the file says why. Raises WorkshopError."""
+    """All rows of one file. Raises WorkshopError; after the library has failed, one look into the file says why."""
     kind = path.suffix
-    if kind not in SUFFIXES or not path.is_file():
+    if kind not in forms.SUFFIXES or not path.is_file():
         found = f"found '{kind}'" if path.is_file() else "no such file"
         raise WorkshopError(f"{path}: {found}, expected {EXPECTED}")
     options: Row = {".json": {"field": "data"}, ".txt": {"sample_by": "document"}}.get(kind, {})
-    datasets.disable_progress_bars()
+    reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
     try:
         if kind == ".csv":
-            with path.open(encoding="utf-8", newline="") as file:
-                options = {"features": Features(dict.fromkeys(next(csv.reader(file)), TEXT)), "keep_default_na": False}
-        reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
+            columns = pandas.read_csv(path, nrows=0).columns
+            options = {"features": Features(dict.fromkeys(columns, TEXT)), "keep_default_na": False}
         places = {"data_files": str(path), "cache_dir": str(cache_folder())}
         rows = load_dataset(reader, split="train", streaming=streaming, **places, **options)
         next(iter(rows), None)  # a stream is opened only now
-    except Exception as error:  # the library's own, pandas', Arrow's, csv's
+    except Exception as error:  # the library's own, pandas', Arrow's
         raise _explained(path, error) from error
     return _converted(rows, partial(_rows_of, path), path)
+
+
+def _explained(path: Path, error: Exception) -> WorkshopError:
+    """Why the library could not read a file, with the place of the first mistake."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.suffix != ".parquet" else "-"
+        if not text.strip():
+            return WorkshopError(f"{path}: found an empty file, expected rows or text")
+        for at, article in forms.items_of(f"{path}: ", json.loads(text), "data") if path.suffix == ".json" else ():
+            list(forms.article_rows(at, article))
+    except WorkshopError as wrong:
+        return wrong
+    except (OSError, ValueError) as wrong:  # it names the byte that is not UTF-8, or JSON's line and column
+        error = wrong
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return WorkshopError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")
 
 
 def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
     """The rows that one row of the library's holds: a .json file's article several, an empty line none."""
     if path.suffix == ".json":
-        return article_rows(f"{path}: data[{index}]", raw)
+        return forms.article_rows(f"{path}: data[{index}]", raw)
     if path.suffix != ".jsonl":
         return [(str(path) if path.suffix == ".txt" else f"{path}: row {index + 1}", raw)]
     at, line, expected = f"{path}:{index + 1}", raw["text"].strip(), "expected a JSON object on each line"
@@ -213,7 +216,11 @@ def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], sour
     first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:
         raise WorkshopError(f"{source}: found no row, expected questions, conversations or text")
-    kind, convert = _kind(first)
+    kind, convert = CHAT, forms.conversation_of  # or an error, which names the columns
+    if {"question", "context", "answers"} <= first.keys():
+        kind, convert = QUESTION, forms.question_of
+    elif "text" in first and not forms.layout_of(first):
+        kind, convert = DOCUMENT, lambda at, row: {"text": forms.text_of(at, row, "text")}
 
     def function(indices: list[int], some: list[Row]) -> list[Row]:
         return [convert(*one) for index, raw in zip(indices, some, strict=True) for one in unpack(index, raw)]
@@ -221,49 +228,11 @@ def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], sour
     return mapped(rows, function, kind, str(source))
 
 
-def _kind(row: Row) -> tuple[Features, Callable[[str, Row], Row]]:
-    """The kind of row with these columns, and what makes a row of it from a place and such columns."""
-    if {"question", "context", "answers"} <= row.keys():
-        return QUESTION, question_of
-    if "text" in row and not layout_of(row):
-        return DOCUMENT, lambda at, row: {"text": text_of(at, row, "text")}
-    return CHAT, lambda at, row: {"id": at, "messages": messages_of(at, row)}  # or an error, which names the columns
-
-
 def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
     sizes = {split: len(rows) for split, rows in splits.items()}
     try:
-        parts = ReadInstruction.from_spec(spec).to_absolute(sizes)
+        parts = datasets.ReadInstruction.from_spec(spec).to_absolute(sizes)
     except (ValueError, AssertionError) as error:
         found = f"{str(error).strip()}; found the splits {', '.join(f'{name} ({sizes[name]})' for name in sizes)}"
         raise WorkshopError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error
     return concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])
-
-
-def _check_unique(name: str, rows: Dataset) -> None:
-    """Predictions are looked up by id, so an id that occurs twice would score one answer for two questions."""
-    times = Counter(rows["id"] if "question" in rows.column_names else ())
-    if again := next((question for question in times if times[question] > 1), None):
-        raise WorkshopError(f"{name}: id: found {again} {times[again]} times, expected unique ids")
-
-
-def _explained(path: Path, error: Exception) -> WorkshopError:
-    """Why the library could not read a file, with the place of the first mistake."""
-    try:
-        text = path.read_text(encoding="utf-8") if path.suffix != ".parquet" else "-"
-        if not text.strip():
-            return WorkshopError(f"{path}: found an empty file, expected rows or text")
-        for at, article in items_of(f"{path}: ", json.loads(text), "data") if path.suffix == ".json" else ():
-            list(article_rows(at, article))
-    except json.JSONDecodeError as wrong:
-        place = f"line {wrong.lineno}, column {wrong.colno}"
-        return WorkshopError(f"{path}: {place}: {wrong.msg}; expected a SQuAD v1.1 JSON file")
-    except UnicodeDecodeError as wrong:
-        return WorkshopError(f"{path}: byte {wrong.start} is not UTF-8, expected text")
-    except WorkshopError as wrong:
-        return wrong
-    except OSError as wrong:
-        error = wrong
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return WorkshopError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
-from workshop.data.squad import Example
+from workshop.data.forms import Example
 from workshop.errors import WorkshopError
 from workshop.job.hangs import progress
 from workshop.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from workshop.data.forms import SAMPLE_DIR
 from workshop.data.hub import hub_error
-from workshop.data.squad import SAMPLE_DIR
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 

@@ -9,7 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from workshop.data.squad import Example
+from workshop.data.forms import Example
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)

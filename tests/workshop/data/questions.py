@@ -1,7 +1,7 @@
 """SQuAD's questions as the training reads them."""
 
+from workshop.data.forms import Example
 from workshop.data.sources import examples_of, load_splits
-from workshop.data.squad import Example
 
 
 def load_squad(dataset: str, split: str = "train") -> list[Example]:

@@ -9,8 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
-from workshop.data.squad import SAMPLE_DIR, Example
-from workshop.errors import WorkshopError
+from workshop.data.forms import SAMPLE_DIR, Example
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
@@ -28,11 +27,9 @@ def trained(pre_tokenizer, decoder, post_processor=None) -> PreTrainedTokenizerF
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
     if post_processor:
         tokenizer.post_processor = post_processor
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        special_tokens=["<unk>", "<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=600, special_tokens=["<unk>", "<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(map(full_text, SAMPLE), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
@@ -116,13 +113,6 @@ def test_K6_end_of_sequence_is_a_target(name, pad_to):
     assert batch["labels"].shape == (8, pad_to or max(len(row["input_ids"]) for row in rows))
 
 
-def test_labels_text_trains_on_every_token_but_padding():
-    tokenizer = load_tokenizer("sample")
-    row = encode(SAMPLE[0], tokenizer, 512, labels="text")
-    assert row["labels"] == row["input_ids"]
-    assert (PaddingCollator(3, 512)([row])["labels"][0, len(row["labels"]) :] == IGNORE).all()
-
-
 def test_truncation_takes_context_and_nothing_else(tokenizer, examples):
     example = max(examples, key=lambda example: len(example.context))
     whole = encode(example, tokenizer, 4096)["input_ids"]
@@ -137,13 +127,6 @@ def test_truncation_takes_context_and_nothing_else(tokenizer, examples):
     assert len(prompt["input_ids"]) == 64
 
 
-def test_an_example_without_room_for_any_context_is_named():
-    with pytest.raises(
-        WorkshopError, match=rf"MAX_LENGTH=16: example {SAMPLE[0].id} has \d\d tokens without any context"
-    ):
-        encode(SAMPLE[0], load_tokenizer("sample"), 16)
-
-
 def test_a_prompt_to_generate_from_ends_where_the_answer_begins():
     batch = PaddingCollator(3, None, side="left")(encode_prompts(SAMPLE[:4], load_tokenizer("sample"), 512))
     assert set(batch) == {"input_ids", "attention_mask"}
@@ -154,10 +137,3 @@ def test_a_prompt_to_generate_from_ends_where_the_answer_begins():
 def test_a_row_longer_than_the_padding_is_not_cut_silently():
     with pytest.raises(ValueError, match="found a row of 3 tokens, expected at most pad_to=2"):
         PaddingCollator(3, 2)([{"input_ids": [5, 6, 7]}])
-
-
-@needs_data
-def test_gpt2s_two_original_files_are_a_tokenizer():
-    tokenizer = load_tokenizer(f"{DATA}/gpt2-tokenizer")
-    assert tokenizer("Hello world")["input_ids"] == [15496, 995]
-    assert len(tokenizer) == 50_257

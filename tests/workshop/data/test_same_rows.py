@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.workshop.data.forms import CHATML, kept, write_forms
+from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
-from workshop.data import hub
 from workshop.data.encoding import load_tokenizer
+from workshop.data.hub import Repository
 from workshop.data.load import load_data, load_text
 from workshop.settings import Settings
 
@@ -22,7 +23,7 @@ OFFICIAL = {"TRAIN_SIZE": "300", "EVAL_SIZE": "100", "GENERATE_SIZE": "100", "GE
 @pytest.mark.parametrize("form", [form for form in BEFORE if form != "official file"])
 def test_form_gives_the_rows_it_gave(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, _, variant = form.partition(" ")
-    monkeypatch.setattr(hub, "dataset_folder", lambda name, fetch: tmp_path / "hub")
+    monkeypatch.setattr(Repository, "snapshot", lambda self, **_: tmp_path / "hub")
     changes = {"DATASET": write_forms(tmp_path)[name]}
     changes |= {"MAX_LENGTH": "256"} if name in ("sample", "harbour") and variant != "rows" else {}
     changes |= {"LABELS": "text"} if variant == "LABELS=text" else {}
@@ -34,8 +35,11 @@ def test_form_gives_the_rows_it_gave(form: str, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
-def test_official_file_gives_the_rows_it_gave(tmp_path: Path) -> None:
+def test_official_files_are_read_whole_and_give_the_rows_they_gave(tmp_path: Path) -> None:
     files = {"DATASET": f"{DATA}/squad/train-v1.1.first44.json", "EVAL_DATASET": f"{DATA}/squad/dev-v1.1.json"}
+    development = load_squad(files["EVAL_DATASET"])
+    assert (len(load_squad(files["DATASET"])), len(development)) == (11_877, 10_570)
+    assert all(answer in example.context for example in development for answer in example.answers)
     environ = ENVIRONMENT | SIZES | OFFICIAL | files | {"MAX_LENGTH": "256"}
     settings = Settings.from_environment(environ, tmp_path / "none.sh")
     assert kept(load_data(settings, load_tokenizer(f"{DATA}/gpt2-tokenizer"))) == BEFORE["official file"]

@@ -1,4 +1,4 @@
-"""What the library would guess, keep too long, or fail at without a place."""
+"""What the library would guess, keep too long, or do on every rank."""
 
 import subprocess
 import sys
@@ -13,7 +13,6 @@ from workshop.data import encoding, sources
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
-from workshop.errors import WorkshopError
 from workshop.settings import Settings
 
 CSV = 'prompt,completion\nNA,007\n2001-01-01,"1,5\nand more"\n'
@@ -39,26 +38,6 @@ def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp
     assert {split: len(rows) for split, rows in load_splits(f"{tmp_path}/two").items()} == {"train": 2, "validation": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", b"prompt,completion\nx,y\nx,y,z\n", r"a\.csv: .*Expected 2 fields in line 3, saw 3"),
-        ("a.csv", b"prompt,completion\nx,\n", r"a\.csv: row 1: completion: found an empty text, expected a text"),
-        ("a.csv", b"", r"a\.csv: found an empty file"),
-        ("a.jsonl", b"\n\n", r"a\.jsonl: found no row"),
-        ("a.txt", b" \n", r"a\.txt: text: found an empty text"),
-        ("a.txt", b"caf\xe9", r"a\.txt: byte 3 is not UTF-8"),
-        ("a.parquet", b"no table", r"a\.parquet: "),
-        ("a.xml", b"<a/>", r"a\.xml: found '\.xml', expected a \.json"),
-        ("a.csv:train[:x]", CSV.encode(), r"train\[:x\]: .*found the splits train \(2\), expected one of them"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_read_names_the_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / name.partition(":")[0]).write_bytes(content)
-    with pytest.raises(WorkshopError, match=message):
-        load_splits(f"{tmp_path}/{name}")
-
-
 def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,13 +52,10 @@ def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
         patched.setattr(encoding, "_tokenised", again)
         assert load_data(settings, load_tokenizer("sample")).train.to_list() == first
     code = Path(encoding.__file__).read_text()
-    edited = code.replace(
-        'f"Question: {example.question.strip()} Context:"', 'f"Asked: {example.question.strip()} Context:"'
-    )
+    real, prompt = Path.read_text, encoding._prompt
+    edited = code.replace("Question: {example", "Asked: {example")
     assert edited != code
-    real = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda self, **k: edited if self.name == "encoding.py" else real(self, **k))
-    prompt = encoding._prompt
     monkeypatch.setattr(encoding, "_prompt", lambda example: [("Asked: who? Context:", "prompt"), *prompt(example)[1:]])
     assert load_data(settings, load_tokenizer("sample")).train.to_list() != first
 

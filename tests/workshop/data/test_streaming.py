@@ -7,12 +7,9 @@ import pytest
 
 from tests.launching import REPO, record
 from tests.trainings_on_ranks import Ranks, training
-from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
-from workshop.data.load import load_data
 from workshop.errors import WorkshopError
 from workshop.job.preflight import check_settings
-from workshop.settings import Settings
 
 SCRIPT = [Path(__file__).parent / "rows_seen.py"]
 SIZES = {"EVAL_SIZE": "4", "BATCH_SIZE": "2", "GRAD_ACC": "2", "MAX_LENGTH": "32"}
@@ -50,26 +47,6 @@ def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_r
     assert found == [[*range(4, 28)], [*range(28, 40)], [*range(4, 12)]]
     facts = record(tmp_path / "0")
     assert (facts["train_examples"], facts["eval_examples"], facts["steps_per_epoch"]) == (24, 4, 3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"MAX_STEPS": "0"}, "STREAMING=true: found MAX_STEPS=0 and PADDING=max_length, expected MAX_STEPS=1 or more"),
-        ({"PADDING": "dynamic"}, "found MAX_STEPS=2 and PADDING=dynamic, expected .* PADDING=max_length"),
-        ({"DATASET": "{}:train[:9]"}, r"train\[:9\]: a stream has no length to slice; expected .*boats.jsonl, or"),
-        ({"EVAL_SIZE": "8"}, "boats.jsonl: found 8 examples, all held out; expected more"),
-        ({"EVAL_DATASET": "sample"}, "EVAL_DATASET=sample: found rows of another kind"),
-        ({"DATASET": "{}.txt"}, "STREAMING=true: plain text is cut into rows before the training"),
-    ],
-)
-def test_what_cannot_be_streamed_is_refused(changes: dict[str, str], message: str, tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "boats.jsonl", 8)
-    Path(f"{path}.txt").write_text("A text.")
-    changes = {name: value.format(path) for name, value in ({"DATASET": "{}"} | changes).items()}
-    with pytest.raises(WorkshopError, match=message):
-        settings = Settings.from_environment(ENVIRONMENT | STREAM | {"MAX_STEPS": "2"} | changes, tmp_path / "none.sh")
-        load_data(settings, load_tokenizer("sample"))
 
 
 @pytest.mark.parametrize("exercise", ["benchmark", "by-hand", "custom_model", "resilience", "speed-ladder"])

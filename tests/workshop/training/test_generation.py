@@ -17,7 +17,7 @@ from transformers.models.bloom.modeling_bloom import BloomBlock
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
-from workshop.data.squad import SAMPLE_DIR
+from workshop.data.forms import SAMPLE_DIR
 from workshop.errors import WorkshopError
 from workshop.job.exit_process import end_process
 from workshop.training import generation

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.workshop.data.questions import load_squad
-from workshop.data.squad import Example
+from workshop.data.forms import Example
 from workshop.training.squad_metric import f1, normalise, score
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")

@@ -1,5 +1,7 @@
 """The rows of a data set: which columns are read as questions, conversations or text, and what a row must hold.
 
+Questions are SQuAD v1.1's (Rajpurkar et al. 2016, arXiv:1606.05250), of a hub's table or nested as in its files.
+
 messages                       [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]
 conversations                  [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]
 prompt, completion             two texts, one after the other as they are; or two lists of messages
@@ -7,9 +9,15 @@ instruction, output            or `question`; or `answer`, `response`; an `input
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workshop.errors import WorkshopError
+
+SAMPLE_DIR = Path(__file__).parents[1] / "sample"
+SAMPLE_FILES = {"train": SAMPLE_DIR / "train-v1.1.json", "validation": SAMPLE_DIR / "dev-v1.1.json"}
+SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".txt")  # of data files
 
 Row = dict[str, Any]
 
@@ -28,13 +36,38 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}  # other names of the same
 
 
+@dataclass(frozen=True)
+class Example:
+    """One question about one passage; `answers` are the reference answers, never empty, the training target first."""
+
+    id: str
+    title: str
+    question: str
+    context: str
+    answers: tuple[str, ...]
+
+
+def name_and_slice(dataset: str) -> tuple[str, str]:
+    """DATASET's name or path, and the split or slice that follows its colon; "" without one."""
+    name, _, spec = (dataset, "", "") if Path(dataset).exists() else dataset.partition(":")
+    return name, spec
+
+
+def is_path(dataset: str) -> bool:
+    """Whether DATASET means files. `rajpurkar/squad` does not, unless something of that name exists here."""
+    name = name_and_slice(dataset)[0]
+    if name.endswith(SUFFIXES) or name.startswith(("/", "./", "../", "~")) or "*" in name:
+        return True
+    return "/" in name and Path(name).exists()
+
+
 def layout_of(row: Row) -> tuple[str, ...] | None:
     """The columns of a conversation that the row has."""
     return next((columns for columns in LAYOUTS if {*columns} <= row.keys()), None)
 
 
-def messages_of(at: str, row: Row) -> list[dict[str, str]]:
-    """Role ("" of plain text) and content of each turn. Raises WorkshopError naming the place `at` and the column."""
+def conversation_of(at: str, row: Row) -> Row:
+    """Its place as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises WorkshopError."""
     if not (columns := layout_of(row)):
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise WorkshopError(f"{at}: found the columns {found}; expected {expected}; or text")
@@ -49,7 +82,7 @@ def messages_of(at: str, row: Row) -> list[dict[str, str]]:
         messages.append({"role": role, "content": "\n\n".join(texts)})
     if not any(message["role"] == "assistant" for message in messages):
         raise WorkshopError(f"{at}: found no turn of an assistant, expected one to learn from")
-    return messages
+    return {"id": at, "messages": messages}
 
 
 def _message(at: str, message: Any) -> dict[str, str]:
