@@ -1,7 +1,7 @@
 """The settings of the workshop and what the speed ladder adds to them; what cannot work is an error at the start."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ class LadderSettings(Settings):
     rung: str = setting()  # the file in rungs/ that env_vars.sh has read the others from
     packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
     attention: str = setting(choice("eager", "sdpa", "flex"), "eager")
-    loss: str = setting(choice("full", "chunked", "liger"), "full")
-    loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once, with LOSS=chunked or liger
+    loss: str = setting(choice("full", "chunked", "liger", "quack"), "full")
+    loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once, with all but LOSS=full
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
@@ -92,8 +92,9 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     return arguments
 
 
-def check_rung(settings: LadderSettings) -> bool:
-    """Whether there is a GPU; says what the rung turns on, and where a run without a GPU goes another way.
+def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
+    """The settings as this machine can do them, and whether there is a GPU; says what the rung turns on, and where the
+    run goes another way.
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
@@ -104,6 +105,10 @@ def check_rung(settings: LadderSettings) -> bool:
 
     gpu = find_gpu(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
+    if settings.loss == "quack" and not _has_quack(gpu):
+        other = "liger" if gpu and find_spec("liger_kernel") else "chunked"
+        settings = replace(settings, loss=other)
+        lines += [f"warning: LOSS=quack needs quack-kernels and a Hopper GPU or newer; using LOSS={other}"]
     if settings.attention == "flex" and not gpu:
         lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
     if settings.stream == "bf16" and not settings.bf16:
@@ -112,7 +117,13 @@ def check_rung(settings: LadderSettings) -> bool:
         print("\n".join(lines))
     _check_machine(settings, gpu)
     _check_model(settings, model_config(settings))
-    return gpu
+    return settings, gpu
+
+
+def _has_quack(gpu: bool) -> bool:
+    import torch
+
+    return gpu and find_spec("quack") is not None and torch.cuda.get_device_capability() >= (9, 0)
 
 
 def _check_machine(settings: LadderSettings, gpu: bool) -> None:

@@ -46,8 +46,9 @@ def trl_trainer(settings: LadderSettings, data: Data, packing: str, liger: bool 
         packing=bool(packing),
         packing_strategy=packing or "wrapped",
         completion_only_loss=True,
-        # Rows of one length need one compilation; "bfd" makes the micro-batch one row, each of another length.
-        torch_compile=packing == "wrapped" and torch.cuda.is_available(),
+        torch_compile=bool(packing) and torch.cuda.is_available(),
+        # "bfd" makes the micro-batch one row; filled up, all have one length and need one compilation.
+        pad_to_multiple_of=settings.batch_size * settings.max_length if packing == "bfd" else None,
         use_liger_kernel=liger,
         gradient_checkpointing=False,  # its default is on: slower, and the memory is there
     )

@@ -17,8 +17,7 @@ from workshop.training.models import blocks_of, load_model
 
 
 def main() -> None:
-    settings = LadderSettings.from_environment()
-    gpu = check_rung(settings)  # what cannot work here is an error
+    settings, gpu = check_rung(LadderSettings.from_environment())  # what cannot work here is an error
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
         num_train_epochs=settings.num_epochs,

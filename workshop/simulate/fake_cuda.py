@@ -75,7 +75,7 @@ def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
     torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
     torch.get_autocast_dtype = lambda *of: (autocast or torch.float16) if of in (("meta",), ("cuda",)) else dtype(*of)
     torch.autocast = lambda *_, **__: nullcontext()
-    chunked_loss._loss_and_gradient = _liger if loss == "liger" else _fused_loss_and_gradient
+    chunked_loss._loss_and_gradient = _fused_loss_and_gradient if loss == "chunked" else _in_place
     attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
     try:
         yield
@@ -157,6 +157,6 @@ def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tup
     return torch.zeros((), device=logits.device), torch.empty_like(logits)
 
 
-def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Liger Kernel's, which needs a GPU, writes the gradient over the logits."""
+def _in_place(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Liger Kernel's and QuACK's, which need a GPU, write the gradient over the logits."""
     return torch.zeros((), device=logits.device), logits

@@ -94,7 +94,7 @@ def build(shape: StepShape) -> torch.nn.Module:
 
         fast_models.use_fast_forward(model)
         model.use_kernel(shape.attention, None)
-        fast_models.use_loss(model, "chunked" if shape.loss == "liger" else shape.loss, shape.loss_chunk)
+        fast_models.use_loss(model, "full" if shape.loss == "full" else "chunked", shape.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), shape.stream)
     return model
 

@@ -73,11 +73,17 @@ class TokenCounter:
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
         if not model.training:
             return
-        ids, documents = batch["input_ids"], batch.get("document_ids")
+        ids, real, samples = batch["input_ids"], batch["input_ids"].numel(), len(batch["input_ids"])
+        if "attention_mask" in batch:
+            real = batch["attention_mask"].sum()
+        elif "position_ids" in batch:  # TRL's packed rows have no mask: places in an example from 0, padding's are 0
+            samples = (batch["position_ids"] == 1).sum()
+            real = (batch["position_ids"] > 0).sum() + samples
+        if "document_ids" in batch:
+            samples = batch["document_ids"].amax(1).sum()
         self.counts[0] += ids.numel()
-        # TRL's rows without padding have no mask.
-        self.counts[1] += batch["attention_mask"].sum() if "attention_mask" in batch else ids.numel()
-        self.counts[2] += len(ids) if documents is None else documents.amax(1).sum()
+        self.counts[1] += real
+        self.counts[2] += samples
         self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
 
     def take(self) -> dict[str, int]:

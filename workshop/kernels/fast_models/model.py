@@ -52,7 +52,7 @@ def use_attention(model: PreTrainedModel, kernel: str, options: dict[str, Any] |
 
 
 def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
-    """`full`, `chunked` or `liger`; see loss_sum."""
+    """`full`, `chunked`, `liger` or `quack`; see loss_sum."""
     head = model.get_output_embeddings()
     head.method, head.chunk = method, chunk
 

@@ -86,3 +86,21 @@ def test_ligers_chunks_have_the_size_that_was_asked_for() -> None:
     with Largest() as largest:
         solved("liger", 32, "cuda")
     assert largest.elements == 32 * VOCABULARY
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="QuACK's kernels need a Hopper GPU")
+def test_quack_is_as_near_to_the_exact_gradients_as_bf16_lets_it() -> None:
+    pytest.importorskip("quack")
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(1000, 256).cuda(), torch.randn(1024, 256).cuda() / 16
+    targets = torch.randint(0, 1024, (1000,)).cuda()
+    targets[10:230] = -100
+    found = {}
+    for method, dtype in {"exact": torch.float32, "full": torch.bfloat16, "quack": torch.bfloat16}.items():
+        leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight)]
+        with torch.autocast("cuda", dtype, enabled=dtype == torch.bfloat16):
+            loss = loss_sum(*leaves, targets, "quack" if method == "quack" else "full", 128)
+        (loss * 3).backward()
+        found[method] = [loss.detach(), *(leaf.grad for leaf in leaves)]
+    for exact, full, quack in zip(*found.values(), strict=True):
+        assert (quack - exact).norm() <= (full - exact).norm() + 0.004 * exact.norm()
