@@ -48,12 +48,3 @@ def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed
         monkeypatch.chdir(tmp_path / folder)
         assert main(["runs", *logs]) == expected
     assert capsys.readouterr().err.startswith(f"error: this folder is in the clone {tmp_path}/clone, but these tools")
-
-
-def test_make_install_installs_and_trains_nothing(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text((REPO / "Makefile").read_text())
-    (tmp_path / "requirements.txt").touch()
-    shown = subprocess.run(["make", "-n", "install"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "pip --disable-pip-version-check install -r requirements.txt" in shown
-    assert str(tmp_path) in shown.split("shardlab.pth", 1)[1]
-    assert not any(word in shown for word in (".slurm", "train.py", "-m pytest", "tiny.env"))
