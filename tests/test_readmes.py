@@ -19,22 +19,13 @@ from unittest.mock import patch
 import pytest
 
 from tests.launching import PATH, REPO
-from tests.readme_commands import DOCUMENTS, Block, all_blocks, runnable
+from tests.readme_commands import Block, all_blocks, runnable
 from tests.tools.conftest import write_run
 from tools.__main__ import main
 
 BLOCKS = all_blocks()
 # A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
-
-
-def test_links_between_the_documents_lead_somewhere() -> None:
-    missing = []
-    for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
-            if not target.startswith("http") and not (document.parent / target).exists():
-                missing.append(f"{document.relative_to(REPO)}: {target}")
-    assert missing == []
 
 
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
