@@ -94,6 +94,7 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
 
     config_class = SimpleGPTConfig
     _no_split_modules = ("SimpleGPTBlock",)
+    _input_embed_layer = "token_embedding"
     _tied_weights_keys = {"head.weight": "token_embedding.weight"}  # noqa: RUF012 as the library
     supports_gradient_checkpointing = True
 
@@ -110,22 +111,11 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
 
     def _init_weights(self, module: nn.Module) -> None:
         """Normal with a standard deviation of 0.02, smaller where 2L outputs add up in the residual (as GPT-2)."""
-        std = self.config.initializer_range
         if isinstance(module, ResidualLinear):
-            std /= math.sqrt(2 * self.config.num_layers)
-        if isinstance(module, nn.Linear | nn.Embedding):
-            init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear) and module.bias is not None:
+            init.normal_(module.weight, std=self.config.initializer_range / math.sqrt(2 * self.config.num_layers))
             init.zeros_(module.bias)
-        if isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.token_embedding
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.token_embedding = value
+        else:
+            super()._init_weights(module)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.head

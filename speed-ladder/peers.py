@@ -1,11 +1,6 @@
 """Exercise 8, Table 18c: what popular libraries reach with the same model, examples and GPU, each at its own best.
 
-    RUNG=peer_trl_padded bash speed-ladder/peers.slurm         TRL's SFTTrainer (requirements-gpu.txt)
-    RUNG=peer_trl_packed bash speed-ladder/peers.slurm         the same, packed and compiled: examples see each other
-    RUNG=peer_trl_exact bash speed-ladder/peers.slurm          packed with examples apart, by FlexAttention
-    RUNG=peer_trl_liger bash speed-ladder/peers.slurm          packed as peer_trl_packed, with Liger's kernels
-    RUNG=peer_trainer_grouped bash speed-ladder/peers.slurm    the Hugging Face Trainer, examples of one length together
-    RUNG=peer_trainer_compiled bash speed-ladder/peers.slurm   the Hugging Face Trainer with torch.compile
+    RUNG=peer_trl_packed bash speed-ladder/peers.slurm     TRL's SFTTrainer; rungs/peer_*.env are the others
 
 They get the examples as the ladder encodes them, so each trains on the same tokens and the same targets. The settings
 of a peer are in rungs/<RUNG>.env; the rest of this script is the ladder's.

@@ -19,9 +19,11 @@ LONGEST = (
     *("test_trainings_on_ranks", "slurm/"),
 )
 
-# In `make test-all` only: a whole training, a browser, the site, a class, what is damaged or killed many times.
+# In `make test-all` only: a whole training, a host as two nodes, a browser, the site, a class, what is damaged or
+# killed many times.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
+    "custom_model/test_custom_launchers.py::test_one_host_plays_two_nodes",
     "tools/page/test_in_browser.py",
     "test_pictures.py::test_browser_shows",
     "test_readmes.py::test_site",

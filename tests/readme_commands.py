@@ -8,23 +8,23 @@ from tests.launching import REPO
 
 _PAGES = [path for pattern in ("*.md", "*/*.md", "instructor/*/*.md") for path in REPO.glob(pattern)]
 DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_results"))
-# What cannot run here as it stands (no container engine, no hub, or it is this suite), and what runs the same code.
-RUN_ELSEWHERE = {
-    r"docker build|apptainer": "tests/benchmark/test_container.py",  # no container engine: the recipes are compared
-    r"python -m workshop\.data\.prefetch": "tests/workshop",  # needs the hub
-    r"python -m workshop\.kernels\.operators|sbatch .*make operators": "tests/workshop/kernels/test_operators.py",
-    r"python -m run_folder\.settings": "tests/workshop/test_settings.py",
-    r"python tests/bench/": "tests/bench/test_thousand_runs.py",
-    r"python tests/slurm/course\.py": "tests/slurm/test_course.py",
-    r"python -m workshop\.simulate\.offload_lower_bound": "tests/workshop/simulate",
-    r"python -m tools rehearse": "tests/tools/commands/test_rehearse_command.py",
-    r"make (quickstart|test|rehearse|install)|^source \.venv": "Makefile",  # this very suite, and a bare machine
-    r"python -m tools submit .*--resume": "tests/resilience/test_drill_launcher.py",
-    r"git (restore|clean)": "tests/test_clean_runs.py",  # in a repository of its own
-    r"python -m pictures\.draw": "tests/test_pictures.py",
-    r"python -m tools report": "tests/test_chapters.py",  # with --check, a quarter of a minute: once is enough
-    r"python -m tools new-exercise": "tests/tools/commands/test_new_exercise_command.py",  # writes into the repository
-}
+# What cannot run here as it stands (no container engine, no hub, or it is this suite); the tests beside run it.
+RUN_ELSEWHERE = (
+    r"docker build|apptainer",  # tests/benchmark/test_container.py: no container engine: the recipes are compared
+    r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
+    r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
+    r"python -m run_folder\.settings",  # tests/workshop/test_settings.py
+    r"python tests/bench/",  # tests/bench/test_thousand_runs.py
+    r"python tests/slurm/course\.py",  # tests/slurm/test_course.py
+    r"python -m workshop\.simulate\.offload_lower_bound",  # tests/workshop/simulate
+    r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
+    r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
+    r"python -m tools submit .*--resume",  # tests/resilience/test_drill_launcher.py
+    r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
+    r"python -m pictures\.draw",  # tests/test_pictures.py
+    r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
+    r"python -m tools new-exercise",  # tests/tools/commands/test_new_exercise_command.py: writes into the repository
+)
 REFERENCE = "logs/reference"
 STANDS_FOR = {  # what a participant would have on disk by then
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",

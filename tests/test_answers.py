@@ -17,42 +17,6 @@ from tools.tables.markdown import grids
 KEY = REPO / "instructor" / "answers"
 CHAPTERS = [path.parent.name for path in REPO.glob("*/README.md") if "\n## Quiz\n" in path.read_text()]
 LENGTH = 512
-_QUOTED = re.compile(r"\[[^\[\]]+\]\[\w+\]")
-
-
-def questions(text: str) -> list[str]:
-    """The questions of a README's numbered list, each on one line."""
-    return [" ".join(one.split()) for one in re.findall(r"^\d+\. ((?:.|\n(?=   ))+)", text, re.MULTILINE)]
-
-
-def asked(chapter: str) -> list[str]:
-    """Predictions and quiz questions as the README asks them, named as in the key."""
-    readme = (REPO / chapter / "README.md").read_text()
-    predict = readme.partition("## Predict\n")[2].partition("\n## ")[0]
-    quiz = readme.partition("## Quiz\n")[2].partition("<details>")[0]
-    parts = (("Prediction", predict), ("Quiz", quiz))
-    return [f"**{kind} {n}.** {one}" for kind, part in parts for n, one in enumerate(questions(part), 1)]
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_key_answers_every_question_that_the_chapter_asks(chapter: str) -> None:
-    key = (KEY / f"{chapter}.md").read_text()
-    quoted = re.findall(r"(?:^> .*\n)+", key, re.MULTILINE)
-    assert [" ".join(one.replace("> ", " ").split()) for one in quoted] == asked(chapter)
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_no_figure_of_the_key_is_typed_by_hand(chapter: str) -> None:
-    """Quotes of tables are held by `report --check`, and the settings' table by the test below."""
-    typed = []
-    for number, line in enumerate((KEY / f"{chapter}.md").read_text().split("\n"), 1):
-        if line.startswith((">", "#", "[", "| zero")) or re.search(r"^\|[^|]+\| [\d.,]+ \|$", line):
-            continue
-        line = re.sub(r"`[^`]+`", "", _QUOTED.sub("", line))
-        units = r"(?:[MG]i?B|[GT]FLOP|ms|s|%|times|steps|tokens/s|samples/s|minutes)\b"
-        figures = re.findall(rf"(?<![\w^-])(?:\d[\d,]*\.\d+|\d[\d,]*\d\d|\d+ {units})", line)
-        typed += [f"{chapter}.md:{number}: {figures}"] if figures else []
-    assert typed == []
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -1,6 +1,5 @@
 """How one gets the environment is said wherever commands start, and by the programs where it is missing."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO
+from tests.launching import REPO
 from tools.__main__ import main
 
 
@@ -24,17 +23,6 @@ def test_command_without_the_environment_says_in_one_line_how_to_get_it(tmp_path
         assert f"`make install` in {REPO} once, then `" in line
 
 
-def test_train_started_by_hand_says_in_one_line_how_a_training_is_started() -> None:
-    # PYTHONPATH as `make install` lets the environment's Python find the repository.
-    variables = {"PATH": PATH, "HOME": os.environ["HOME"], "PYTHONPATH": str(REPO)}
-    job = subprocess.run(
-        [sys.executable, "train.py"], cwd=REPO / "baseline", env=variables, capture_output=True, text=True
-    )
-    errors = [line for line in job.stderr.splitlines() if "error" in line.lower() or "Traceback" in line]
-    assert len(errors) == 1, job.stderr
-    assert errors[0].startswith("error: RUN_DIR is not set; start the training through its launcher")
-
-
 def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -48,12 +36,3 @@ def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed
         monkeypatch.chdir(tmp_path / folder)
         assert main(["runs", *logs]) == expected
     assert capsys.readouterr().err.startswith(f"error: this folder is in the clone {tmp_path}/clone, but these tools")
-
-
-def test_make_install_installs_and_trains_nothing(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text((REPO / "Makefile").read_text())
-    (tmp_path / "requirements.txt").touch()
-    shown = subprocess.run(["make", "-n", "install"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "pip --disable-pip-version-check install -r requirements.txt" in shown
-    assert str(tmp_path) in shown.split("shardlab.pth", 1)[1]
-    assert not any(word in shown for word in (".slurm", "train.py", "-m pytest", "tiny.env"))

@@ -7,12 +7,10 @@ import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from pictures.draw import HERE, pictures
-from tests.launching import REPO
 
 # In the browser: texts that leave their picture, or lie on one another by more than a pixel.
 LOOK = """
@@ -38,28 +36,8 @@ document.body.replaceChildren(found);
 """
 
 
-def test_committed_pictures_are_the_drawn_ones_and_say_in_words_what_they_show() -> None:
+def test_committed_pictures_are_the_drawn_ones() -> None:
     assert {path.stem: path.read_text() for path in HERE.glob("*.svg")} == pictures(), "next: python -m pictures.draw"
-    for text in pictures().values():
-        root = ElementTree.fromstring(text)
-        words = {tag: root.findtext(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("title", "desc")}
-        assert len(words["title"]) > 20 and len(words["desc"]) > 60
-
-
-def test_picture_before_a_prediction_does_not_give_it_away() -> None:
-    sizes, steps = pictures()["communication"], pictures()["attempts"]
-    assert not re.search(r"\dP\b", sizes) and "lost" not in steps and "21" not in re.findall(r">(\d+)<", steps)
-
-
-def test_every_picture_is_in_a_readme_and_every_link_to_one_leads_there() -> None:
-    used = set()
-    for readme in [REPO / "README.md", REPO / "RESULTS.md", *REPO.glob("*/README.md"), *REPO.glob("*/RESULTS.md")]:
-        for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", readme.read_text()):
-            picture = (readme.parent / target).resolve()
-            assert picture.is_file(), f"{readme}: {target}"
-            assert words, f"{readme}: {target} has no words for those who cannot see it"
-            used.add(picture)
-    assert {*HERE.glob("*.svg")} <= used
 
 
 def look(tmp_path: Path, shown: dict[str, str]) -> list[str]:
@@ -81,8 +59,3 @@ def look(tmp_path: Path, shown: dict[str, str]) -> list[str]:
 
 def test_browser_shows_every_word_inside_its_picture_and_none_on_another(tmp_path: Path) -> None:
     assert look(tmp_path, pictures()) == []
-
-
-def test_fault_in_a_picture_is_found(tmp_path: Path) -> None:
-    faults = look(tmp_path, {"moved": pictures()["labels"].replace("<text x='64'", "<text x='864'", 1)})
-    assert len(faults) == 1 and faults[0].startswith("moved: input lies on ")

@@ -14,19 +14,13 @@ REPO = Path(__file__).parents[1]
 
 
 TRAINERS = [path.parent.name for path in REPO.glob("*/train.py") if "Trainer(" in path.read_text()]
-LADDER_LESSON = ("pack", "use_attention", "use_loss", "use_residual_dtype", "compile_blocks", "LabelledOnly")
-# The chapter that each is compared with; how many lines of code are removed and added since, at most; what it calls or
-# names and the one before does not. An exercise that is not described here is compared with the baseline.
-CHAPTERS: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    **{name: ("baseline", 35, ()) for name in TRAINERS if name != "baseline"},
-    "deepspeed-single-gpu": ("baseline", 7, ("deepspeed=", "prepare_operators", "join_gloo_ranks")),
-    "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0, ()),
-    "deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9, ("argparse.ArgumentParser", "OffloadCheck")),
-    "fsdp": ("baseline", 13, ("fsdp=", "fsdp_config=", "parallelism_config=", "shard_on_cpu")),
-    "custom_model": ("fsdp", 21, ("build_model", "transformer_layer_cls_to_wrap")),
-    "benchmark": ("deepspeed-single-gpu", 4, ("load_text",)),
-    "resilience": ("baseline", 19, ("Drill(settings)", "sharding_arguments", "save_whole_model")),
-    "speed-ladder": ("baseline", 34, (*(f"fast_models.{name}" for name in LADDER_LESSON), "dataloader_num_workers=")),
+# The chapter that each is compared with, and how many lines of code are removed and added since, at most. An exercise
+# that is not described here is compared with the baseline.
+CHAPTERS: dict[str, tuple[str, int]] = {
+    **{name: ("baseline", 35) for name in TRAINERS if name != "baseline"},
+    **{"deepspeed-single-gpu": ("baseline", 7), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
+    **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 13), "custom_model": ("fsdp", 21)},
+    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 19), "speed-ladder": ("baseline", 34)},
 }
 
 
@@ -40,11 +34,9 @@ def code_lines(chapter: str) -> list[str]:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_chapter_differs_from_the_one_before_by_its_lesson_only(chapter: str) -> None:
-    before, most, lesson = CHAPTERS[chapter]
+    before, most = CHAPTERS[chapter]
     changed = [line for line in difflib.ndiff(code_lines(before), code_lines(chapter)) if line[0] in "+-"]
     assert len(changed) <= most, "\n".join(changed)
-    added = "\n".join(line for line in changed if line[0] == "+")
-    assert [call for call in lesson if call not in added] == []
 
 
 # env_vars.sh
@@ -88,11 +80,8 @@ LAUNCHERS = sorted(REPO.glob("*/*.slurm"))
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
+def test_launcher_s_loggers_are_those_of_the_others(launcher: Path) -> None:
     folder, text = launcher.parent.name, launcher.read_text()
-    assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
     loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
     assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.measure.memory_logger"]
-    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
-    assert text.count("\n") <= (40 if folder == "benchmark" else 30)

@@ -23,6 +23,8 @@ METHODS = {
     "zero3, offload": ("deepspeed-zero3-offload", "ds_zero3_offload.json"),
 }
 OFFLOAD = "zero3, offload"
+# ZeRO-2 leaves a model's modules alone: two families tell.
+CASES = [(family, method) for family in FAMILIES for method in METHODS if method != "zero2" or family in FAMILIES[:2]]
 EXACT = 1e-5
 # DDP's configurations, and how far a loss may be off: those that change a type are not exact.
 VARIANTS = {
@@ -53,11 +55,11 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for family in FAMILIES:
         small(family).save_pretrained(folder / family)
         TOKENIZER.save_pretrained(folder / family)
-        by_folder = {"MODEL_NAME": str(folder / family), "MODEL_INIT": "pretrained"}
-        by_shape = {"MODEL_NAME": f"tiny-{family}", "MODEL_INIT": "random"}
-        for method, (exercise, config) in METHODS.items():
-            model = by_shape if method == OFFLOAD else by_folder
-            trainings.append(training(folder / f"{family}, {method}", exercise, config, **model))
+    for family, method in CASES:
+        model = {"MODEL_NAME": str(folder / family), "MODEL_INIT": "pretrained"}
+        if method == OFFLOAD:
+            model = {"MODEL_NAME": f"tiny-{family}", "MODEL_INIT": "random"}
+        trainings.append(training(folder / f"{family}, {method}", *METHODS[method], **model))
     for variant in VARIANTS:
         path = folder / f"{variant}.json"
         path.write_text(json.dumps(variant_config(variant)))
@@ -68,8 +70,7 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("family", "method"), CASES)
 def test_family_trains_by_its_name_as_with_plain_data_parallelism(family: str, method: str, folder: Path) -> None:
     run_dir = folder / f"{family}, {method}"
     found, facts = losses(run_dir), record(run_dir)

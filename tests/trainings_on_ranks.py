@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict
@@ -204,9 +205,12 @@ def main() -> None:
     from workshop.job import exit_process
 
     exit_process.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
-    import deepspeed  # noqa: F401  (all of these: here, not in every fork)
+    import cpuinfo
+    import deepspeed.runtime.zero.muon.original_muon  # noqa: F401  (all of these: here, not in every fork)
     from transformers import Trainer  # noqa: F401
 
+    cpuinfo.get_cpu_info = cache(cpuinfo.get_cpu_info)  # DeepSpeed's cpu_adam asks; it starts a process, for a second
+    cpuinfo.get_cpu_info()
     own_namespaces_allowed()  # likewise
     gc.collect()
     gc.freeze()

@@ -13,7 +13,6 @@ from tools.tables.markdown import grids
 from workshop.training.models import shape_config
 
 README = (REPO / "benchmark/README.md").read_text()
-RESULTS = (REPO / "benchmark/RESULTS.md").read_text()
 
 
 def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(tmp_path: Path) -> None:
@@ -27,15 +26,6 @@ def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(t
     (overrides,) = re.findall(r"^from your shell.*", dry.stdout, re.M)
     assert "MODEL_NAME=tiny" in overrides and not re.search("FP16|BATCH_SIZE|MAX_LENGTH|REPEAT", overrides)
     assert re.findall(r"^warning: .*: (.*)", dry.stdout, re.M) == ["MODEL_NAME=tiny, not gpt2"]
-
-
-def test_every_test_that_teaches_an_erratum_exists() -> None:
-    named = set(re.findall(r"`(test_B\d\w+)`", RESULTS))
-    existing = {
-        name for file in (REPO / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", file.read_text())
-    }
-    assert named <= existing
-    assert {name[:7] for name in named} == {f"test_B{number}" for number in range(1, 6)}
 
 
 def test_flops_and_peaks_of_the_readme_are_those_that_mfu_is_computed_with() -> None:

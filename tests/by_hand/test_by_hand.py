@@ -1,7 +1,5 @@
-"""The step without a Trainer gives the Trainer's losses, each script is a short diff, and what it sends is counted."""
+"""The step without a Trainer gives the Trainer's losses, and what it sends is counted."""
 
-import ast
-import difflib
 import json
 import subprocess
 from pathlib import Path
@@ -18,9 +16,9 @@ from tools.logs.runs import read_run
 from workshop.job.hangs import collective_timeout_s
 
 CHAPTER = REPO / "by-hand"
-STEPS = 20
+STEPS = 10
 SIZES = {
-    **{"TRAIN_SIZE": "80", "EVAL_SIZE": "16", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
+    **{"TRAIN_SIZE": "40", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
     **{"WEIGHT_DECAY": "0.01", "MODEL_NAME": "simple-gpt", "VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64"},
     **{"NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256", "SEQ_LENGTH": "128"},
 }
@@ -153,17 +151,3 @@ def test_wrong_arguments_are_refused_before_anything_starts(arguments: list[str]
     job = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     assert job.returncode == 1
     assert expected in job.stderr
-
-
-def code_lines(path: Path) -> list[str]:
-    """The script without docstring and comments."""
-    tree = ast.parse(path.read_text())
-    tree.body = tree.body[1:]
-    return ast.unparse(tree).splitlines()
-
-
-@pytest.mark.parametrize(("script", "most"), [("fsdp.py", 28), ("zero.py", 30)])
-def test_script_is_a_short_diff_to_ddp(script: str, most: int) -> None:
-    difference = difflib.ndiff(code_lines(CHAPTER / "ddp.py"), code_lines(CHAPTER / script))
-    changed = [line for line in difference if line[0] in "+-"]
-    assert 0 < len(changed) <= most, "\n".join(changed)

@@ -1,6 +1,5 @@
-"""The model does what its description says: an independent reference, masking, causality, arithmetic, generation."""
+"""The model does what its description says: the library's GPT-2, masking, causality, arithmetic, generation."""
 
-import math
 import re
 import subprocess
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
@@ -27,49 +26,33 @@ def small(seed: int = 0, **sizes: int) -> SimpleGPTModel:
     return model.eval()
 
 
-def reference_logits(model: SimpleGPTModel, ids: list[int]) -> torch.Tensor:
-    """[length, vocabulary] of one unpadded text: token by token, head by head, in double precision, without a mask."""
-    weight = {name: tensor.double() for name, tensor in model.state_dict().items()}
-    heads, size = model.config.num_heads, model.config.hidden_size // model.config.num_heads
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        centred = x - x.mean()
-        return centred / (centred.square().mean() + 1e-5).sqrt() * weight[f"{name}.weight"] + weight[f"{name}.bias"]
-
-    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
-        return weight[f"{name}.weight"] @ x + weight[f"{name}.bias"]
-
-    residual = [
-        weight["token_embedding.weight"][token] + weight["position_embedding.weight"][i] for i, token in enumerate(ids)
-    ]
-    for layer in range(model.config.num_layers):
-        block = f"blocks.{layer}"
-        projected = [
-            linear(norm(x, f"{block}.attention_norm"), f"{block}.attention.qkv_proj").view(3, heads, size)
-            for x in residual
-        ]
-        attended = []
-        for i, (queries, _, _) in enumerate(projected):
-            mixed = []
-            for head in range(heads):
-                scores = torch.stack([queries[head] @ keys[head] for _, keys, _ in projected[: i + 1]])
-                shares = (scores / math.sqrt(size)).exp()
-                shares = shares / shares.sum()
-                mixed.append(sum(share * projected[j][2][head] for j, share in enumerate(shares)))
-            attended.append(residual[i] + linear(torch.cat(mixed), f"{block}.attention.out_proj"))
-        residual = []
-        for x in attended:
-            inner = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.up_proj")
-            inner = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
-            residual.append(x + linear(inner, f"{block}.down_proj"))
-    return torch.stack([weight["token_embedding.weight"] @ norm(x, "final_norm") for x in residual])
+# The parts of the library's GPT-2, which is the same model but for its names and transposed weights.
+IN_GPT2 = {
+    **{"token_embedding": "transformer.wte", "position_embedding": "transformer.wpe", "blocks": "transformer.h"},
+    **{"attention_norm": "ln_1", "attention.qkv_proj": "attn.c_attn", "attention.out_proj": "attn.c_proj"},
+    **{"feed_forward_norm": "ln_2", "up_proj": "mlp.c_fc", "down_proj": "mlp.c_proj"},
+    **{"final_norm": "transformer.ln_f", "head": "lm_head"},
+}
 
 
-def test_logits_equal_an_independent_reference() -> None:
-    model = small()
-    ids = [3, 17, 5, 5, 39, 0, 21]
-    logits = model(torch.tensor([ids])).logits[0]
-    torch.testing.assert_close(logits.double(), reference_logits(model, ids), rtol=1e-4, atol=1e-4)
+def as_gpt2(model: SimpleGPTModel) -> GPT2LMHeadModel:
+    """The library's GPT-2 with the model's weights."""
+    ours = model.config
+    sizes = {"vocab_size": ours.vocab_size, "n_positions": ours.seq_length, "n_embd": ours.hidden_size}
+    sizes |= {"n_layer": ours.num_layers, "n_head": ours.num_heads, "n_inner": ours.ff_dim}
+    gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, activation_function="gelu")).eval()
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        for part, theirs in IN_GPT2.items():
+            name = re.sub(rf"(^|\.){part}\.", rf"\1{theirs}.", name)
+        weights[name] = tensor.t() if ".c_" in name else tensor
+    gpt2.load_state_dict(weights)
+    return gpt2
+
+
+def test_logits_are_those_of_the_library_s_gpt2() -> None:
+    model, ids = small(), torch.tensor([[3, 17, 5, 5, 39, 0, 21]])
+    torch.testing.assert_close(model(ids).logits, as_gpt2(model)(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -17,7 +17,7 @@ from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, Step, StepRecorder, find_callback
 from workshop.training.generation import ScoreBefore, scores, sentences
 from workshop.training.saving import CheckpointWriter
-from workshop.training.sharding import ShardingRecorder, check_named_blocks, class_name
+from workshop.training.sharding import ShardingRecorder, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
 
 
@@ -46,7 +46,6 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
 
 def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
     """The callbacks that measure; give them the model before the Trainer wraps it."""
-    check_named_blocks(settings, model)
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [
         RunRecorder(settings, data),

@@ -158,18 +158,11 @@ def shard_on_cpu(settings: DeclaredSettings, arguments: TrainingArguments) -> No
     from accelerate.utils import DistributedType
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    PartialState().distributed_type = DistributedType.MULTI_GPU
-    PartialState().device = torch.device("cpu")  # FSDP1 takes "cpu" and "cpu:0" for two devices
     plugin = arguments.fsdp_plugin_args
     if plugin["fsdp_version"] == 1:
-        if plugin.get("cpu_offload") or settings.save != "no":
-            # It asks for a GPU to offload from, and its gathered state of a model in CPU memory crashes (torch 2.13).
-            raise WorkshopError(
-                f"{settings.config}: without a GPU FSDP1 can neither offload nor save; expected no cpu_offload and "
-                "SAVE=no, or version 2"
-            )
-        plugin["sync_module_states"] = False  # FSDP1 broadcasts from GPU memory only; the seed makes ranks equal here
-    elif plugin.get("cpu_offload"):
+        raise WorkshopError(f"{settings.config}: FSDP1 needs a GPU, and there is none; expected version 2")
+    PartialState().distributed_type = DistributedType.MULTI_GPU
+    if plugin.get("cpu_offload"):
         plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
 
 

@@ -6,7 +6,6 @@ A configuration only says what was asked for. Older material asked for FSDP and 
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +19,7 @@ from workshop.errors import WorkshopError
 from workshop.job.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
-from workshop.training.deepspeed import read_json
-from workshop.training.models import blocks_of, model_size, short_name
+from workshop.training.models import blocks_of, model_size
 
 PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 LINEAR = (torch.nn.Linear, Conv1D)  # GPT-2's layers are Conv1D
@@ -35,27 +33,6 @@ def own_modules(model: torch.nn.Module) -> list[str]:
     """Classes of the model and its parts that neither PyTorch nor transformers brings; none: the library's code ran."""
     kinds = {type(module) for module in model.modules()}
     return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
-
-
-def check_named_blocks(settings: Settings, model: torch.nn.Module) -> None:
-    """Raises WorkshopError where the configuration file names a block that this model has not.
-
-    It was written for another model: FSDP would stop with less to say, DeepSpeed without its leaf module be slow.
-    Without the key FSDP takes the blocks that transformers names, DeepSpeed gathers layer by layer.
-    """
-    config = read_json(Path(settings.config)) if settings.config else {}
-    leaf_module = (config.get("zero_optimization") or {}).get("leaf_module") or {}
-    block = type(blocks_of(model)[0])
-    for key, names, expected in (
-        ("transformer_layer_cls_to_wrap", config.get("transformer_layer_cls_to_wrap"), block.__name__),
-        ("zero_optimization.leaf_module.classes", leaf_module.get("classes"), class_name(block)),
-    ):
-        has = {name for kind in map(type, model.modules()) for name in (kind.__name__, class_name(kind))}
-        for name in set(names or ()) - has:
-            raise WorkshopError(
-                f"{settings.config}: {key} names {name}, but {short_name(settings.model_name)} has none; "
-                f'expected ["{expected}"], or the key left out'
-            )
 
 
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:

@@ -11,8 +11,7 @@ from workshop.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"
-SHIPPED = sorted(CONFIGS.glob("*.json"))
-TUNING = sorted(CONFIGS.glob("tuning/*.json"))
+SHIPPED = sorted(CONFIGS.rglob("*.json"))
 AUTO = ("train_batch_size", "gradient_accumulation_steps", "gradient_clipping", "lr", "weight_decay", "enabled")
 
 
@@ -26,16 +25,12 @@ def changed(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", TUNING, ids=lambda path: path.stem)
-def test_shipped_variant_is_valid(path: Path) -> None:
-    assert deepspeed_config(settings(path))["zero_optimization"]["stage"] >= 2
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_configuration_is_valid_and_leaves_settings_to_env_vars(path: Path) -> None:
     zero = deepspeed_config(settings(path))["zero_optimization"]
-    assert path.stem.startswith(f"zero{zero['stage']}")
-    assert ("offload" in path.stem) == ("offload_optimizer" in zero)
+    if path.parent == CONFIGS:
+        assert path.stem.startswith(f"zero{zero['stage']}")
+        assert ("offload" in path.stem) == ("offload_optimizer" in zero)
     assert [key for key in AUTO if f'"{key}": "auto"' not in path.read_text()] == []
 
 

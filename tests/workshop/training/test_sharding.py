@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from tests.launching import REPO
 from tests.workshop.environment import ENVIRONMENT
-from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.training.models import TINY
-from workshop.training.sharding import ShardingRecorder, check_named_blocks, own_modules
+from workshop.training.sharding import ShardingRecorder, own_modules
 
 
 def gpt2() -> GPT2LMHeadModel:
@@ -38,27 +36,6 @@ def test_one_process_is_not_called_ddp_and_a_gpt2s_precision_is_seen_in_its_laye
     assert sharding["model_class"] == "transformers.models.gpt2.modeling_gpt2.GPT2LMHeadModel"
     held = "100% of the parameters, 100% of the gradients, 100% of the optimizer"
     assert f"strategy: none, computing in {precision}; a rank holds at most {held}\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("file", "key", "expected"),
-    [
-        ("fsdp/fsdp_config.json", "transformer_layer_cls_to_wrap names BloomBlock", '["GPT2Block"]'),
-        (
-            *("deepspeed-single-gpu/ds_configs/tuning/leaf.json", "zero_optimization.leaf_module.classes names "),
-            '["transformers.models.gpt2.modeling_gpt2.GPT2Block"]',
-        ),
-    ],
-)
-def test_configuration_of_another_model_names_the_key_and_the_block(file: str, key: str, expected: str) -> None:
-    """DeepSpeed would only warn, and gather layer by layer."""
-    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(REPO / file), "MODEL_NAME": "gpt2"}, Path("none"))
-    with pytest.raises(WorkshopError) as caught:
-        check_named_blocks(settings, gpt2())
-    text = str(caught.value)
-    assert text.startswith(f"{REPO / file}: {key}")
-    assert text.endswith(f"but gpt2 has none; expected {expected}, or the key left out")
-    check_named_blocks(settings, AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY)))
 
 
 def test_part_of_the_model_with_a_class_of_our_own_is_named() -> None:

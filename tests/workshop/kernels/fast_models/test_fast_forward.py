@@ -46,9 +46,15 @@ def trained(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> tuple[to
     return loss.detach(), gradients(model)
 
 
+@functools.cache
+def library(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and gradients of the library's model for EXAMPLES."""
+    return trained(small(name), batch(EXAMPLES))
+
+
 def check_the_same(fast: torch.nn.Module, name: str, inputs: dict[str, torch.Tensor], atol: float = 1e-5) -> None:
-    """Loss and gradients of the inputs are those of the library's model for EXAMPLES."""
-    loss, gradient = trained(small(name), batch(EXAMPLES))
+    """Loss and gradients of the inputs are the library's."""
+    loss, gradient = library(name)
     fast_loss, fast_gradient = trained(fast, inputs)
     torch.testing.assert_close(fast_loss.cpu(), loss, rtol=0, atol=atol)
     torch.testing.assert_close(fast_gradient.cpu(), gradient, rtol=atol, atol=atol)
@@ -103,7 +109,7 @@ BF16 = {**dict.fromkeys(SIZES, (1, 1)), **dict.fromkeys(FAMILIES, (1.1, 1.2)), "
 
 @pytest.mark.parametrize("name", BF16)
 def test_bf16_is_about_as_near_to_fp32_as_the_librarys_own(name: str) -> None:
-    _, exact = trained(small(name), batch(EXAMPLES))
+    _, exact = library(name)
     packed = batch(EXAMPLES if name in SIZES else pack(EXAMPLES, LENGTH), labelled=True)
 
     def distance(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> float:
