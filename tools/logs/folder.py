@@ -19,7 +19,7 @@ from typing import Any
 
 from run_folder.printable import one_line
 from run_folder.safe_open import read_plain
-from run_folder.schema import REQUIRED, STATES, MistypedError, RunRecord, check
+from run_folder.schema import REQUIRED, RUN_RECORD, STATES, MistypedError, check
 from run_folder.settings import is_tiny
 from tools.errors import LogError
 from tools.logs import steps
@@ -42,7 +42,7 @@ class RunFolder:
     """
 
     folder: Path
-    record: RunRecord
+    record: dict[str, Any]
     problem: str | None
 
     @cached_property
@@ -221,7 +221,7 @@ def read_object(path: Path | str) -> dict[str, Any]:
     return content
 
 
-def read_record(folder: Path) -> tuple[RunRecord, str | None]:
+def read_record(folder: Path) -> tuple[dict[str, Any], str | None]:
     """run.json of the run in `folder`, and None; of one that cannot be used {}, and why."""
     path = f"{folder}/run.json"
     try:
@@ -234,7 +234,7 @@ def read_record(folder: Path) -> tuple[RunRecord, str | None]:
             if record.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
         try:
-            check(record, RunRecord)
+            check(record, RUN_RECORD)
         except MistypedError as error:
             raise LogError(path, None, error.found, error.expected) from error
         if record["state"] not in STATES:

@@ -16,7 +16,7 @@ from typing import Any
 
 from run_folder import nccl_log
 from run_folder.causes import cause
-from run_folder.schema import MistypedError, SummaryRecord, check
+from run_folder.schema import SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, trainer_log
 from tools.logs.figures import FIGURES, Outcome
@@ -132,15 +132,13 @@ def _attempts(run: RunFolder) -> Found:
 
 
 def _summary(sources: RunFigures) -> Found:
+    """A mistyped value costs only itself."""
     path, found = sources.run.folder / "summary.json", dict(sources.run.summary)
-    try:
-        check(found, SummaryRecord)
-    except MistypedError:  # which one costs only itself
-        for key, value in found.items():
-            try:
-                check({key: value}, SummaryRecord)
-            except MistypedError as error:
-                found[key] = LogError(path, None, error.found, error.expected)
+    for key, value in found.items():
+        try:
+            check({key: value}, SUMMARY_RECORD)
+        except MistypedError as error:
+            found[key] = LogError(path, None, error.found, error.expected)
     return found
 
 
