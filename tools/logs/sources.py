@@ -15,10 +15,9 @@ from statistics import median
 from typing import Any
 
 from run_folder import nccl_log
-from run_folder.causes import cause
 from run_folder.schema import SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, trainer_log
+from tools.logs import communication, mfu, nvidia_smi, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
 from tools.logs.memory_log import MemoryLog, read_psrecord
@@ -66,15 +65,6 @@ class RunFigures:
         patterns = " ".join(_SOURCES[source][1] for source, _ in FIGURES[name].sources)
         found = (file for pattern in patterns.split() for file in fnmatch.filter(self.run.files, pattern))
         return list(dict.fromkeys(found))
-
-    @cached_property
-    def cause(self) -> str:
-        """What ended a run that did not complete, from train.out; '' if nothing there says it."""
-        try:
-            found = next((cause(path) for path in self.run.paths("train.out", "train.out")), None)
-        except OSError as error:
-            return f"train.out: {error.strerror}"
-        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
 
     def figure(self, source: str, key: str) -> Any:
         """A figure or None; raises UnavailableError or LogError."""
@@ -209,7 +199,7 @@ def _timers(sources: RunFigures) -> Found:
     warmup = sources.figure("summary.json", "warmup_steps") or 0
     return {
         name: median(times_ms[warmup:])
-        for name, times_ms in deepspeed_timers.read(paths[0]).items()
+        for name, times_ms in trainer_log.read_timers(paths[0]).items()
         if times_ms[warmup:]
     }
 

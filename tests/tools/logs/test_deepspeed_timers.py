@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.logs import deepspeed_timers
+from tools.logs.trainer_log import read_timers
 from tools.tables.repository import ROOT
 
 # From a run of stage 3 with offload on an H200: two steps of two micro-batches.
@@ -22,7 +22,7 @@ SETTINGS = {"batch_size": 4, "grad_acc": 4, "fp16": True}
 
 def test_parts_are_of_steps_and_not_of_micro_batches(tmp_path: Path) -> None:
     (tmp_path / "train.out").write_text(TIMED)
-    parts_ms = deepspeed_timers.read(tmp_path / "train.out")
+    parts_ms = read_timers(tmp_path / "train.out")
     assert parts_ms["optimizer_step"] == [400.5, 200.25, 210.75]
     assert parts_ms["bwd_allreduce"] == [62.38] * 3
     assert not [name for name in parts_ms if "microstep" in name]
@@ -32,7 +32,7 @@ def test_parts_are_of_steps_and_not_of_micro_batches(tmp_path: Path) -> None:
 def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
     end = "" if garbled == "14" else "\n"  # cut off
     (tmp_path / "train.out").write_text(f"[Rank 0] time (ms) | fwd: 1.5\n[Rank 0] time (ms) | fwd: {garbled}{end}")
-    assert deepspeed_timers.read(tmp_path / "train.out") == {"fwd": [1.5]}
+    assert read_timers(tmp_path / "train.out") == {"fwd": [1.5]}
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import steps
+from tools.logs.folder import StepLog, read_steps
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read(text: str) -> steps.StepLog:
+    def read(text: str) -> StepLog:
         (tmp_path / "steps.csv").write_text(text)
-        return steps.read(tmp_path / "steps.csv")
+        return read_steps(tmp_path / "steps.csv")
 
     return read
 
