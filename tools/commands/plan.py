@@ -212,8 +212,6 @@ def _check(arguments: argparse.Namespace) -> str:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         beside_measured.draw(found, arguments.output)
-    if arguments.format == "json":
-        return json.dumps({"families": beside_measured.families(found)}, indent=2)
     chosen = first_choice.comparisons(found)
     tables = [] if arguments.plain else [beside_measured.configurations(found), first_choice.table(chosen)]
     tables += [beside_measured.summary(found), beside_measured.out_of_memory(found)]
@@ -227,7 +225,7 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
-    simulate.keep([*planned, *accuracy.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
+    simulate.keep([*planned, *accuracy.shapes(runs), *(step for _, _, step, *_ in projection.PUBLISHED)])
     constants.save(accuracy.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"
 
@@ -236,7 +234,7 @@ def _fit(arguments: argparse.Namespace) -> str:
 _WAYS: dict[str, tuple[Callable[[argparse.Namespace], str], str]] = {
     "fit": (_fit, "what"),
     "against": (lambda asked: beside_measured.kept_table(asked.against, _runs(asked)), "what"),
-    "check": (_check, "what plain output format"),
+    "check": (_check, "what plain output"),
     "published": (lambda _: projection.published_table(), ""),
     "project": (_projected, "model gpu length batch fabric price output"),
     "model": (_ranked, "gpu gpus nodes length batch rung fabric tokens node_memory format"),

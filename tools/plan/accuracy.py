@@ -43,10 +43,6 @@ class Case:
     predicted: Prediction | None = None
 
     @cached_property
-    def key(self) -> str:
-        return self.workload.key
-
-    @cached_property
     def measured(self) -> dict[str, float]:
         """GPU memory of the newest run: repeats are equal, but two older runs had other code. All else: medians.
 
@@ -104,15 +100,16 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     points = _configurations(runs)
     if len(points) < _LEAST_POINTS:
         return [point.with_prediction(constants.load()) for point in points]
-    fits = [_leave_one_out(points, formula) for formula in FORMULAS]
+    every = {formula: _fitted(points, formula) for formula in FORMULAS}
     nothing: dict[str, Ratios] = {name: {"all": (1, 1)} for name in FORMULAS}
-    fitted = [
-        Fitted(context, dict(zip(FORMULAS, own, strict=True)), nothing)
-        for context, *own in zip(_contexts_without_itself(points), *fits, strict=True)
-    ]
+    fitted = []
+    for point in points:
+        others = _others(points, point)
+        own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
+        fitted.append(Fitted(_cuda_context(others), own, nothing))
     rough = [point.with_prediction(own) for point, own in zip(points, fitted, strict=True)]
     return [
-        point.with_prediction(replace(own, ratios=_ratios([one for one in rough if one.key != point.key])))
+        point.with_prediction(replace(own, ratios=_ratios(_others(rough, point))))
         for point, own in zip(points, fitted, strict=True)
     ]
 
@@ -121,7 +118,7 @@ def fit(runs: Sequence[Run]) -> Fitted:
     """constants.json's content, from all of them."""
     found = cases(runs)
     fits = {formula: _fitted(found, formula) for formula in FORMULAS}
-    return Fitted(memory.fit_cuda_context(_own_memory(found)), fits, _ratios(found))
+    return Fitted(_cuda_context(found), fits, _ratios(found))
 
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
@@ -209,10 +206,9 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     return constants.fit(value, targets, FORMULAS[formula], **steps)
 
 
-def _leave_one_out(points: Sequence[Case], formula: str) -> list[Constants]:
-    """For each point the constants from the other configurations."""
-    every = _fitted(points, formula)
-    return [_fitted([one for one in points if one.key != point.key], formula, every) for point in points]
+def _others(points: Sequence[Case], point: Case) -> list[Case]:
+    """The other configurations."""
+    return [one for one in points if one.workload.key != point.workload.key]
 
 
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
@@ -252,16 +248,11 @@ def _middle(values: list[float]) -> tuple[float, float]:
     return round(cuts[0], 3), round(cuts[-1], 3)
 
 
-def _own_memory(points: Sequence[Case]) -> list[tuple[Workload, float]]:
-    """CUDA's and NCCL's; not of runs that generate answers, which only nvidia-smi sees."""
-    return [
+def _cuda_context(points: Sequence[Case]) -> CudaContext:
+    """CUDA's and NCCL's memory; not of runs that generate answers, which only nvidia-smi sees."""
+    found = [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
         if "nvidia_smi_mib" in point.measured and not point.workload.generated
     ]
-
-
-def _contexts_without_itself(points: Sequence[Case]) -> list[CudaContext]:
-    measured = _own_memory(points)
-    others = ([one for one in measured if one[0].key != point.key] for point in points)
-    return [memory.fit_cuda_context(found) if found else constants.load().cuda_context for found in others]
+    return memory.fit_cuda_context(found) if found else constants.load().cuda_context

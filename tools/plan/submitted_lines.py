@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
@@ -95,15 +95,8 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | N
     return [next(found) if workload else None for workload in workloads]
 
 
-class Fit(NamedTuple):
-    """Attributes: text: for a human; fits: False only for a run that cannot."""
-
-    text: str
-    fits: bool
-
-
-def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
-    """One for each line, before it is queued; of a line that cannot be planned it says why.
+def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
+    """What to say of each line before it is queued, and whether it may fit; of one that is not planned it says why.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
@@ -122,13 +115,13 @@ def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
-def _fit(predictions: list[Prediction] | InputError | None) -> Fit:
+def _fit(predictions: list[Prediction] | InputError | None) -> tuple[str, bool]:
     if not isinstance(predictions, list):
-        return Fit(f"not planned: {predictions or 'starts no training that is simulated'}", True)
+        return f"not planned: {predictions or 'starts no training that is simulated'}", True
     (found,) = predictions
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
         f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
     )
-    return Fit(text, found.verdict != "does not fit")
+    return text, found.verdict != "does not fit"
