@@ -15,7 +15,7 @@ from run_folder import causes, nccl_log
 from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.logs import communication, memory_log, nvidia_smi, trainer_log
+from tools.logs import communication, memory_logs, trainer_log
 from tools.logs.folder import read_steps
 from tools.logs.runs import find_runs
 from tools.page import repeat
@@ -136,8 +136,8 @@ READERS = (
         communication.read,
         trainer_log.read_timers,
         nccl_log.read,
-        memory_log.read_psrecord,
-        nvidia_smi.read,
+        memory_logs.read_psrecord,
+        memory_logs.read_nvidia_smi,
         read_steps,
     ),
     *(trainer_log.read, causes.cause),

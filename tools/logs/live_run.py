@@ -14,7 +14,7 @@ from run_folder import csv_log
 from run_folder.printable import printable
 from run_folder.safe_open import open_plain
 from tools.errors import LogError
-from tools.logs import nvidia_smi
+from tools.logs.memory_logs import header_names, memory_mib
 from tools.logs.run import Run
 
 RECENT_STEPS = 20
@@ -103,7 +103,7 @@ def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
     header, found = _first_line(path).strip(), []
     for line in _read_end(path, _STEPS_BYTES)[:-1]:
         with contextlib.suppress(LogError):
-            for row in csv_log.step_numbers(path, csv_log.step_rows_of(path, [line], header)):
+            for row in csv_log.step_numbers(path, csv_log.step_rows(path, [line], header)):
                 found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
     return found[-_STEPS_KEPT:]
 
@@ -112,13 +112,13 @@ def _memory(path: Path) -> int | None:
     """The largest memory.used (MiB) of a GPU log's last samples."""
     header, found_mib = _first_line(path).strip(), []
     try:
-        names = nvidia_smi.header_names(path, header)
+        names = header_names(path, header)
     except LogError:
         return None
     for line in _read_end(path, _GPU_BYTES)[:-1] if names else []:
         with contextlib.suppress(LogError):
             for number, row in csv_log.rows(path, [line], names, header):
-                found_mib.append(nvidia_smi.memory_mib(path, number, row["memory.used"]))
+                found_mib.append(memory_mib(path, number, row["memory.used"]))
     return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
 
 

@@ -17,10 +17,10 @@ from typing import Any
 from run_folder import nccl_log
 from run_folder.schema import SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, mfu, nvidia_smi, trainer_log
+from tools.logs import communication, mfu, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
-from tools.logs.memory_log import MemoryLog, read_psrecord
+from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord
 
 Found = Mapping[str, Any]
 _EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
@@ -206,7 +206,7 @@ def _timers(sources: RunFigures) -> Found:
 
 def _gpu_log(sources: RunFigures) -> Found:
     _require_gpu(sources)
-    logs = [nvidia_smi.read(path) for path in sources.run.paths("gpu_memory", ".csv")]
+    logs = [read_nvidia_smi(path) for path in sources.run.paths("gpu_memory", ".csv")]
     if len(logs) > 1:  # the mean is over the samples of all nodes
         logs = [MemoryLog([mib for log in logs for mib in log.mib])]
     return _extremes(logs, "empty GPU log")

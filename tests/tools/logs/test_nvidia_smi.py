@@ -1,8 +1,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import nvidia_smi
-from tools.logs.memory_log import MemoryLog
+from tools.logs.memory_logs import MemoryLog, read_nvidia_smi
 from tools.logs.runs import read_run
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
@@ -17,7 +16,7 @@ def row(second: int, used, busy, gpu: int = 0) -> str:
 def read(tmp_path):
     def read(text: str, **options) -> MemoryLog:
         (tmp_path / "gpu_memory.csv").write_bytes(text.encode())
-        return nvidia_smi.read(tmp_path / "gpu_memory.csv", **options)
+        return read_nvidia_smi(tmp_path / "gpu_memory.csv", **options)
 
     return read
 
@@ -85,13 +84,13 @@ def test_nodes_are_merged_sample_by_sample(make_run):
 
 
 def test_real_log_of_an_h200(sample_logs):
-    log = nvidia_smi.read(sample_logs / "nvidia-smi-h200-own.csv")
+    log = read_nvidia_smi(sample_logs / "nvidia-smi-h200-own.csv")
     assert len(log.mib) == 320
     assert (max(log.mib), min(log.mib)) == (55775, 0)
     assert log.figures()["mean_mib"] == pytest.approx(5087.2875)
 
 
 def test_real_log_without_header_has_used_and_free_memory(sample_logs):
-    log = nvidia_smi.read(sample_logs / "nvidia-smi-noheader-units.csv")
+    log = read_nvidia_smi(sample_logs / "nvidia-smi-noheader-units.csv")
     assert len(log.mib) == 400
     assert (max(log.mib), min(log.mib)) == (20137, 2)

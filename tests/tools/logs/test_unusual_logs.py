@@ -3,7 +3,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import memory_log, nvidia_smi
+from tools.logs.memory_logs import read_nvidia_smi, read_psrecord
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
 ROW = "2026/11/21 05:55:41.717, 0, NVIDIA H200, {} MiB, 143771 MiB, {} %\n"
@@ -91,21 +91,21 @@ def seen(read, path, text: str) -> list | int:
 
 @pytest.mark.parametrize(("text", "expected"), GPU_LOGS.values(), ids=GPU_LOGS)
 def test_unusual_gpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, text, expected):
-    assert seen(nvidia_smi.read, tmp_path / "gpu_memory.csv", text) == expected
+    assert seen(read_nvidia_smi, tmp_path / "gpu_memory.csv", text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), CPU_LOGS.values(), ids=CPU_LOGS)
 def test_unusual_cpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, text, expected):
-    figures = seen(memory_log.read_psrecord, tmp_path / "cpu_memory.txt", text)
+    figures = seen(read_psrecord, tmp_path / "cpu_memory.txt", text)
     assert (figures if isinstance(figures, int) else figures[:2]) == expected
 
 
 def test_time_of_a_second_attempt_goes_on_after_the_first(tmp_path):
     attempt = CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000) + CPU_ROW.format(2, 5, 1000, 2000)
     (tmp_path / "cpu_memory.txt").write_text(attempt * 2)
-    assert memory_log.read_psrecord(tmp_path / "cpu_memory.txt").time_s == [0, 2, 2, 4]
+    assert read_psrecord(tmp_path / "cpu_memory.txt").time_s == [0, 2, 2, 4]
 
 
 def test_real_log_of_psrecord(sample_logs):
-    log = memory_log.read_psrecord(sample_logs / "psrecord-ros.txt")
+    log = read_psrecord(sample_logs / "psrecord-ros.txt")
     assert (len(log.mib), log.figures()["peak_mib"]) == (399, 52.84)
