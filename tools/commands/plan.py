@@ -104,7 +104,8 @@ def _option(name: str) -> str:
 
 def _lines(arguments: argparse.Namespace) -> str:
     submissions = _submissions(arguments)
-    rows = list(zip(submissions, predictions_of(submissions, named(arguments.gpu, arguments.node_memory)), strict=True))
+    gpu = named(arguments.gpu, arguments.node_memory)
+    rows = list(zip(submissions, simulate.without_errors(predictions_of(submissions, gpu)), strict=True))
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)

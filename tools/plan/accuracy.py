@@ -14,7 +14,7 @@ from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, predict_from
-from tools.plan.simulate import Shape, Step, steps_or_errors
+from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
@@ -148,8 +148,8 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
     """Not predicted yet; without those that cannot be simulated."""
     groups = _groups(runs)
     found = []
-    steps = steps_or_errors([group[0][0].shape for group in groups.values()])
-    for ((family, _, gpu), group), step in zip(groups.items(), steps, strict=True):
+    simulated = steps([group[0][0].shape for group in groups.values()])
+    for ((family, _, gpu), group), step in zip(groups.items(), simulated, strict=True):
         if isinstance(step, InputError):
             continue
         first = group[0][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tools.errors import InputError
 from tools.plan import constants, memory, timing
 from tools.plan.constants import NOISE, Fitted, Ratios, total
 from tools.plan.gpus import Gpu
@@ -144,14 +145,15 @@ class Prediction:
         return "fits"
 
 
-def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction]:
-    """With the constants of constants.json.
-
-    Raises:
-        InputError: a run that cannot be simulated, or a precision that the GPU does not have.
-    """
-    found = steps([workload.shape for workload in workloads])
-    return [predict_from(*one, gpu, constants.load()) for one in zip(found, workloads, strict=True)]
+def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputError]:
+    """By constants.json; an error for what cannot be simulated, or for a precision that the GPU does not have."""
+    found: list[Prediction | InputError] = []
+    for step, workload in zip(steps([one.shape for one in workloads]), workloads, strict=True):
+        try:
+            found.append(step if isinstance(step, InputError) else predict_from(step, workload, gpu, constants.load()))
+        except InputError as error:
+            found.append(error)
+    return found
 
 
 def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:

@@ -18,7 +18,7 @@ from tools import plots
 from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.predict import markdown, predict_from
-from tools.plan.simulate import Step, steps
+from tools.plan.simulate import Step, steps, without_errors
 from tools.plan.workload import Strategy, Workload
 
 SIZES = (8, 64, 1_024, 16_384)
@@ -61,7 +61,7 @@ def project(
     shape: dict[str, Any], gpu_name: str, fabric_gb_per_s: float, sizes: Sequence[int] = SIZES
 ) -> list[Projected]:
     """Raises InputError for a model that cannot be simulated."""
-    (step,) = steps([shape])
+    (step,) = without_errors(steps([shape]))
     tokens = shape["batch_size"] * shape["max_length"]
     found = []
     for strategy in ("full_shard", "hybrid_shard"):

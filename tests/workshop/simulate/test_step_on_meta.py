@@ -1,13 +1,9 @@
 """The simulated step against what the H200s measured (logs/reference) and against what FLOPs must be."""
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.launching import REPO
 from workshop.errors import WorkshopError
 from workshop.simulate import step_on_meta
 from workshop.simulate.step_on_meta import StepShape, build, simulate
@@ -70,16 +66,6 @@ def test_three_blocks_stand_for_all_to_the_last_byte(engine: str, monkeypatch: p
     monkeypatch.setattr(step_on_meta, "_BLOCKS", 12)
     assert len(blocks_of(build(shape))) == 12
     assert simulate(shape) == three
-
-
-def test_program_answers_each_line_and_an_unknown_model_spoils_only_its_own() -> None:
-    shapes = [{"model_name": name, "batch_size": 1, "max_length": 16} for name in ("bloom-9b", "tiny")]
-    lines = "\n".join(map(json.dumps, shapes))
-    command = [sys.executable, "-m", "workshop.simulate.step_on_meta"]
-    answer = subprocess.run(command, cwd=REPO, input=lines, capture_output=True, text=True, check=True)
-    unknown, known = map(json.loads, answer.stdout.splitlines())
-    assert unknown["error"].startswith("MODEL_NAME='bloom-9b'")
-    assert known["blocks"] > 0
 
 
 def test_rows_longer_than_the_learnt_positions_are_refused() -> None:
