@@ -95,21 +95,16 @@ class RunFolder:
     @property
     def outcome(self) -> str:
         """The state as tables show it, with its cause where run.json names one: FAILED (disk full)."""
-        cause = self.told and self.record.get("cause")
+        cause = self.state not in ("completed", "running") and self.record.get("cause")
         return self.state.upper() + (f" ({cause})" if cause else "")
-
-    @property
-    def told(self) -> str:
-        """One line of run.json's own on how a run ended that did not complete."""
-        if self.state in ("completed", "running"):
-            return ""
-        return ": ".join(filter(None, [self.record.get("cause"), self.record.get("reason")]))
 
     @cached_property
     def reason(self) -> str:
         """One line on how a run ended that did not complete: run.json's own, else what train.out says, else ""."""
-        if self.problem or self.told or self.state in ("completed", "running"):
-            return self.problem or self.told
+        if self.problem or self.state in ("completed", "running"):
+            return self.problem or ""
+        if recorded := ": ".join(filter(None, [self.record.get("cause"), self.record.get("reason")])):
+            return recorded
         try:
             found = next((cause(path) for path in self.paths("train.out", "train.out")), None)
         except OSError as error:
