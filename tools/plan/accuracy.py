@@ -79,17 +79,14 @@ class Case:
             found["other_s"] = timing.other_work(self.workload, parameters, step_s)
         return found
 
-    def target(self, formula: str) -> float | None:
-        """What the formula should give."""
-        measured = self.measured
-        if formula != "other_s":
-            return measured.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
-        return other_s(measured, self.workload) if "total_runtime_s" in measured else None
 
-
-def other_s(measured: dict[str, float], workload: Workload) -> float:
-    """The seconds of a measured job beside its optimizer steps."""
-    return max(1.0, measured["total_runtime_s"] - workload.steps * measured["step_time_s"])
+def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
+    """What the formula should give, from figures by the names of METRICS; None where they lack it."""
+    if formula != "other_s":
+        return figures.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
+    if "total_runtime_s" not in figures:
+        return None
+    return max(1.0, figures["total_runtime_s"] - workload.steps * figures["step_time_s"])
 
 
 def cases(runs: Sequence[Run]) -> list[Case]:
@@ -192,12 +189,13 @@ def measured_of(run: Run) -> dict[str, float]:
 def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
     import numpy as np
 
-    points = [point for point in points if point.target(formula) is not None]
+    wanted = [(point, target(formula, point.measured, point.workload)) for point in points]
+    points = [point for point, value in wanted if value is not None]
     if len(points) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work = [point.work[formula] for point in points]
     arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
-    targets = np.array([point.target(formula) for point in points])
+    targets = np.array([value for _, value in wanted if value is not None])
 
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
@@ -214,24 +212,15 @@ def _others(points: Sequence[Case], point: Case) -> list[Case]:
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
     """Measured over predicted of single runs, by family and by what decides a step; 2.5th and 97.5th percentile."""
     found: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in FORMULAS}
-
-    def add(formula: str, ratio: float, *kinds: str) -> None:
-        for kind in ("all", *kinds):
-            found[formula].setdefault(kind, []).append(ratio)
-
     for guess in guesses:
-        workload, family, decided_by = guess.workload, guess.workload.family, guess.predicted.parts.decided_by
+        workload, decided_by = guess.workload, guess.predicted.parts.decided_by
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
-        for measured in guess.each:
-            if "step_time_s" in measured:
-                ratio = measured["step_time_s"] / expected["step_time_s"]
-                add("step_time_s", ratio, decided_by, f"{decided_by}, {family}")
-            if "total_runtime_s" in measured:
-                rest_s = expected["total_runtime_s"] - workload.steps * expected["step_time_s"]
-                add("other_s", other_s(measured, workload) / rest_s, family)
-            for name, formula in (("cpu_mib", "cpu_mib"), ("peak_reserved_mib", "reserved_mib")):
-                if name in measured:
-                    add(formula, measured[name] / expected[name], family)
+        for formula, ratios in found.items():
+            own = (decided_by, f"{decided_by}, {workload.family}") if formula == "step_time_s" else (workload.family,)
+            predicted = target(formula, expected, workload)
+            every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
+            for kind in ("all", *own):
+                ratios.setdefault(kind, []).extend(every)
     return {
         name: {
             kind: _middle(values)
