@@ -70,7 +70,7 @@ def read(path: Path | str) -> list[Training]:
 
 
 def _end_together(one: Event, other: Event) -> bool:
-    """Whether two closing events can be of one training: its ranks end together."""
+    """True if two closing events can be of one training: its ranks end together."""
     same_epoch = one.get("epoch", 0.0) == other.get("epoch", 0.0)
     return same_epoch and abs(one["train_runtime"] - other["train_runtime"]) < _RANKS_DIFFER_S
 

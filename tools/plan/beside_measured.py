@@ -209,7 +209,7 @@ def figure(found: Predictions, run: Run, name: str) -> str:
 
 
 def is_predicted(name: str) -> bool:
-    """Whether it names a prediction. Raises InputError for one that does not exist."""
+    """True for the name of a prediction. Raises InputError for one that does not exist."""
     if name.startswith(PREFIX) and name not in KNOWN and name not in NAMES:
         raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
     return name in NAMES

@@ -23,7 +23,7 @@ MUST_DO = "must-do"
 
 
 def minutes_and_gpu_hours(lines: Sequence[Submission], gpu: Gpu) -> tuple[float, float] | None:
-    """Of the runs one after the other; None where one was neither planned nor measured.
+    """The sums over the runs, one after the other; None where one was neither planned nor measured.
 
     Raises:
         InputError: a line that cannot be planned, or more GPUs than a node of this kind has.

@@ -59,13 +59,13 @@ class Range:
         return self.least <= measured <= self.largest
 
     def per(self, amount: float) -> Range:
-        """Of an amount per this: a longer time is a lower speed."""
+        """The amount divided by this range: a longer time is a lower speed."""
         return Range(amount / self.largest, amount / self.expected, amount / self.least)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one run.
+    """What one run will need.
 
     Attributes:
         terms: what is allocated on the fullest GPU at its peak, MiB; context_mib: CUDA's own memory, at least.
@@ -89,7 +89,7 @@ class Prediction:
 
     @property
     def cells(self) -> list[str]:
-        """Of a table with the columns TITLES."""
+        """A row of a table with the columns TITLES."""
         found = self.ranges
         return [
             found["peak_allocated_mib"].text(),
@@ -115,7 +115,7 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
-        """Whether it fits: fits, close, does not fit."""
+        """One of: fits, close, does not fit."""
         return self.reason.split(":")[0]
 
     @property
