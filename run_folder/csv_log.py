@@ -1,6 +1,6 @@
 """Comma-separated logs of jobs that may have been killed, line by line: every line is checked.
 
-`step_rows`, `step_rows_of` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
+`step_rows` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
 """
 
 import math
@@ -27,6 +27,11 @@ def read_lines(path: Path | str) -> list[str]:
     if whole and last:
         whole.append(last if last.rstrip().endswith(_UNITS) else last[: last.rfind(b",") + 1])
     return [line.decode("utf-8", "replace") for line in whole]
+
+
+def first_line(lines: Sequence[str]) -> str:
+    """The first that is not blank, which should be the header; "" if all are."""
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 def cells(line: str) -> list[str]:
@@ -61,15 +66,17 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
     return value
 
 
-def step_rows(path: Path | str) -> Rows:
-    """All steps of steps.csv; none of an empty one. Raises LogError for a line that is not as in the contract."""
-    lines = read_lines(path)
-    header = next((line.strip() for line in lines if line.strip()), "")
-    yield from step_rows_of(path, lines, header) if header else ()
+def step_rows(path: Path | str, lines: Sequence[str] | None = None, header: str = "") -> Rows:
+    """All steps of steps.csv, none of an empty one; or those of some of its lines, with its header.
 
-
-def step_rows_of(path: Path | str, lines: Sequence[str], header: str) -> Rows:
-    """Those of some of its lines. Raises LogError if a column of the contract is missing in the header, too."""
+    Raises:
+        LogError: a line is not as in the contract, or a column is missing in the header.
+    """
+    if lines is None:
+        lines = read_lines(path)
+        header = first_line(lines)
+    if not header:
+        return
     names = cells(header)
     if missing := [name for name in STEPS_VERSIONS[1][:5] if name not in names]:
         expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"

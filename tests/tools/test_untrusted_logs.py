@@ -15,7 +15,8 @@ from run_folder import causes, nccl_log
 from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.logs import communication, deepspeed_timers, memory_log, nvidia_smi, steps, trainer_log
+from tools.logs import communication, memory_logs, trainer_log
+from tools.logs.folder import read_steps
 from tools.logs.runs import find_runs
 from tools.page import repeat
 from tools.tables.repository import ROOT
@@ -131,7 +132,14 @@ def test_huge_files_are_refused_unread(make_run: Callable[..., Path], logs: Path
 
 
 READERS = (
-    *(communication.read, deepspeed_timers.read, nccl_log.read, memory_log.read_psrecord, nvidia_smi.read, steps.read),
+    *(
+        communication.read,
+        trainer_log.read_timers,
+        nccl_log.read,
+        memory_logs.read_psrecord,
+        memory_logs.read_nvidia_smi,
+        read_steps,
+    ),
     *(trainer_log.read, causes.cause),
 )
 # What means something to a reader; the fuzzer puts together these lines and their words.

@@ -104,7 +104,8 @@ def _option(name: str) -> str:
 
 def _lines(arguments: argparse.Namespace) -> str:
     submissions = _submissions(arguments)
-    rows = list(zip(submissions, predictions_of(submissions, named(arguments.gpu, arguments.node_memory)), strict=True))
+    gpu = named(arguments.gpu, arguments.node_memory)
+    rows = list(zip(submissions, simulate.without_errors(predictions_of(submissions, gpu)), strict=True))
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
@@ -212,8 +213,6 @@ def _check(arguments: argparse.Namespace) -> str:
         raise NoRunsError(f"{', '.join(arguments.what) or _REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         beside_measured.draw(found, arguments.output)
-    if arguments.format == "json":
-        return json.dumps({"families": beside_measured.families(found)}, indent=2)
     chosen = first_choice.comparisons(found)
     tables = [] if arguments.plain else [beside_measured.configurations(found), first_choice.table(chosen)]
     tables += [beside_measured.summary(found), beside_measured.out_of_memory(found)]
@@ -227,7 +226,7 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
-    simulate.keep([*planned, *accuracy.shapes(runs), *(one.shape for one in projection.PUBLISHED)])
+    simulate.keep([*planned, *accuracy.shapes(runs), *(step for _, _, step, *_ in projection.PUBLISHED)])
     constants.save(accuracy.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"
 
@@ -236,7 +235,7 @@ def _fit(arguments: argparse.Namespace) -> str:
 _WAYS: dict[str, tuple[Callable[[argparse.Namespace], str], str]] = {
     "fit": (_fit, "what"),
     "against": (lambda asked: beside_measured.kept_table(asked.against, _runs(asked)), "what"),
-    "check": (_check, "what plain output format"),
+    "check": (_check, "what plain output"),
     "published": (lambda _: projection.published_table(), ""),
     "project": (_projected, "model gpu length batch fabric price output"),
     "model": (_ranked, "gpu gpus nodes length batch rung fabric tokens node_memory format"),

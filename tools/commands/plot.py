@@ -9,7 +9,7 @@ from run_folder.plural import counted
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, NoRunsError
-from tools.logs.memory_lines import cpu_lines, gpu_lines
+from tools.logs.memory_logs import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.tables.definitions import definitions, dictionary_of, tiny_view

@@ -65,9 +65,9 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
     name, fitting = arguments.gpu or at_hand(), []
     if not name:
         return due
-    for line, verdict in zip(due, fits(due, named(name)), strict=True):
-        print(f"{name}  {verdict.text}  {line.place}  {line.short}")
-        fitting += [line] if verdict.fits else []
+    for line, (verdict, may_fit) in zip(due, fits(due, named(name)), strict=True):
+        print(f"{name}  {verdict}  {line.place}  {line.short}")
+        fitting += [line] if may_fit else []
     if len(fitting) == len(due) or arguments.yes or arguments.dry_run:
         return due
     told = f"{len(due) - len(fitting)} of {counted(len(due), 'run')} cannot fit"

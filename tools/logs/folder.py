@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from run_folder import csv_log
+from run_folder.causes import cause
 from run_folder.printable import one_line
 from run_folder.safe_open import read_plain
-from run_folder.schema import REQUIRED, STATES, MistypedError, RunRecord, check
+from run_folder.schema import REQUIRED, RUN_RECORD, STATES, MistypedError, check
 from run_folder.settings import is_tiny
 from tools.errors import LogError
-from tools.logs import steps
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LOST_AFTER_S = 600
 _NAME = re.compile(r"\w[\w.+-]*")
@@ -42,7 +46,7 @@ class RunFolder:
     """
 
     folder: Path
-    record: RunRecord
+    record: dict[str, Any]
     problem: str | None
 
     @cached_property
@@ -91,20 +95,21 @@ class RunFolder:
     @property
     def outcome(self) -> str:
         """The state as tables show it, with its cause where run.json names one: FAILED (disk full)."""
-        cause = self.told and self.record.get("cause")
+        cause = self.state not in ("completed", "running") and self.record.get("cause")
         return self.state.upper() + (f" ({cause})" if cause else "")
 
-    @property
-    def needs_cause(self) -> bool:
-        """Whether only train.out says why the run did not complete."""
-        return not (self.problem or self.told or self.state in ("completed", "running"))
-
-    @property
-    def told(self) -> str:
-        """One line of run.json's own on how a run ended that did not complete."""
-        if self.state in ("completed", "running"):
-            return ""
-        return ": ".join(filter(None, [self.record.get("cause"), self.record.get("reason")]))
+    @cached_property
+    def reason(self) -> str:
+        """One line on how a run ended that did not complete: run.json's own, else what train.out says, else ""."""
+        if self.problem or self.state in ("completed", "running"):
+            return self.problem or ""
+        if recorded := ": ".join(filter(None, [self.record.get("cause"), self.record.get("reason")])):
+            return recorded
+        try:
+            found = next((cause(path) for path in self.paths("train.out", "train.out")), None)
+        except OSError as error:
+            return f"train.out: {error.strerror}"
+        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -112,9 +117,9 @@ class RunFolder:
         return read_object(f"{self.folder}/summary.json") if "summary.json" in self.files else {}
 
     @property
-    def steps(self) -> steps.StepLog | None:
+    def steps(self) -> StepLog | None:
         """All steps of steps.csv. Raises LogError if it is damaged."""
-        return steps.read(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
+        return read_steps(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
 
     @cached_property
     def start(self) -> datetime:
@@ -187,6 +192,38 @@ class RunFolder:
         }
 
 
+@dataclass(frozen=True)
+class StepLog:
+    """One entry per optimizer step; columns of steps.csv.
+
+    Attributes:
+        step: global step, counted from 1 over the whole training.
+        step_time_s: synchronised wall time of the step (s), without evaluation and saving.
+        tokens: positions processed by all ranks, padding included.
+        loss: training loss of the step.
+        samples: training examples of the step; None in logs of before they were counted.
+    """
+
+    step: np.ndarray
+    step_time_s: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+    samples: np.ndarray | None = None
+
+
+def read_steps(path: Path | str) -> StepLog:
+    """Parse steps.csv; an empty file gives no steps.
+
+    Raises:
+        LogError: the header or a line is not as in the contract.
+    """
+    import numpy as np
+
+    rows = list(csv_log.step_numbers(path, csv_log.step_rows(path)))
+    names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
+    return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})
+
+
 @cache
 def _login_name(number: int) -> str:
     try:
@@ -221,7 +258,7 @@ def read_object(path: Path | str) -> dict[str, Any]:
     return content
 
 
-def read_record(folder: Path) -> tuple[RunRecord, str | None]:
+def read_record(folder: Path) -> tuple[dict[str, Any], str | None]:
     """run.json of the run in `folder`, and None; of one that cannot be used {}, and why."""
     path = f"{folder}/run.json"
     try:
@@ -234,7 +271,7 @@ def read_record(folder: Path) -> tuple[RunRecord, str | None]:
             if record.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
         try:
-            check(record, RunRecord)
+            check(record, RUN_RECORD)
         except MistypedError as error:
             raise LogError(path, None, error.found, error.expected) from error
         if record["state"] not in STATES:

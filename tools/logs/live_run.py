@@ -14,7 +14,7 @@ from run_folder import csv_log
 from run_folder.printable import printable
 from run_folder.safe_open import open_plain
 from tools.errors import LogError
-from tools.logs import nvidia_smi
+from tools.logs.memory_logs import header_names, memory_mib
 from tools.logs.run import Run
 
 RECENT_STEPS = 20
@@ -100,51 +100,44 @@ def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
 
 def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
     """Step, loss, step time (s) and tokens of the last steps; a line that is cut or damaged costs itself."""
-    header, found = _first_line(path).strip(), []
-    for line in _read_end(path, _STEPS_BYTES)[:-1]:
+    (header, lines), found = _ends(path, _STEPS_BYTES), []
+    for line in lines[:-1]:
         with contextlib.suppress(LogError):
-            for row in csv_log.step_numbers(path, csv_log.step_rows_of(path, [line], header)):
+            for row in csv_log.step_numbers(path, csv_log.step_rows(path, [line], header)):
                 found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
     return found[-_STEPS_KEPT:]
 
 
 def _memory(path: Path) -> int | None:
     """The largest memory.used (MiB) of a GPU log's last samples."""
-    header, found_mib = _first_line(path).strip(), []
+    (header, lines), found_mib = _ends(path, _GPU_BYTES), []
     try:
-        names = nvidia_smi.header_names(path, header)
+        names = header_names(path, header)
     except LogError:
         return None
-    for line in _read_end(path, _GPU_BYTES)[:-1] if names else []:
+    for line in lines[:-1] if names else []:
         with contextlib.suppress(LogError):
             for number, row in csv_log.rows(path, [line], names, header):
-                found_mib.append(nvidia_smi.memory_mib(path, number, row["memory.used"]))
+                found_mib.append(memory_mib(path, number, row["memory.used"]))
     return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
 
 
-def _read_end(path: Path, most_bytes: int) -> list[str]:
-    """The lines within a file's last bytes, without one that is cut at its beginning; the last one is not ended yet.
+def _ends(path: Path, most_bytes: int) -> tuple[str, list[str]]:
+    """A file's first line, and the lines within its last bytes, without one that is cut at its beginning.
 
-    Of a file that is no plain file or cannot be read there are none.
+    The last one is not ended yet. Of a file that is no plain file or cannot be read there are none.
     """
     try:
         with os.fdopen(open_plain(path), "rb", buffering=0) as file:
+            header = file.read(1024).partition(b"\n")[0].decode(errors="replace").strip()
             start = file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
-            return file.read(most_bytes).decode(errors="replace").split("\n")[start > 0 :]
+            return header, file.read(most_bytes).decode(errors="replace").split("\n")[start > 0 :]
     except OSError:
-        return []
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
-            return file.read(1024).partition(b"\n")[0].decode(errors="replace")
-    except OSError:
-        return ""
+        return "", []
 
 
 def last_lines(path: Path, count: int) -> list[str]:
     """A log's last lines as a terminal shows them: the last state of a progress bar, no colours, no control codes."""
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _read_end(path, _LOG_BYTES)]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _ends(path, _LOG_BYTES)[1]]
     shown = [printable(_COLOUR.sub("", line)) for line in lines if line.strip()][-count:]
     return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown]

@@ -24,11 +24,6 @@ class Run(RunFolder):
         """Each is measured when somebody asks for it first."""
         return RunFigures(self)
 
-    @property
-    def reason(self) -> str:
-        """One line on how a run ended that did not complete: run.json's own, else read from train.out."""
-        return self.figures.cause if self.needs_cause else self.problem or self.told
-
     def matches(self, where: dict[str, Any]) -> bool:
         return all(
             self.facts[key] not in wanted if isinstance(wanted, Not) else self.facts[key] == wanted

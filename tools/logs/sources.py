@@ -15,13 +15,12 @@ from statistics import median
 from typing import Any
 
 from run_folder import nccl_log
-from run_folder.causes import cause
-from run_folder.schema import MistypedError, SummaryRecord, check
+from run_folder.schema import SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, deepspeed_timers, mfu, nvidia_smi, trainer_log
+from tools.logs import communication, mfu, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
-from tools.logs.memory_log import MemoryLog, read_psrecord
+from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord
 
 Found = Mapping[str, Any]
 _EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
@@ -66,15 +65,6 @@ class RunFigures:
         patterns = " ".join(_SOURCES[source][1] for source, _ in FIGURES[name].sources)
         found = (file for pattern in patterns.split() for file in fnmatch.filter(self.run.files, pattern))
         return list(dict.fromkeys(found))
-
-    @cached_property
-    def cause(self) -> str:
-        """What ended a run that did not complete, from train.out; '' if nothing there says it."""
-        try:
-            found = next((cause(path) for path in self.run.paths("train.out", "train.out")), None)
-        except OSError as error:
-            return f"train.out: {error.strerror}"
-        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
 
     def figure(self, source: str, key: str) -> Any:
         """A figure or None; raises UnavailableError or LogError."""
@@ -132,15 +122,13 @@ def _attempts(run: RunFolder) -> Found:
 
 
 def _summary(sources: RunFigures) -> Found:
+    """A mistyped value costs only itself."""
     path, found = sources.run.folder / "summary.json", dict(sources.run.summary)
-    try:
-        check(found, SummaryRecord)
-    except MistypedError:  # which one costs only itself
-        for key, value in found.items():
-            try:
-                check({key: value}, SummaryRecord)
-            except MistypedError as error:
-                found[key] = LogError(path, None, error.found, error.expected)
+    for key, value in found.items():
+        try:
+            check({key: value}, SUMMARY_RECORD)
+        except MistypedError as error:
+            found[key] = LogError(path, None, error.found, error.expected)
     return found
 
 
@@ -211,14 +199,14 @@ def _timers(sources: RunFigures) -> Found:
     warmup = sources.figure("summary.json", "warmup_steps") or 0
     return {
         name: median(times_ms[warmup:])
-        for name, times_ms in deepspeed_timers.read(paths[0]).items()
+        for name, times_ms in trainer_log.read_timers(paths[0]).items()
         if times_ms[warmup:]
     }
 
 
 def _gpu_log(sources: RunFigures) -> Found:
     _require_gpu(sources)
-    logs = [nvidia_smi.read(path) for path in sources.run.paths("gpu_memory", ".csv")]
+    logs = [read_nvidia_smi(path) for path in sources.run.paths("gpu_memory", ".csv")]
     if len(logs) > 1:  # the mean is over the samples of all nodes
         logs = [MemoryLog([mib for log in logs for mib in log.mib])]
     return _extremes(logs, "empty GPU log")

@@ -1,4 +1,4 @@
-"""Losses and speeds from what the Hugging Face Trainer printed (train.out).
+"""Losses and speeds from what the Hugging Face Trainer printed (train.out), and times from what DeepSpeed did.
 
 The Trainer prints a Python dict per log event. In a job's output it shares its line with tqdm's progress bar (carriage
 returns instead of line ends), several ranks may print the same event, and a requeued job appends a second training.
@@ -17,6 +17,9 @@ from tools.errors import LogError
 _DICT = re.compile(r"\{'(?:loss|eval_\w+|train_\w+)': [^{}\n]*\}")
 _PAIR = re.compile(r"'([^']+)': (?:'([^']*)'|([^,}]+))")
 _RANKS_DIFFER_S = 0.5
+# To the end of the line: a part that another rank's output runs into is not that part.
+_TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
+_TIMER = re.compile(rb"(\w+): ([\d.]+)")
 
 Event = dict[str, float]
 
@@ -67,7 +70,7 @@ def read(path: Path | str) -> list[Training]:
 
 
 def _end_together(one: Event, other: Event) -> bool:
-    """Whether two closing events can be of one training: its ranks end together."""
+    """True if two closing events can be of one training: its ranks end together."""
     same_epoch = one.get("epoch", 0.0) == other.get("epoch", 0.0)
     return same_epoch and abs(one["train_runtime"] - other["train_runtime"]) < _RANKS_DIFFER_S
 
@@ -82,3 +85,22 @@ def _numbers(path: Path | str, text: str, match: re.Match) -> Event:
             line = text.count("\n", 0, match.start()) + 1
             raise LogError(path, line, f"{name}: {value}", "a number in the Trainer's dict") from error
     return event
+
+
+def read_timers(path: Path | str) -> dict[str, list[float]]:
+    """DeepSpeed's name of each part of a step to its time (ms) in each step, in order; {} if DeepSpeed printed none.
+
+    With "wall_clock_breakdown" (TIMERS=true) rank 0 prints after each step, summed over the step's micro-batches:
+
+        [Rank 0] time (ms) | optimizer_step: 211.64
+        [Rank 0] time (ms) | fwd: 141.28 | bwd: 194.50 | bwd_inner: 132.07 | bwd_allreduce: 62.38 | step: 679.87
+
+    A name that ends in `_microstep` is of one micro-batch. To time a part DeepSpeed waits for the GPU, so nothing
+    overlaps and the sum is more than a step takes without timers. A line that is garbled or cut off is left out.
+    """
+    parts_ms: dict[str, list[float]] = {}
+    for line in _TIMERS.findall(read_plain(path)):
+        for name, time_ms in _TIMER.findall(line):
+            if not name.endswith(b"_microstep"):
+                parts_ms.setdefault(name.decode(), []).append(float(time_ms))
+    return parts_ms

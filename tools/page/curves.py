@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tools.errors import LogError
-from tools.logs.memory_lines import cpu_lines, gpu_lines
+from tools.logs.memory_logs import cpu_lines, gpu_lines
 from tools.logs.run import Run
 
 MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small

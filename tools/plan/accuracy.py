@@ -14,7 +14,7 @@ from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, predict_from
-from tools.plan.simulate import Shape, Step, steps_or_errors
+from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
@@ -41,10 +41,6 @@ class Case:
     step: Step
     each: list[dict[str, float]]
     predicted: Prediction | None = None
-
-    @cached_property
-    def key(self) -> str:
-        return self.workload.key
 
     @cached_property
     def measured(self) -> dict[str, float]:
@@ -83,17 +79,14 @@ class Case:
             found["other_s"] = timing.other_work(self.workload, parameters, step_s)
         return found
 
-    def target(self, formula: str) -> float | None:
-        """What the formula should give."""
-        measured = self.measured
-        if formula != "other_s":
-            return measured.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
-        return other_s(measured, self.workload) if "total_runtime_s" in measured else None
 
-
-def other_s(measured: dict[str, float], workload: Workload) -> float:
-    """The seconds of a measured job beside its optimizer steps."""
-    return max(1.0, measured["total_runtime_s"] - workload.steps * measured["step_time_s"])
+def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
+    """What the formula should give, from figures by the names of METRICS; None where they lack it."""
+    if formula != "other_s":
+        return figures.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
+    if "total_runtime_s" not in figures:
+        return None
+    return max(1.0, figures["total_runtime_s"] - workload.steps * figures["step_time_s"])
 
 
 def cases(runs: Sequence[Run]) -> list[Case]:
@@ -104,15 +97,16 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     points = _configurations(runs)
     if len(points) < _LEAST_POINTS:
         return [point.with_prediction(constants.load()) for point in points]
-    fits = [_leave_one_out(points, formula) for formula in FORMULAS]
+    every = {formula: _fitted(points, formula) for formula in FORMULAS}
     nothing: dict[str, Ratios] = {name: {"all": (1, 1)} for name in FORMULAS}
-    fitted = [
-        Fitted(context, dict(zip(FORMULAS, own, strict=True)), nothing)
-        for context, *own in zip(_contexts_without_itself(points), *fits, strict=True)
-    ]
+    fitted = []
+    for point in points:
+        others = _others(points, point)
+        own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
+        fitted.append(Fitted(_cuda_context(others), own, nothing))
     rough = [point.with_prediction(own) for point, own in zip(points, fitted, strict=True)]
     return [
-        point.with_prediction(replace(own, ratios=_ratios([one for one in rough if one.key != point.key])))
+        point.with_prediction(replace(own, ratios=_ratios(_others(rough, point))))
         for point, own in zip(points, fitted, strict=True)
     ]
 
@@ -121,7 +115,7 @@ def fit(runs: Sequence[Run]) -> Fitted:
     """constants.json's content, from all of them."""
     found = cases(runs)
     fits = {formula: _fitted(found, formula) for formula in FORMULAS}
-    return Fitted(memory.fit_cuda_context(_own_memory(found)), fits, _ratios(found))
+    return Fitted(_cuda_context(found), fits, _ratios(found))
 
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
@@ -151,8 +145,8 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
     """Not predicted yet; without those that cannot be simulated."""
     groups = _groups(runs)
     found = []
-    steps = steps_or_errors([group[0][0].shape for group in groups.values()])
-    for ((family, _, gpu), group), step in zip(groups.items(), steps, strict=True):
+    simulated = steps([group[0][0].shape for group in groups.values()])
+    for ((family, _, gpu), group), step in zip(groups.items(), simulated, strict=True):
         if isinstance(step, InputError):
             continue
         first = group[0][0]
@@ -195,12 +189,13 @@ def measured_of(run: Run) -> dict[str, float]:
 def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
     import numpy as np
 
-    points = [point for point in points if point.target(formula) is not None]
+    wanted = [(point, target(formula, point.measured, point.workload)) for point in points]
+    points = [point for point, value in wanted if value is not None]
     if len(points) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work = [point.work[formula] for point in points]
     arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
-    targets = np.array([point.target(formula) for point in points])
+    targets = np.array([value for _, value in wanted if value is not None])
 
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
@@ -209,33 +204,23 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     return constants.fit(value, targets, FORMULAS[formula], **steps)
 
 
-def _leave_one_out(points: Sequence[Case], formula: str) -> list[Constants]:
-    """For each point the constants from the other configurations."""
-    every = _fitted(points, formula)
-    return [_fitted([one for one in points if one.key != point.key], formula, every) for point in points]
+def _others(points: Sequence[Case], point: Case) -> list[Case]:
+    """The other configurations."""
+    return [one for one in points if one.workload.key != point.workload.key]
 
 
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
     """Measured over predicted of single runs, by family and by what decides a step; 2.5th and 97.5th percentile."""
     found: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in FORMULAS}
-
-    def add(formula: str, ratio: float, *kinds: str) -> None:
-        for kind in ("all", *kinds):
-            found[formula].setdefault(kind, []).append(ratio)
-
     for guess in guesses:
-        workload, family, decided_by = guess.workload, guess.workload.family, guess.predicted.parts.decided_by
+        workload, decided_by = guess.workload, guess.predicted.parts.decided_by
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
-        for measured in guess.each:
-            if "step_time_s" in measured:
-                ratio = measured["step_time_s"] / expected["step_time_s"]
-                add("step_time_s", ratio, decided_by, f"{decided_by}, {family}")
-            if "total_runtime_s" in measured:
-                rest_s = expected["total_runtime_s"] - workload.steps * expected["step_time_s"]
-                add("other_s", other_s(measured, workload) / rest_s, family)
-            for name, formula in (("cpu_mib", "cpu_mib"), ("peak_reserved_mib", "reserved_mib")):
-                if name in measured:
-                    add(formula, measured[name] / expected[name], family)
+        for formula, ratios in found.items():
+            own = (decided_by, f"{decided_by}, {workload.family}") if formula == "step_time_s" else (workload.family,)
+            predicted = target(formula, expected, workload)
+            every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
+            for kind in ("all", *own):
+                ratios.setdefault(kind, []).extend(every)
     return {
         name: {
             kind: _middle(values)
@@ -252,16 +237,11 @@ def _middle(values: list[float]) -> tuple[float, float]:
     return round(cuts[0], 3), round(cuts[-1], 3)
 
 
-def _own_memory(points: Sequence[Case]) -> list[tuple[Workload, float]]:
-    """CUDA's and NCCL's; not of runs that generate answers, which only nvidia-smi sees."""
-    return [
+def _cuda_context(points: Sequence[Case]) -> CudaContext:
+    """CUDA's and NCCL's memory; not of runs that generate answers, which only nvidia-smi sees."""
+    found = [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
         if "nvidia_smi_mib" in point.measured and not point.workload.generated
     ]
-
-
-def _contexts_without_itself(points: Sequence[Case]) -> list[CudaContext]:
-    measured = _own_memory(points)
-    others = ([one for one in measured if one[0].key != point.key] for point in points)
-    return [memory.fit_cuda_context(found) if found else constants.load().cuda_context for found in others]
+    return memory.fit_cuda_context(found) if found else constants.load().cuda_context

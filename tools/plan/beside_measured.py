@@ -24,22 +24,6 @@ _CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "st
 # ---- errors of the cases ----
 
 
-def families(cases: Sequence[Case]) -> dict[str, dict[str, dict[str, float]]]:
-    """Mean and worst absolute error in percent of each family's metrics, over configurations."""
-    return {
-        family: {
-            metric: {
-                "mean_error_percent": round(statistics.fmean(errors), 2),
-                "worst_error_percent": round(max(errors), 2),
-                "runs": sum(len(case.runs) for case in own if metric in case.measured),
-            }
-            for metric in METRICS
-            if (errors := _sizes(own, metric))
-        }
-        for family, own in _by_family(cases)
-    }
-
-
 def summary(cases: Sequence[Case]) -> str:
     """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
     by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
@@ -225,7 +209,7 @@ def figure(found: Predictions, run: Run, name: str) -> str:
 
 
 def is_predicted(name: str) -> bool:
-    """Whether it names a prediction. Raises InputError for one that does not exist."""
+    """True for the name of a prediction. Raises InputError for one that does not exist."""
     if name.startswith(PREFIX) and name not in KNOWN and name not in NAMES:
         raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
     return name in NAMES

@@ -13,6 +13,7 @@ from functools import cache
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import markdown
+from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import predictions_of
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
@@ -22,14 +23,14 @@ MUST_DO = "must-do"
 
 
 def minutes_and_gpu_hours(lines: Sequence[Submission], gpu: Gpu) -> tuple[float, float] | None:
-    """Of the runs one after the other; None where one was neither planned nor measured.
+    """The sums over the runs, one after the other; None where one was neither planned nor measured.
 
     Raises:
         InputError: a line that cannot be planned, or more GPUs than a node of this kind has.
     """
     times_s = [
         found.ranges["total_runtime_s"].expected if found else _measured_s(line.exercise.name, line.launcher)
-        for line, found in zip(lines, predictions_of(lines, gpu), strict=True)
+        for line, found in zip(lines, without_errors(predictions_of(lines, gpu)), strict=True)
     ]
     if None in times_s:
         return None

@@ -23,7 +23,7 @@ _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_buc
 
 
 def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """Of runs with equal GPUs, rows per step and GPU, and model; only where several strategies have a time.
+    """A row for each work (equal GPUs, rows per step and GPU, model) that several strategies have a time for.
 
     Returns:
         `where`: the folder of logs; `work`: in words; `options`: how many; `first`: what the planner would choose,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tools.errors import InputError
 from tools.plan import constants, memory, timing
 from tools.plan.constants import NOISE, Fitted, Ratios, total
 from tools.plan.gpus import Gpu
@@ -58,13 +59,13 @@ class Range:
         return self.least <= measured <= self.largest
 
     def per(self, amount: float) -> Range:
-        """Of an amount per this: a longer time is a lower speed."""
+        """The amount divided by this range: a longer time is a lower speed."""
         return Range(amount / self.largest, amount / self.expected, amount / self.least)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one run.
+    """What one run will need.
 
     Attributes:
         terms: what is allocated on the fullest GPU at its peak, MiB; context_mib: CUDA's own memory, at least.
@@ -88,7 +89,7 @@ class Prediction:
 
     @property
     def cells(self) -> list[str]:
-        """Of a table with the columns TITLES."""
+        """A row of a table with the columns TITLES."""
         found = self.ranges
         return [
             found["peak_allocated_mib"].text(),
@@ -114,7 +115,7 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
-        """Whether it fits: fits, close, does not fit."""
+        """One of: fits, close, does not fit."""
         return self.reason.split(":")[0]
 
     @property
@@ -144,14 +145,15 @@ class Prediction:
         return "fits"
 
 
-def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction]:
-    """With the constants of constants.json.
-
-    Raises:
-        InputError: a run that cannot be simulated, or a precision that the GPU does not have.
-    """
-    found = steps([workload.shape for workload in workloads])
-    return [predict_from(*one, gpu, constants.load()) for one in zip(found, workloads, strict=True)]
+def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputError]:
+    """By constants.json; an error for what cannot be simulated, or for a precision that the GPU does not have."""
+    found: list[Prediction | InputError] = []
+    for step, workload in zip(steps([one.shape for one in workloads]), workloads, strict=True):
+        try:
+            found.append(step if isinstance(step, InputError) else predict_from(step, workload, gpu, constants.load()))
+        except InputError as error:
+            found.append(error)
+    return found
 
 
 def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:

@@ -21,6 +21,7 @@ from tools.logs.mfu import PEAK_TFLOPS
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
+from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import check_node, workload_of
 from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.submit.submissions import read_argument
@@ -149,7 +150,7 @@ def rank(question: Question) -> list[Candidate]:
     """
     question.check()
     found = list(candidates(question))
-    predictions = predict([one.workload for one in found], question.hardware)
+    predictions = without_errors(predict([one.workload for one in found], question.hardware))
     ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
     ranked.sort(key=lambda one: one.prediction.place[:2])
     first = first_choice([one.prediction.place for one in ranked])

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 from tools.errors import InputError
 from tools.tables.repository import ROOT
@@ -25,23 +25,21 @@ _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
+T = TypeVar("T")
 
 
 def key(shape: Shape) -> str:
     return json.dumps(shape, sort_keys=True)
 
 
-def steps(shapes: list[Shape]) -> list[Step]:
-    """What workshop.simulate.step_on_meta says of each step, in the order given.
+def steps(shapes: list[Shape]) -> list[Step | InputError]:
+    """What workshop.simulate.step_on_meta says of each step, in the order given; equal ones are simulated once.
+
+    In the place of one that cannot be simulated, as of a model of an unknown shape, is an error.
 
     Raises:
-        InputError: it cannot simulate one of them, as a model of an unknown shape; or PyTorch is not installed.
+        InputError: PyTorch is not installed.
     """
-    return _raised(steps_or_errors(shapes))
-
-
-def steps_or_errors(shapes: list[Shape]) -> list[Step | InputError]:
-    """The same; an error in the place of each that cannot be simulated. Equal ones are simulated once."""
     known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
     if others:
@@ -49,12 +47,12 @@ def steps_or_errors(shapes: list[Shape]) -> list[Step | InputError]:
     return [known[key(shape)] for shape in shapes]
 
 
-def _raised(found: list[Step | InputError]) -> list[Step]:
-    """The steps, if there is no error among them."""
+def without_errors(found: Iterable[T | InputError]) -> list[T]:
+    """All of them; raises the first error among them."""
     for one in found:
         if isinstance(one, InputError):
             raise one
-    return found
+    return list(found)
 
 
 def simulate(shapes: list[Shape]) -> list[Step | InputError]:
@@ -107,7 +105,7 @@ def _known() -> dict[str, Step | InputError]:
 def keep(shapes: list[Shape]) -> None:
     """Writes steps.json anew: these steps, simulated now."""
     wanted = {key(shape): shape for shape in shapes}
-    found = sorted(zip(wanted, _raised(simulate(list(wanted.values()))), strict=True))
+    found = sorted(zip(wanted, without_errors(simulate(list(wanted.values()))), strict=True))
     lines = (
         f"{json.dumps(name)}: "
         + json.dumps(step | {"parts": [[part[one] for one in _PART] for part in step["parts"]]}, separators=(",", ":"))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.simulate import steps_or_errors
 from tools.plan.workload import SCRIPTS, Workload, of_settings
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
@@ -82,53 +81,34 @@ def _config(submission: Submission) -> dict[str, Any] | None:
     return read_object((submission.exercise / named).resolve()) if named else None
 
 
-def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | None]:
-    """One for each line; None for one that starts no training that is simulated.
-
-    Raises:
-        InputError: a line that cannot be planned, or asks for more GPUs than a node has.
-    """
-    for line in lines:
-        check_node(line, gpu)
-    workloads = [workload_of(line) for line in lines]
-    found = iter(predict([workload for workload in workloads if workload], gpu))
-    return [next(found) if workload else None for workload in workloads]
-
-
-class Fit(NamedTuple):
-    """Attributes: text: for a human; fits: False only for a run that cannot."""
-
-    text: str
-    fits: bool
-
-
-def fits(lines: Sequence[Submission], gpu: Gpu) -> list[Fit]:
-    """One for each line, before it is queued; of a line that cannot be planned it says why.
+def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | InputError | None]:
+    """One for each line: None if it starts no training that is simulated, an error if it cannot be planned.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
     """
+    workloads: list[Workload | InputError | None] = []
     for line in lines:
         check_node(line, gpu)
-    workloads = [_or_error(workload_of, line) for line in lines]
-    steps_or_errors([one.shape for one in workloads if isinstance(one, Workload)])  # all at once, for what follows
-    return [_fit(_or_error(predict, [one], gpu) if isinstance(one, Workload) else one) for one in workloads]
+        try:
+            workloads.append(workload_of(line))
+        except InputError as error:
+            workloads.append(error)
+    found = iter(predict([one for one in workloads if isinstance(one, Workload)], gpu))
+    return [next(found) if isinstance(one, Workload) else one for one in workloads]
 
 
-def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except InputError as error:
-        return error
+def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
+    """What to say of each line before it is queued, and whether it may fit. Raises as predictions_of."""
+    return [_fit(one) for one in predictions_of(lines, gpu)]
 
 
-def _fit(predictions: list[Prediction] | InputError | None) -> Fit:
-    if not isinstance(predictions, list):
-        return Fit(f"not planned: {predictions or 'starts no training that is simulated'}", True)
-    (found,) = predictions
+def _fit(found: Prediction | InputError | None) -> tuple[str, bool]:
+    if not isinstance(found, Prediction):
+        return f"not planned: {found or 'starts no training that is simulated'}", True
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
         f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
     )
-    return Fit(text, found.verdict != "does not fit")
+    return text, found.verdict != "does not fit"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ class Workload:
         named = self.steps // self.save_steps if self.save == "steps" and self.save_steps else 0
         return 1 + (self.evaluations if self.save == "epoch" else named)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for runs that do the same, whatever their length."""
         own = (self.nodes, self.fabric_gb_per_s, self.dynamic_padding, self.data_workers)

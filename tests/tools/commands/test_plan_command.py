@@ -20,11 +20,11 @@ REFERENCE = REPO / "logs" / "reference"
 
 
 def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_settings(capsys) -> None:
-    line = "MODEL_INIT=random MODEL_NAME=tiny --gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm"
-    assert main(["plan", line, "--format", "json", "--gpu", "a100-40gb"]) == 0
+    line = "--gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm"
+    assert main(["plan", line, "--format", "json", "--gpu", "a100-80gb"]) == 0
     answer = json.loads(capsys.readouterr().out)
     (planned,) = answer["runs"]
-    assert answer["gpu"] == "a100-40gb"
+    assert answer["gpu"] == "a100-80gb"
     assert planned["verdict"] == "fits"
     # No configuration is named: the launcher takes ds_config.json, ZeRO-2.
     assert {"weights", "master weights", "activations"} <= planned["terms_mib"].keys()
@@ -32,7 +32,6 @@ def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_sett
     assert all(peak["least"] <= peak["expected"] <= peak["largest"] for peak in peaks)
     assert peaks[0]["expected"] == pytest.approx(sum(planned["terms_mib"].values()), abs=1)
     step_s, tokens, hours = (planned[name] for name in ("step_time_s", "tokens_per_second", "gpu_hours"))
-    assert planned["limited_by"] == "host"  # a model of two small blocks
     assert tokens["expected"] == pytest.approx(4 * 4 * 2 * 512 / step_s["expected"], rel=1e-4)
     assert hours["expected"] == pytest.approx(2 * planned["total_runtime_s"]["expected"] / 3600, rel=1e-4)
 
@@ -68,10 +67,10 @@ def test_file_of_no_predictions_and_predictions_of_no_gpu_run_are_errors(
 
 
 def test_check_says_each_familys_error(capsys) -> None:
-    assert main(["plan", "--check", str(REFERENCE / "h200x1"), "--format", "json"]) == 0
-    metrics = json.loads(capsys.readouterr().out)["families"]["baseline"]
-    assert metrics["peak_allocated_mib"]["mean_error_percent"] < 0.5
-    assert set(metrics) == set(accuracy.METRICS)
+    assert main(["plan", "--check", str(REFERENCE / "h200x1"), "--plain"]) == 0
+    (row,) = (row for row in capsys.readouterr().out.splitlines() if row.startswith("| baseline |"))
+    _, _, allocated, *_ = row.split(" | ")
+    assert float(allocated.split()[0]) < 0.5
 
 
 def test_predictions_stand_beside_what_was_measured(capsys) -> None:
@@ -114,10 +113,12 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 
 
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
-    lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in ("gpt2-nowhere", "bigscience/bloom-560m")]
-    unknown, known = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
-    assert unknown.text.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
-    assert known.text.startswith("fits: ")
+    """Of the three that are simulated the first and the last are in one process."""
+    names = ("gpt2-nowhere", "tiny", "tiny-llama", "bigscience/bloom-560m")
+    lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in names]
+    (unknown, _), *others = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
+    assert unknown.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
+    assert [text.split(":")[0] for text, _ in others] == ["fits"] * 3
 
 
 @pytest.mark.parametrize(
@@ -134,24 +135,15 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["nothere"], "no folder with a submit.txt"),
         (["--gpus-per-node=0 baseline/baseline.slurm"], "--gpus-per-node=0: expected at least 1"),
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected at least 1"),
-        (
-            ["--check", "--output", "plan.txt"],
-            "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in a folder",
-        ),
-        (
-            ["--model", "tiny", "--project", "1", "--output", "no/a.png"],
-            "--output no/a.png: expected a name that ends in .png, .svg or .pdf, in a folder",
-        ),
+        (["--check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in"),
+        (["--model", "tiny", "--project", "1", "--output", "no/a.png"], "--output no/a.png: expected a name that ends"),
         (
             ["MAX_LENGTH=no fsdp/multi_gpu.slurm"],
-            "error: 'MAX_LENGTH=no fsdp/multi_gpu.slurm': MAX_LENGTH='no': expected a whole number",
+            "error: 'MAX_LENGTH=no fsdp/multi_gpu.slurm': MAX_LENGTH='no': expect",
         ),
         (["baseline", "--gpu", "b300"], "--gpu b300: unknown; expected one of h200"),
-        (
-            ["RUNG=1_bf16 speed-ladder/ladder.slurm", "--gpu", "v100-32gb"],
-            "no bf16",
-        ),
-        (["RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
+        (["RUNG=1_bf16 speed-ladder/ladder.slurm", "--gpu", "v100-32gb"], "no bf16"),
+        (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
         (["RUNG=0_textbook FLOAT8=rowwise speed-ladder/ladder.slurm"], "FLOAT8=rowwise: expected BF16=true"),
         (["--check", "logs/nothere"], "no such folder"),
         (["--model", "tiny", "--project", "0"], "more than 0 tokens"),
@@ -159,16 +151,10 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["--model", "tiny", "--project", "1", "--fabric", "nan"], "--fabric nan: expected more than 0 GB/s"),
         (["--model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
         (["baseline", "--total", "--format", "json"], "--format changes nothing beside --total"),
-        (
-            ["baseline", "--gpus", "4"],
-            "--gpus changes nothing beside an exercise, a line or a folder; expected only beside --model",
-        ),
+        (["baseline", "--gpus", "4"], "--gpus changes nothing beside an exercise, a line or a folder; expected only"),
         (["baseline", "--output", "plan.png"], "expected only beside --check or --project"),
         (["--check", "--model", "tiny"], "--model changes nothing beside --check; expected only beside --project"),
-        (
-            ["--model", "tiny", "--price", "2"],
-            "--price changes nothing beside --model; expected only beside --proj",
-        ),
+        (["--model", "tiny", "--price", "2"], "--price changes nothing beside --model; expected only beside --project"),
         (["--model", "tiny", "--project", "1e9", "--format", "json"], "--format changes nothing beside --project"),
         (["--model", "bloom-9b"], "--model bloom-9b: unknown; expected one of tiny, bloom-1b1"),
         (["--model", "gpt2", "--gpu", "b300"], "--gpu b300: unknown"),

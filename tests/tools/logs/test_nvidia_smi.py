@@ -1,8 +1,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs import nvidia_smi
-from tools.logs.memory_log import MemoryLog
+from tools.logs.memory_logs import MemoryLog, read_nvidia_smi
 from tools.logs.runs import read_run
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
@@ -17,7 +16,7 @@ def row(second: int, used, busy, gpu: int = 0) -> str:
 def read(tmp_path):
     def read(text: str, **options) -> MemoryLog:
         (tmp_path / "gpu_memory.csv").write_bytes(text.encode())
-        return nvidia_smi.read(tmp_path / "gpu_memory.csv", **options)
+        return read_nvidia_smi(tmp_path / "gpu_memory.csv", **options)
 
     return read
 
@@ -28,19 +27,9 @@ def test_B4_memory_is_averaged_over_zeros_too(read):
 
 
 def test_peak_is_of_one_gpu_and_mean_over_all(read):
-    log = read(HEADER + row(1, 100, 0, gpu=0) + row(1, 300, 0, gpu=1), with_time=True)
+    log = read(HEADER + row(1, 100, 0, gpu=0) + row(3, 300, 0, gpu=1), with_time=True)
     assert tuple(log.figures().values()) == (300, 200, 100)
-    assert log.gpu == [0, 1]
-
-
-@pytest.mark.parametrize("text", ["[N/A]", "[Not Supported]", "N/A", ""])
-def test_value_the_gpu_does_not_report_is_no_zero(read, text):
-    assert read(HEADER + row(1, text, 50) + row(2, 100, 50)).figures()["mean_mib"] == 100
-
-
-def test_headerless_file_with_one_gpu_of_a_constant_total(read):
-    log = read("32768 MiB, 5 MiB, 10 %\n32768 MiB, 7 MiB, 30 %\n")
-    assert (max(log.mib), min(log.mib)) == (7, 5)
+    assert (log.gpu, log.time_s) == ([0, 1], [0, 2])  # seconds since the start
 
 
 @pytest.mark.parametrize("line", ["12, 14, 80", row(1, 10, 40).rstrip()], ids=["numbers", "the launcher's order"])
@@ -74,24 +63,18 @@ def test_header_without_memory_used_is_an_error(read):
         read("timestamp, utilization.gpu [%]\n2026/11/21 05:55:41.717, 5\n")
 
 
-def test_times_are_seconds_since_the_start(read):
-    assert read(HEADER + row(1, 10, 5) + row(3, 10, 5), with_time=True).time_s == [0, 2]
-
-
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
     figures = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None})).figures
     assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
 
 
-def test_real_log_of_an_h200(sample_logs):
-    log = nvidia_smi.read(sample_logs / "nvidia-smi-h200-own.csv")
-    assert len(log.mib) == 320
-    assert (max(log.mib), min(log.mib)) == (55775, 0)
-    assert log.figures()["mean_mib"] == pytest.approx(5087.2875)
-
-
-def test_real_log_without_header_has_used_and_free_memory(sample_logs):
-    log = nvidia_smi.read(sample_logs / "nvidia-smi-noheader-units.csv")
-    assert len(log.mib) == 400
-    assert (max(log.mib), min(log.mib)) == (20137, 2)
+@pytest.mark.parametrize(
+    ("name", "samples", "most", "mean"),
+    [("h200-own.csv", 320, 55775, 5087.2875), ("noheader-units.csv", 400, 20137, None)],
+)
+def test_real_log(sample_logs, name, samples, most, mean):
+    log = read_nvidia_smi(sample_logs / f"nvidia-smi-{name}")
+    figures = log.figures()
+    assert (len(log.mib), figures["peak_mib"]) == (samples, most)
+    assert mean is None or figures["mean_mib"] == pytest.approx(mean)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.launching import REPO
 from tools.logs.runs import find_runs
 from tools.plan import accuracy
-from tools.plan.first_choice import _machines, comparisons
+from tools.plan.first_choice import comparisons
 from tools.plan.predict import first_choice
 
 
@@ -32,10 +32,3 @@ def test_of_two_that_are_as_fast_the_one_with_less_memory_is_chosen() -> None:
     fast, small, slow, close = (0, 1.0, 9), (0, 1.05, 5), (0, 1.2, 3), (1, 0.5, 1)
     assert first_choice([fast, small, slow, close]) == 1
     assert first_choice([fast, slow, close]) == 0
-
-
-def test_runs_of_one_folder_that_are_hours_apart_are_not_called_one_machines() -> None:
-    machines = _machines(find_runs(REPO / "logs" / "reference" / "h200x1"))
-    (baseline,) = {name for folder, name in machines.items() if folder.parent.name == "baseline"}
-    (later,) = {name for folder, name in machines.items() if folder.parent.name == "deepspeed-single-gpu"}
-    assert (baseline, later) == ("h200x1", "h200x1 (2)")

@@ -20,16 +20,12 @@ def test_traffic_between_nodes_is_bytes_over_bandwidth_and_hops() -> None:
 
 
 def test_a_ring_over_all_ranks_loses_to_one_over_nodes_where_there_are_thousands() -> None:
-    found = {(one.strategy, one.gpus): one for one in project(projection.PUBLISHED[0].shape, "h100-80gb", 400)}
+    found = {
+        (one.strategy, one.gpus): one for one in project(projection.shape("llama-3.1-8b", 8192, 2), "h100-80gb", 400)
+    }
     assert found["full_shard", 64].efficiency > 0.95
     assert found["hybrid_shard", 16_384].efficiency > 2 * found["full_shard", 16_384].efficiency
     assert found["full_shard", 8].step_s == found["hybrid_shard", 8].step_s
-
-
-def test_published_speeds_are_within_forty_percent() -> None:
-    rows = projection.published_table().splitlines()[2:]
-    assert len({row.split("|")[1].split(",")[0] for row in rows}) == 4  # projects
-    assert all(abs(int(row.split("|")[-2])) <= 40 for row in rows)
 
 
 def test_command_prints_its_assumptions_and_draws(tmp_path, capsys) -> None:

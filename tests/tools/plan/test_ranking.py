@@ -9,10 +9,31 @@ import pytest
 from run_folder.settings import is_tiny
 from tools.plan import ranking
 from tools.plan.ranking import Candidate, Question, best_of_each, candidates, rank
+from tools.plan.simulate import steps
+
+SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
+TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
+GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def simulated_together() -> None:
+    """One start of PyTorch for what each question would have simulated alone."""
+    steps([one.workload.shape for question in (SEVEN, TINY, GPT2) for one in candidates(question)])
+
+
+@pytest.fixture(scope="module")
+def tiny() -> list[Candidate]:
+    return rank(TINY)
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> list[Candidate]:
+    return rank(GPT2)
 
 
 def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
-    ranked = rank(Question("bloom-7b1", 2, 1, "a100-80gb", batch=1))
+    ranked = rank(SEVEN)
     places = [one.prediction.verdict for one in ranked]
     assert places == sorted(places, key=["fits", "close", "does not fit"].index)
     fitting = [one.prediction.ranges["step_time_s"].expected for one in ranked if one.prediction.verdict == "fits"]
@@ -21,8 +42,7 @@ def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
     assert firsts["ddp"].prediction.reason.startswith("does not fit: needs ")  # 16 bytes per parameter: 113 GB
     assert firsts["zero3_offload"].prediction.verdict == "fits"
     assert "hybrid_shard" not in firsts  # two ranks, two replicas: nothing left to share
-    text = ranking.text(Question("bloom-7b1", 2, 1, "a100-80gb", batch=1), ranked)
-    assert f"First: {ranked[0].strategy}" in text
+    assert f"First: {ranked[0].strategy}" in ranking.text(SEVEN, ranked)
 
 
 def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointing() -> None:
@@ -36,20 +56,6 @@ def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointin
     checkpointed = again["full_shard"]
     assert checkpointed.config["activation_checkpointing"] and "GRADIENT_CHECKPOINTING" not in checkpointed.line
     assert "GRADIENT_CHECKPOINTING=true" in again["zero2"].line
-
-
-TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
-GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> list[Candidate]:
-    return rank(TINY)
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> list[Candidate]:
-    return rank(GPT2)
 
 
 def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
@@ -93,10 +99,8 @@ def test_every_shipped_shape_but_the_tiny_ones_has_a_hub_name() -> None:
 
 
 def test_ladders_rung_keeps_its_switches_and_zero3_is_not_compiled() -> None:
-    found = {
-        one.strategy: one.workload
-        for one in candidates(Question("bloom-1b7", 4, 1, "h200", batch=12, rung="11_labelled"))
-    }
+    question = Question("bloom-1b7", 4, 1, "h200", batch=12, rung="11_labelled")
+    found = {one.strategy: one.workload for one in candidates(question)}
     assert found["full_shard"].shape["compile"] and found["full_shard"].packing
     assert not found["zero3"].shape["compile"]
     assert {one.shape["batch_size"] * one.strategy.accumulation for one in found.values()} == {12}
