@@ -17,7 +17,7 @@ from tools.__main__ import main
 from tools.errors import LogError
 from tools.logs import communication, deepspeed_timers, memory_log, nvidia_smi, steps, trainer_log
 from tools.logs.runs import find_runs
-from tools.page import repeat
+from tools.page.entries import command
 from tools.tables.repository import ROOT
 
 SECRET = "ssh-ed25519 AAAAC3Nz of the instructor"
@@ -31,14 +31,14 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callab
     """What all commands that read logs print about the folder."""
 
     def run() -> str:
-        for command in (
+        for words in (
             ("runs",),
             ("runs", "--figures", "peak_gpu,peak_cpu,train_loss,optimizer_steps,all_reduces,optimizer_part"),
             ("runs", "--format", "csv"),
             ("fill", "baseline"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),
         ):
-            assert main([*command, "--logs", str(logs)]) in (0, 2, 3), command
+            assert main([*words, "--logs", str(logs)]) in (0, 2, 3), words
         output = capsys.readouterr()
         return output.out + output.err
 
@@ -117,7 +117,7 @@ def test_control_characters_of_logs_records_and_names_reach_no_terminal(
 @pytest.mark.parametrize("submission", ["X;id=1 baseline.slurm", "A=1 $(id)=2 baseline.slurm", "A=1 `id`.slurm;id"])
 def test_command_to_repeat_a_run_runs_nothing_else(make_run: Callable[..., Path], logs: Path, submission: str) -> None:
     make_run("r1", {"submission": submission})
-    line = repeat.command(find_runs(logs)[0])
+    line = command(find_runs(logs)[0])
     words = shlex.split(line, posix=False)  # with their quotes: what is outside of them the shell would read
     assert not any(set(word) & set(";`$&|<>") for word in words if not word.startswith("'"))
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from run_folder.plural import counted
+from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
 from tools.logs.runs import default_logs, find_runs
@@ -19,8 +20,6 @@ from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import borrowed_runs
-
-INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,16 +24,15 @@ from tools.logs.figures import FIGURES
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
-from tools.page import course_tables, entries, rendering, repeat
+from tools.page import course_tables, entries, rendering
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.metrics import METRICS
-from tools.tables.repository import ROOT
+from tools.tables.repository import REFERENCE
 
-REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
@@ -133,7 +132,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
 
 def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
     drawn, run, links = charts(one.run), one.run, entries.links(one, site.output / "runs")
-    facts, settings, parts = entries.facts(run), entries.settings(run), _parts(run)
+    facts, settings = entries.facts(run), entries.settings(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
@@ -145,11 +144,10 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        parts=parts,
         profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=run.state not in ("completed", "running"),
-        command=repeat.command(run),
+        command=entries.command(run),
         links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
     )
@@ -159,7 +157,6 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         "settings": settings,
         "figures": entries.numbers(run),
         "charts": [chart.data() for chart in drawn if chart.lines],
-        "parts": parts,
     }
     _write_script(folder / "data" / f"{one.id}.js", one.id, data)
 
@@ -170,21 +167,6 @@ def _text(path: Path) -> str:
         return read_plain(path)[:_LONGEST_TEXT].decode("utf-8", "replace")
     except InputError:
         return ""
-
-
-def _parts(run: Run) -> list[tuple[str, float]]:
-    """Where a step's time goes (ms), parts that do not overlap; [] of a run without DeepSpeed's timers."""
-    found = run.figures
-    if found.forward_ms is None or found.backward_ms is None or found.update_ms is None:
-        return []
-    reduce_ms, optimizer_ms = found.reduce_ms or 0, found.optimizer_ms or 0
-    return [
-        ("forward", found.forward_ms),
-        ("backward, without the reduction", max(0.0, found.backward_ms - reduce_ms)),
-        ("gradients reduced", reduce_ms),
-        ("update, without the optimizer", max(0.0, found.update_ms - optimizer_ms)),
-        ("optimizer", optimizer_ms),
-    ]
 
 
 def _write_script(path: Path, name: str, data: Any) -> None:

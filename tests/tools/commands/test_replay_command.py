@@ -1,6 +1,5 @@
 """Replays: written as the run was, at its pace, and never taken for a measurement."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.__main__ import main
-from tools.commands.replay import Replay
+from tools.commands.replay import replay
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run
@@ -30,31 +29,34 @@ def figures(run: Run) -> dict[str, object]:
 
 
 def replayed(folder: Path, logs: Path) -> Path:
-    replay = Replay(read_run(folder), logs, 1e9)
-    replay.advance()
-    return replay.folder
+    before = {*logs.glob("*/*")}
+    assert [*replay(read_run(folder), logs, 1e12)] == []
+    (made,) = {*logs.glob("*/*")} - before
+    return made
 
 
 def test_logs_grow_line_by_line_over_the_whole_run(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = 100.0
     monkeypatch.setattr("tools.commands.replay.time.monotonic", lambda: clock_s)
     run = make_run("r", END, {"train_runtime_s": 10.0}, **FILES)
-    replay = Replay(read_run(run), tmp_path / "replays", 1.0)
+    growing = replay(read_run(run), tmp_path / "replays", 1.0)
 
     def last_step(at_s: float) -> str:
         nonlocal clock_s
         clock_s = 100 + at_s
-        replay.advance()
-        return (replay.folder / "steps.csv").read_text().splitlines()[-1][0]
+        next(growing, None)
+        return (folder / "steps.csv").read_text().splitlines()[-1][0]
 
+    next(growing)
+    (folder,) = tmp_path.glob("replays/*/*")
     assert last_step(1) == "s"
-    assert (replay.folder / "nccl.log").exists() and not (replay.folder / "summary.json").exists()
-    assert (replay.folder / "gpu_memory.csv").read_text().count("V100") == 0
-    assert last_step(9) == "2" and (replay.folder / "gpu_memory.csv").read_text().count("V100") == 2
-    assert json.loads((replay.folder / "run.json").read_text())["state"] == replay.state == "running"
-    assert last_step(20.1) == "4" and replay.state == "completed"
+    assert (folder / "nccl.log").exists() and not (folder / "summary.json").exists()
+    assert (folder / "gpu_memory.csv").read_text().count("V100") == 0
+    assert last_step(9) == "2" and (folder / "gpu_memory.csv").read_text().count("V100") == 2
+    assert read_run(folder).record["state"] == "running"
+    assert last_step(20.1) == "4" and read_run(folder).state == "completed"
     for name in ("steps.csv", "train.out", "summary.json", "gpu_memory.csv", "cpu_memory.txt", "nccl.log"):
-        assert (replay.folder / name).read_bytes() == (run / name).read_bytes()
+        assert (folder / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_replay_is_owned_named_dated_and_marked_as_one(make_run, tmp_path: Path) -> None:

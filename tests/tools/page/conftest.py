@@ -1,4 +1,4 @@
-"""One page of a few runs and all reference runs, and a real Chromium to look at it."""
+"""One page of a few runs and some reference runs, and a real Chromium to look at it."""
 
 import os
 import shutil
@@ -10,7 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
-from tools.__main__ import main
+from tools.logs.runs import find_runs
+from tools.page import site
+from tools.tables.repository import REFERENCE
 
 _PATIENCE_MS = 60_000  # a machine may have other work
 # What would run if one text reached a page as HTML. A folder's name cannot hold a slash.
@@ -58,7 +60,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     planted = {"train.out": f"{PLANTED}\n" * 3, f"gpu_memory-{PLANTED_NAME}.csv": GPU_LOG, "profile.txt": PLANTED}
     write_run(logs, PLANTED_NAME, RECORD | PLANTED_RECORD, **planted)
     write_run(logs, f"completed{PLANTED_NAME}", RECORD | PLANTED_RECORD | {"state": "completed"}, **planted)
-    assert main(["page", "--logs", str(logs), "--output", str(folder / "page")]) == 0
+    reference = find_runs(REFERENCE / "h200x1", REFERENCE / "h200x4")
+    site.build(find_runs(logs), reference, [logs], folder / "page")
     return Made(folder / "page")
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from tools.logs.live_run import last_lines
-from tools.logs.runs import find_runs
-from tools.page.entries import entries, title
+from tools.logs.runs import find_runs, read_run
+from tools.page.entries import command, entries, title
 
 
 def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
@@ -41,3 +41,10 @@ def test_log_s_end_has_no_control_characters_and_is_short(tmp_path):
 )
 def test_figure_s_name_in_words_has_its_unit_once(metric, words):
     assert title(metric) == words
+
+
+def test_run_of_a_submission_is_repeated_by_its_line(make_run):
+    line = "DATASET='my data.json' --gpus-per-node=2 multi_gpu.slurm fsdp_configs/shard_grad_op.json"
+    run = read_run(make_run("r1", {"exercise": "fsdp", "submission": line}))
+    assert command(run) == f"DATASET='my data.json' sbatch --gpus-per-node=2 fsdp/{line.split('=2 ')[1]}"
+    assert command(read_run(make_run("r2"))) == ""
