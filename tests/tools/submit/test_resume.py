@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.commands.submit import started_again
 from tools.errors import InputError
-from tools.submit import resume
 
 RECORD = {"exercise": "fsdp", "state": "failed", "start_time": "2026-11-22T10:00:00+00:00", "gpus_per_node": 2}
 
@@ -25,10 +25,10 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_sets(run: Path, tmp_path: Path) -> None:
-    again = resume.read(Path(run.name), tmp_path / "logs", {"GRAD_ACC": "8"})
-    assert again.command == [str(tmp_path / "code/fsdp/multi_gpu.slurm"), "a file.json"]
-    assert again.options == ["--nodes=1", "--gpus-per-node=2"]
-    assert again.environment == {
+    command, options, environment = started_again(Path(run.name), tmp_path / "logs", {"GRAD_ACC": "8"})
+    assert command == [str(tmp_path / "code/fsdp/multi_gpu.slurm"), "a file.json"]
+    assert options == ["--nodes=1", "--gpus-per-node=2"]
+    assert environment == {
         **{"TRAIN_SIZE": "64", "GRAD_ACC": "4", "GPUS_PER_NODE": "2", "RESUME_RUN": str(run)},
         "SUBMISSION": "multi_gpu.slurm",
         "SHARDLAB": str(tmp_path / "code"),
@@ -39,15 +39,15 @@ def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_set
 def test_run_that_needs_no_second_attempt_gets_none(run: Path, state: str) -> None:
     (run / "run.json").write_text(json.dumps(RECORD | {"state": state}))
     with pytest.raises(InputError, match=f"{state}; expected a run that ended before its end"):
-        resume.read(run, run.parents[1], {})
+        started_again(run, run.parents[1], {})
 
 
 def test_run_that_cannot_be_started_again_says_why(run: Path, tmp_path: Path) -> None:
     (tmp_path / "code/fsdp/multi_gpu.slurm").unlink()
     with pytest.raises(InputError, match=r"launcher .* is no longer there"):
-        resume.read(run, run.parents[1], {})
+        started_again(run, run.parents[1], {})
     (run / ".launcher").unlink()
     with pytest.raises(InputError, match=r"\.launcher.*expected a run of this version"):
-        resume.read(run, run.parents[1], {})
+        started_again(run, run.parents[1], {})
     with pytest.raises(InputError, match=r"no run\.json there"):
-        resume.read(tmp_path / "nowhere", run.parents[1], {})
+        started_again(tmp_path / "nowhere", run.parents[1], {})

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from tests.launching import REPO
 from tools.__main__ import main
+from tools.commands.watch import Folders
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from tools.watch import queue, screen
-from tools.watch.folders import Folders
+from tools.submit import slurm
+from tools.watch import screen
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
 NOW = datetime.now(UTC)
@@ -120,7 +121,7 @@ def test_narrow_terminal_has_fewer_columns_and_no_number_without_its_end(
     folders = Folders([logs], None, recent_s=3600)
     folders.find()
     console = Console(width=width, file=io.StringIO())
-    waiting = [queue.Waiting(str(job), "ada", "fsdp", "Priority", "N/A") for job in range(40)]
+    waiting = [f"{job} ada fsdp: Priority, start N/A" for job in range(40)]
     console.print(screen.view(folders.look(), waiting, width, 24))
     shown = console.file.getvalue()
     assert len(shown.splitlines()) <= 24 and "…" not in shown and max(map(len, shown.splitlines())) <= width
@@ -137,12 +138,12 @@ def test_sparkline_shows_the_course_of_the_loss() -> None:
 
 def test_queue_says_what_waits_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert queue.waiting() == []
+    assert slurm.waiting() == []
     (tmp_path / "squeue").write_text(
-        "#!/bin/sh\necho '7|ada|fsdp-multi-gpu|Resources|N/A'\necho 'slurm is talkative'\n"
+        "#!/bin/sh\necho '|7 ada fsdp-multi-gpu: Resources, start N/A'\necho 'slurm is talkative'\n"
     )
     (tmp_path / "squeue").chmod(0o755)
-    assert queue.waiting() == [queue.Waiting("7", "ada", "fsdp-multi-gpu", "Resources", "N/A")]
+    assert slurm.waiting() == ["7 ada fsdp-multi-gpu: Resources, start N/A"]
 
 
 def test_key_opens_a_log_and_q_ends_the_view(make_run, logs: Path) -> None:
