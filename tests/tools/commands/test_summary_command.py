@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import REPO
 from tools.__main__ import main
-from tools.tables import run_cells
+from tools.commands import summary
+from tools.logs.runs import find_runs
+from tools.tables.fill import fill
 
 TINY = {"settings": {"model_name": "tiny"}}
 
@@ -92,7 +95,7 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     readme = tmp_path / "baseline" / "README.md"
     readme.parent.mkdir()
     readme.write_text("**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| F1 (%) |\n")
-    monkeypatch.setattr(run_cells, "exercises", lambda: [readme.parent])
+    monkeypatch.setattr(summary, "exercises", lambda: [readme.parent])
     run = make_run("20261121-094500-j1")
     assert main(["summary", str(run)]) == 0
     printed = capsys.readouterr()
@@ -100,3 +103,19 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
         f"warning: the cells it fills are not known: {readme}:5: 1 cell, but the header of Table 1 has 2\n"
     )
     assert printed.out.endswith(f"evidence: {run}\nnext: python -m tools fill baseline --logs {run.parents[1]}\n")
+
+
+def test_named_cells_are_those_of_fill() -> None:
+    runs = find_runs(REPO / "logs/reference/h200x4")
+    named = 0
+    for run in runs:
+        for table, own in summary.cells_of(run.folder, runs)[0]:
+            shown = {
+                (" / ".join(row[: table.label_columns]), column): cell.text
+                for row, cells in zip(table.rows, fill(table, runs).cells, strict=True)
+                for column, cell in zip(table.header, cells, strict=True)
+                if cell
+            }
+            assert {(row, column): cell.text for row, column, cell in own}.items() <= shown.items()
+            named += len(own)
+    assert named > 50
