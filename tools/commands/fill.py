@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.tables import markdown
 from tools.tables.definitions import definitions, exercises_of, tiny_views
@@ -31,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
-        print(explanation())
+        for name, metric in METRICS.items():
+            in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
+            labels = f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands
+            print(f"- {labels}: {metric.definition}")
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
@@ -113,13 +115,3 @@ def _print_hints(
     if not own.exists():  # nobody's figures are to be written over
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
     print(f"  python -m tools check {own}{same_runs(arguments)}")
-
-
-def explanation() -> str:
-    """Every figure as a line of a Markdown list: its labels in tables, its name in commands, unit and definition."""
-    return "\n".join(f"- {_heading(name, metric)}: {metric.definition}" for name, metric in METRICS.items())
-
-
-def _heading(name: str, metric: Metric) -> str:
-    in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
-    return f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands

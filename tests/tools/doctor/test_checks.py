@@ -123,11 +123,6 @@ def test_machine_without_slurm_and_slurm_that_does_not_answer(tmp_path: Path) ->
     assert (silent.status, silent.text, silent.fix) == ("error", "sinfo: error: no controller", "scontrol ping")
 
 
-def test_no_room_for_runs_is_an_error(tmp_path: Path) -> None:
-    assert checks.space(Place({}, logs=tmp_path / "not/yet/there")).status == "ok"
-    assert checks.space(Place({}, logs=tmp_path, space_gib=1e9)).status == "error"
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "status"),
     [
