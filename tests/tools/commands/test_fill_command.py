@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.tools.conftest import write_run
 from tools.__main__ import main
 from tools.logs.run import Run
 from tools.tables.repository import ROOT
@@ -52,23 +53,18 @@ def test_fill_prints_tables_sources_notes_and_the_next_command(fill, make_run):
 TINY = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
 
 
-def test_tiny_runs_are_in_no_table_that_does_not_ask_for_them_and_it_is_said_which_does(fill, make_run, logs):
-    make_run("r1", TINY)
+def test_tiny_runs_fill_tables_of_their_own_and_it_is_said_which(fill, make_run, logs):
+    tiny = make_run("r1", TINY)
     code, printed, error = fill()
     assert code == 3 and not printed and "not measured" not in error
     assert "- 1 run: tiny; `python -m tools fill " in error and f"--logs {logs} --tiny`" in error
     folder = make_run("r2", {"start_time": "2026-11-20T09:00:00+00:00"})
     code, printed, _ = fill()
     assert code == 0 and f"From `{folder}`" in printed and "- in no table: 1 run: tiny; " in printed
-
-
-def test_tiny_runs_fill_the_tiny_tables(fill, make_run, logs):
-    folder = make_run("r1", TINY)
-    make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"})
     code, printed, _ = fill("--tiny")
-    assert code == 0 and "**Table 1** *Summary (tiny runs)*" in printed and f"From `{folder}`" in printed
+    assert code == 0 and "**Table 1** *Summary (tiny runs)*" in printed and f"From `{tiny}`" in printed
     assert "1 run: not tiny" in printed and "--tiny --blank > my_results_baseline_tiny.md" in printed
-    assert "(tiny runs)" in fill("--run", str(folder), default_logs=False)[1]
+    assert "(tiny runs)" in fill("--run", str(tiny), default_logs=False)[1]
 
 
 def test_reason_why_a_run_is_in_no_table_names_what_differs(make_readme, make_run, logs, capsys):
@@ -102,14 +98,12 @@ def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, m
 
 def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
     here = make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": None})
-    there = make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00"}).rename(tmp_path / "r2")
+    there = write_run(tmp_path / "host-b", "r2", {"start_time": "2026-11-21T10:00:00+00:00"})
     assert f"From `{here}`" in fill()[1]
-    (tmp_path / "host-b").mkdir()
-    there = there.rename(tmp_path / "host-b" / "r2")
     _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
     assert printed.count(f"From `{there}`") == 2
     assert f"- Table 1, 2: runs from several places: {here.parents[1]} (" in printed
-    assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parent}" in printed
+    assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parents[1]}" in printed
 
 
 def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, monkeypatch):
@@ -129,13 +123,10 @@ def test_run_of_another_exercise_is_an_error(fill, make_run):
     assert code == 2 and "is a run of fsdp; the tables are about baseline" in error
 
 
-def test_no_runs_at_all_has_its_own_exit_code_and_says_how_to_start(fill):
+def test_no_runs_at_all_has_its_own_exit_code_and_says_how_to_start_or_which_cannot_be_read(fill, make_run):
     code, printed, error = fill()
     assert code == 3 and not printed
     assert "no runs of baseline" in error and "sbatch baseline/" in error
-
-
-def test_only_run_that_cannot_be_read_is_named(fill, make_run):
     (make_run("bad") / "run.json").write_text("")
     code, printed, error = fill()
     assert code == 3 and not printed
