@@ -16,6 +16,8 @@ import pytest
 from tests.exercise_folder import REPO, make_exercise
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
+from tools.commands.submit import started_again
+from tools.errors import InputError
 from tools.submit import submissions
 
 
@@ -51,7 +53,9 @@ def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path, logs: Path, capsys
     assert "3/3" in progress
 
 
-def test_what_is_completed_is_not_run_twice(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(
+    tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
     submit(exercise, logs)
     submit(exercise, logs)
@@ -59,24 +63,6 @@ def test_what_is_completed_is_not_run_twice(tmp_path: Path, logs: Path, capsys: 
     assert "skipped: completed in " in capsys.readouterr().out
     submit(exercise, logs, "--again", "--match", "run.slurm")
     assert len(records(logs)) == 5
-
-
-def test_a_completed_tiny_run_does_not_count_for_the_real_one(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=10000 run.slurm\n")
-    monkeypatch.setenv("TRAIN_SIZE", "8")
-    submit(exercise, logs)
-    assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in capsys.readouterr().out
-    assert [record["given"].split()[0] for record in records(logs)] == ["8"]
-    monkeypatch.delenv("TRAIN_SIZE")
-    submit(exercise, logs)
-    assert len(records(logs)) == 3
-
-
-def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
-    submit(exercise, logs)
     (exercise / "submit.txt").write_text("run.slurm\nrun.slurm fail\nFP16=false run.slurm\n")
     capsys.readouterr()
     submit(exercise, logs, "--only", "failed,oom", "--dry-run")
@@ -89,6 +75,25 @@ def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: py
         assert "1 to run here" in capsys.readouterr().out
     assert submit(exercise, logs, "--only", "faild") == 2
     assert "--only faild: unknown; states are missing, queued, running" in capsys.readouterr().err
+
+
+def test_settings_of_the_shell_make_other_runs_and_are_named_with_the_values_that_they_replace(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
+    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9 TOKENIZER_NAME=sample run.slurm\n")
+    for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
+        monkeypatch.setenv(name, value)
+    submit(exercise, logs)
+    output = capsys.readouterr().out
+    assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in output
+    (warning,) = [line for line in output.splitlines() if line.startswith("warning: your shell")]
+    assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
+    assert [record["given"].split()[0] for record in records(logs)] == ["8"]
+    monkeypatch.delenv("TRAIN_SIZE")
+    monkeypatch.delenv("TOKENIZER_NAME")
+    submit(exercise, logs)
+    assert len(records(logs)) == 3 and "warning" not in capsys.readouterr().out
 
 
 BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
@@ -230,6 +235,41 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
     assert ("nobody is here to ask" in capsys.readouterr().out) == (not terminal)
 
 
+@pytest.fixture
+def stopped(tmp_path: Path, make_run) -> Path:
+    """A run that ended before its end, its launcher, and what it was given."""
+    launcher = tmp_path / "code/fsdp/multi_gpu.slurm"
+    launcher.parent.mkdir(parents=True)
+    launcher.touch()
+    given = {".launcher": f"{launcher}\0a file.json\0", ".settings.json": '{"TRAIN_SIZE": "64", "GRAD_ACC": "4"}'}
+    record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "submission": "multi_gpu.slurm"}
+    return make_run("20261122-100000-p1", record, **given)
+
+
+def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_sets(stopped, tmp_path, logs) -> None:
+    command, options, environment = started_again(Path(stopped.name), logs, {"GRAD_ACC": "8"})
+    assert command == [str(tmp_path / "code/fsdp/multi_gpu.slurm"), "a file.json"]
+    assert options == ["--nodes=1", "--gpus-per-node=2"]
+    assert environment == {
+        **{"TRAIN_SIZE": "64", "GRAD_ACC": "4", "GPUS_PER_NODE": "2", "RESUME_RUN": str(stopped)},
+        **{"SUBMISSION": "multi_gpu.slurm", "SHARDLAB": str(tmp_path / "code")},
+    }
+
+
+def test_run_that_cannot_be_started_again_says_why(stopped, tmp_path, make_run, logs) -> None:
+    for state in ("completed", "running"):
+        with pytest.raises(InputError, match=f"{state}; expected a run that ended before its end"):
+            started_again(make_run(state, {"state": state}), logs, {})
+    (tmp_path / "code/fsdp/multi_gpu.slurm").unlink()
+    with pytest.raises(InputError, match=r"launcher .* is no longer there"):
+        started_again(stopped, logs, {})
+    (stopped / ".launcher").unlink()
+    with pytest.raises(InputError, match=r"\.launcher.*expected a run of this version"):
+        started_again(stopped, logs, {})
+    with pytest.raises(InputError, match=r"no run\.json there"):
+        started_again(tmp_path / "nowhere", logs, {})
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -241,20 +281,3 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
 def test_resume_refuses_what_it_would_ignore(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "--resume", "logs/fsdp/run", *words]) == 2
     assert f"--resume logs/fsdp/run: the run goes on as it was started; {told}" in capsys.readouterr().err
-
-
-def test_value_of_a_line_that_the_shell_replaces_is_named_with_both_values(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
-    lines = "TOKENIZER_NAME=sample run.slurm\nTRAIN_SIZE=9 run.slurm fail\nTRAIN_SIZE=8 FP16=false run.slurm\n"
-    exercise = make_exercise(tmp_path, lines)
-    for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
-        monkeypatch.setenv(name, value)
-    submit(exercise, logs, "--dry-run")
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: your shell")]
-    assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
-    monkeypatch.delenv("TOKENIZER_NAME")
-    monkeypatch.delenv("TRAIN_SIZE")
-    submit(exercise, logs, "--dry-run")
-    assert "warning" not in capsys.readouterr().out
