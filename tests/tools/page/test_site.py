@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.tools.conftest import write_run
-from tests.tools.page.conftest import Made
+from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 
 
@@ -30,10 +30,10 @@ def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
 
-def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(made: Made) -> None:
+def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(made: Path) -> None:
     ids: dict[Path, set[str]] = {}
     missing = []
-    for page in made.page.rglob("*.html"):
+    for page in made.rglob("*.html"):
         for target in re.findall(r'(?:href|src)="([^"]+)"', page.read_text()):
             parts = urlsplit(unescape(target))
             assert not parts.scheme, f"{page}: {target}"
@@ -46,27 +46,26 @@ def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(ma
     assert missing == []
 
 
-def test_figures_of_the_course_s_tables_are_one_s_own_with_the_reference_below(made: Made) -> None:
-    table = re.search(r'<section id="table-1" .*?</section>', (made.page / "tables.html").read_text(), re.DOTALL)[0]
+def test_figures_of_the_course_s_tables_are_one_s_own_with_the_reference_below(made: Path) -> None:
+    table = re.search(r'<section id="table-1" .*?</section>', (made / "tables.html").read_text(), re.DOTALL)[0]
     row = re.search(r"<tr>(?:(?!</tr>).)*Training Speed.*?</tr>", table, re.DOTALL)[0]
     own, reference = re.findall(r'<a href="(runs/[^"#]+)#figures">([\d.]+)</a>', row)
-    assert own == (made.run("j2"), "11.80")
+    assert own == (run_page("j2"), "11.80")
     assert reference[0].startswith("runs/h200x1-baseline-") and reference[1] != "11.80"
-    assert f'<a href="{made.run("j3")}#figures">OOM</a>' in (made.page / "tables.html").read_text()
+    assert f'<a href="{run_page("j3")}#figures">OOM</a>' in (made / "tables.html").read_text()
 
 
-def test_a_run_s_page_tells_its_settings_figures_and_the_command_that_repeats_it(made: Made) -> None:
-    text = text_of(made.page / made.run("j2"))
+def test_a_run_s_page_has_its_settings_figures_and_command_and_of_a_failed_one_the_cause_and_the_log_s_end(
+    made: Path,
+) -> None:
+    text = text_of(made / run_page("j2"))
     assert re.search(r"batch_size\s+8\b", text)
     assert re.search(r"peak GPU \(MiB\)\s+21,658", text)
     assert "BATCH_SIZE=8 sbatch baseline/baseline.slurm" in text
-
-
-def test_a_failed_run_s_page_begins_with_the_cause_and_the_log_s_end(made: Made) -> None:
-    text = text_of(made.page / made.run("j3"))
+    text = text_of(made / run_page("j3"))
     assert "torch.OutOfMemoryError: CUDA out of memory." in text
     assert "'train_loss': '0.7039'" in text and "0/96" not in text  # of a progress bar only what was on the screen
-    assert "log's last lines" not in text_of(made.page / made.run("j1"))
+    assert "log's last lines" not in text_of(made / run_page("j1"))
 
 
 @pytest.mark.usefixtures("few_references")
