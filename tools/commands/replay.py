@@ -20,7 +20,6 @@ from tools.tables.repository import REFERENCE, ROOT, exercises
 
 _END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
 _IN_LINES = ("steps.csv", "train.out", "gpu_memory", "cpu_memory", "cpu_pss")
-_AT_THE_START = ("nccl.log", "hostfile", "code.diff")
 _LOOK_EVERY_S, _ENDED = 0.2, "ended"
 
 
@@ -45,12 +44,11 @@ def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
 
     try:
         write(state="running")
-        for at_s, file, data in [*_pieces(run), (run.runtime_s, "", b"")]:
+        for at_s, file, data in _pieces(run):
             while (time.monotonic() - began_s) * speed < at_s:
                 yield
-            if file:
-                with (folder / file).open("ab") as stream:
-                    stream.write(data)
+            with (folder / file).open("ab") as stream:
+                stream.write(data)
         write(**{key: run.record[key] for key in _END if key in run.record} | end)
     except BaseException:
         now = datetime.now(UTC).replace(microsecond=0).isoformat()
@@ -59,20 +57,15 @@ def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
 
 
 def _pieces(run: Run) -> list[tuple[float, str, bytes]]:
-    """All files but run.json and hidden ones: when each piece is written (s from the run's start), file, piece.
-
-    The lines of logs come evenly over the whole run, other files at its start or its end.
-    """
+    """When each piece is written (s from the run's start), file, piece: lines evenly over the run, the rest at its end."""
     found = []
     for name in run.files:
         if name == "run.json" or name[0] == "." or not stat.S_ISREG((run.folder / name).lstat().st_mode):
             continue  # checkpoints, too: nobody shall resume a replay
         data = read_plain(run.folder / name)
-        if name.startswith(_IN_LINES):
-            lines = data.splitlines(keepends=True)
-            found += [(run.runtime_s * number / len(lines), name, line) for number, line in enumerate(lines)]
-        else:
-            found.append((0.0 if name in _AT_THE_START else run.runtime_s, name, data))
+        lines = data.splitlines(keepends=True) if name.startswith(_IN_LINES) else []
+        found += [(run.runtime_s * number / len(lines), name, line) for number, line in enumerate(lines)]
+        found.append((run.runtime_s, name, b"" if lines else data))
     return sorted(found, key=lambda piece: piece[0])
 
 
@@ -113,11 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(what: list[str]) -> list[Run]:
-    """The runs asked for that have ended, each once, oldest first.
-
-    Raises:
-        InputError: a name is neither an exercise nor a folder with runs that have ended.
-    """
+    """The runs asked for that have ended, each once, oldest first."""
     from tools.page.course_tables import course_tables  # fills tables: only where it is needed
 
     known = [folder.name for folder in exercises()]
