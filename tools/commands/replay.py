@@ -57,7 +57,7 @@ def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
 
 
 def _pieces(run: Run) -> list[tuple[float, str, bytes]]:
-    """When each piece is written (s from the run's start), file, piece: lines evenly over the run, the rest at its end."""
+    """When each piece is due (s from the run's start), file, piece: lines evenly over the run, the rest at its end."""
     found = []
     for name in run.files:
         if name == "run.json" or name[0] == "." or not stat.S_ISREG((run.folder / name).lstat().st_mode):
