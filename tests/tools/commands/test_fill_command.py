@@ -96,25 +96,20 @@ def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, m
     ]
 
 
-def test_table_takes_the_runs_of_every_folder_given(fill, make_run, tmp_path):
+def test_table_takes_the_runs_of_every_folder_given_or_of_one_owner(fill, make_run, tmp_path, monkeypatch):
     here = make_run("r1", {"start_time": "2026-11-21T09:00:00+00:00"}, **{"gpu_memory.csv": None})
     there = write_run(tmp_path / "host-b", "r2", {"start_time": "2026-11-21T10:00:00+00:00"})
-    assert f"From `{here}`" in fill()[1]
-    _, printed, _ = fill("--logs", str(tmp_path / "host-b"))
-    assert printed.count(f"From `{there}`") == 2
-    assert f"- Table 1, 2: runs from several places: {here.parents[1]} (" in printed
-    assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parents[1]}" in printed
-
-
-def test_runs_of_one_owner_can_be_chosen_from_those_of_several(fill, make_run, monkeypatch):
-    ada = make_run("r1", {"start_time": "2026-11-20T09:00:00+00:00"})
-    make_run("r2")
     monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
-    assert " (grace); each cell shows the newest, --owner and --logs choose" in fill()[1]
-    _, printed, _ = fill("--owner", "ada")
-    assert printed.count(f"From `{ada}`") == 2 and "places" not in printed
-    assert printed.endswith(" --owner ada\n")
-    code, _, error = fill("--owner", "linus")
+    assert f"From `{here}`" in fill()[1]
+    both = ["--logs", str(tmp_path / "host-b")]
+    _, printed, _ = fill(*both)
+    assert printed.count(f"From `{there}`") == 2
+    assert f"- Table 1, 2: runs from several places: {here.parents[1]} (ada)" in printed
+    assert " (grace); each cell shows the newest, --owner and --logs choose" in printed
+    assert f"check my_results_baseline.md --logs {here.parents[1]} --logs {there.parents[1]}" in printed
+    _, printed, _ = fill(*both, "--owner", "ada")
+    assert printed.count(f"From `{here}`") == 2 and "places" not in printed and printed.endswith(" --owner ada\n")
+    code, _, error = fill(*both, "--owner", "linus")
     assert code == 2 and "--owner linus: no run is in a folder of this user; there are runs of ada, grace" in error
 
 

@@ -93,9 +93,7 @@ def test_a_plot_lies_where_git_ignores_it(make_readme, make_run, logs, tmp_path,
     monkeypatch.setenv("LOG_DIR", str(tmp_path / "elsewhere"))
     assert main(["plot", str(make_readme("# Baseline\n").parent), "--logs", str(logs)]) == 0
     assert capsys.readouterr().out == f"wrote {tmp_path}/elsewhere/baseline.png\n"
-    ignored = [
-        str(path) for path in (REPO / "logs/baseline.png", REPO / "my_results.md", REPO / "fsdp/my_results-2.md")
-    ]
+    ignored = ["logs/baseline.png", "my_results.md", "fsdp/my_results-2.md"]
     answer = subprocess.run(["git", "check-ignore", *ignored], cwd=REPO, capture_output=True, text=True)
     assert answer.stdout.split() == ignored
 

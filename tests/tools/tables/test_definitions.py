@@ -4,16 +4,16 @@ import pytest
 
 from tools.__main__ import main
 from tools.errors import InputError
-from tools.logs.runs import find_runs
+from tools.logs.runs import find_runs, read_run
 from tools.page.course_tables import course_tables
 from tools.tables.definitions import definitions, meaning, plan, run_conditions
+from tools.tables.metrics import METRICS
 from tools.tables.repository import exercises, table_definitions
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise, make_run, logs):
-    make_run("r1")
-    (run,) = find_runs(logs)
+def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise, make_run):
+    run = read_run(make_run("r1"))
     for table in definitions(exercise):
         for cell in (cell for row in plan(table) for cell in row if cell):
             assert run_conditions(cell.where).keys() <= run.facts.keys()
@@ -54,3 +54,9 @@ def test_wrong_toml_is_named(tmp_path, text, says):
     (tmp_path / "tables.toml").write_text(text)
     with pytest.raises(InputError, match=says):
         meaning(tmp_path, "A")
+
+
+def test_ratio_without_a_base_names_the_file_that_lacks_it(make_run) -> None:
+    run = read_run(make_run("r1", summary={"train/real_tokens_per_second": 1000.0}))
+    with pytest.raises(InputError, match=r"tables\.toml: \[bases\]: no 'textbook'; found nothing"):
+        METRICS["gain_over_textbook"].value(lambda _: [run], {"bases": {}})
