@@ -45,7 +45,7 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callab
 
 
 def test_links_out_of_the_logs_are_not_followed_and_pipes_not_waited_for(
-    make_run: Callable[..., Path], logs: Path, tmp_path: Path, printed: Callable[[], str]
+    make_run, logs: Path, tmp_path: Path, printed
 ) -> None:
     outside = tmp_path / "home"
     outside.mkdir()
@@ -73,7 +73,7 @@ def test_links_out_of_the_logs_are_not_followed_and_pipes_not_waited_for(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
-def test_folder_without_permission_costs_itself(make_run: Callable[..., Path], logs: Path) -> None:
+def test_folder_without_permission_costs_itself(make_run, logs: Path) -> None:
     make_run("r1")
     closed = make_run("r2", {"experiment": "theirs"}).parent
     closed.chmod(0)
@@ -85,7 +85,7 @@ def test_folder_without_permission_costs_itself(make_run: Callable[..., Path], l
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../../secret", "..", "*", "zero2/../..", "a b; rm -rf ~", "$(id)"])
-def test_names_in_a_record_are_no_paths(make_run: Callable[..., Path], name: str) -> None:
+def test_names_in_a_record_are_no_paths(make_run, name: str) -> None:
     for key in ("exercise", "config"):
         run = read_run(make_run(key, {key: name}))
         assert run.state == "unreadable"
@@ -93,7 +93,7 @@ def test_names_in_a_record_are_no_paths(make_run: Callable[..., Path], name: str
 
 
 def test_control_characters_of_logs_records_and_names_reach_no_terminal(
-    make_run: Callable[..., Path], logs: Path, capsys: pytest.CaptureFixture, printed: Callable[[], str]
+    make_run, logs: Path, capsys: pytest.CaptureFixture, printed
 ) -> None:
     record = {"state": "failed", "reason": NASTY, "cause": NASTY, "precision": NASTY, "experiment": NASTY}
     make_run("r1", {"model": {"name": NASTY}, "precision": NASTY, "gpu_names": [NASTY], "host": NASTY})
@@ -114,13 +114,13 @@ def test_control_characters_of_logs_records_and_names_reach_no_terminal(
 
 
 @pytest.mark.parametrize("submission", ["X;id=1 baseline.slurm", "A=1 $(id)=2 baseline.slurm", "A=1 `id`.slurm;id"])
-def test_command_to_repeat_a_run_runs_nothing_else(make_run: Callable[..., Path], submission: str) -> None:
+def test_command_to_repeat_a_run_runs_nothing_else(make_run, submission: str) -> None:
     run = read_run(make_run("r1", {"submission": submission}))
     words = shlex.split(command(run), posix=False)  # with their quotes: what is outside of them the shell would read
     assert not any(set(word) & set(";`$&|<>") for word in words if not word.startswith("'"))
 
 
-def test_huge_files_are_refused_unread(make_run: Callable[..., Path], logs: Path, printed: Callable[[], str]) -> None:
+def test_huge_files_are_refused_unread(make_run, logs: Path, printed) -> None:
     folder = make_run("r1", {"state": "failed"})
     for name in FILES[1:]:
         os.truncate(folder / name, LARGEST_BYTES + 1) if (folder / name).exists() else None  # sparse

@@ -29,8 +29,15 @@ def plain_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def submit(exercise: Path, logs: Path, *options: str) -> int:
-    return main(["submit", str(exercise), "--logs", str(logs), "--local", *options])
+@pytest.fixture
+def submit(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]):
+    """submit("--dry-run") -> exit code, output, errors, of the exercise in tmp_path/ex."""
+
+    def submit(*options: str) -> tuple[int, str, str]:
+        code = main(["submit", str(tmp_path / "ex"), "--logs", str(logs), "--local", *options])
+        return code, *capsys.readouterr()
+
+    return submit
 
 
 def records(logs: Path) -> list[dict[str, Any]]:
@@ -38,62 +45,52 @@ def records(logs: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda record: record["start_time"])
 
 
-def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_run_does_not_stop_the_rest(submit, tmp_path: Path, logs: Path) -> None:
     lines = "run.slurm early\nrun.slurm fail\n--nodes=2 run.slurm\nTRAIN_SIZE=9 --gpus-per-node=2 run.slurm\n"
-    exercise = make_exercise(tmp_path, lines)
-    assert submit(exercise, logs) == 1
-    output, progress = capsys.readouterr()
-    assert [record["state"] for record in records(logs)] == ["failed", "completed"]
+    make_exercise(tmp_path, lines)
+    code, output, progress = submit()
+    assert code == 1 and [record["state"] for record in records(logs)] == ["failed", "completed"]
     assert records(logs)[1]["given"] == f"9 2 {tmp_path}"
-    assert "skipped: needs SLURM for its 2 nodes  ex/submit.txt:3" in output
-    assert "error: no python on PATH" in output
+    assert "skipped: needs SLURM for its 2 nodes  ex/submit.txt:3" in output and "error: no python on PATH" in output
     assert "| ex: TRAIN_SIZE=9 --gpus-per-node=2 run.slurm | completed |" in output
     assert "2 failed, 1 completed" in output
     assert output.endswith(f"fill the tables:\n  python -m tools fill ex --logs {logs}\n")
     assert "3/3" in progress
 
 
-def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(
-    tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(submit, tmp_path: Path, logs: Path) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
-    submit(exercise, logs)
-    submit(exercise, logs)
+    submit()
+    assert "skipped: completed in " in submit()[1]
     assert [record["state"] for record in records(logs)] == ["completed", "failed", "failed"]
-    assert "skipped: completed in " in capsys.readouterr().out
-    submit(exercise, logs, "--again", "--match", "run.slurm")
+    submit("--again", "--match", "run.slurm")
     assert len(records(logs)) == 5
     (exercise / "submit.txt").write_text("run.slurm\nrun.slurm fail\nFP16=false run.slurm\n")
-    capsys.readouterr()
-    submit(exercise, logs, "--only", "failed,oom", "--dry-run")
-    output = capsys.readouterr().out
+    _, output, _ = submit("--only", "failed,oom", "--dry-run")
     assert "would run here  ex/submit.txt:2" in output
     assert "skipped: completed  ex/submit.txt:1" in output
     assert "skipped: missing  ex/submit.txt:3" in output
     for text in ("FP16=false run", "submit.txt:3  FP16"):  # as it stands in the file, and as it is printed
-        submit(exercise, logs, "--dry-run", "--match", text)
-        assert "1 to run here" in capsys.readouterr().out
-    assert submit(exercise, logs, "--only", "faild") == 2
-    assert "--only faild: unknown; states are missing, queued, running" in capsys.readouterr().err
+        assert "1 to run here" in submit("--dry-run", "--match", text)[1]
+    code, _, error = submit("--only", "faild")
+    assert code == 2 and "--only faild: unknown; states are missing, queued, running" in error
 
 
 def test_settings_of_the_shell_make_other_runs_and_are_named_with_the_values_that_they_replace(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    submit, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
-    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9 TOKENIZER_NAME=sample run.slurm\n")
+    make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9 TOKENIZER_NAME=sample run.slurm\n")
     for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
         monkeypatch.setenv(name, value)
-    submit(exercise, logs)
-    output = capsys.readouterr().out
+    _, output, _ = submit()
     assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in output
     (warning,) = [line for line in output.splitlines() if line.startswith("warning: your shell")]
     assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
     assert [record["given"].split()[0] for record in records(logs)] == ["8"]
     monkeypatch.delenv("TRAIN_SIZE")
     monkeypatch.delenv("TOKENIZER_NAME")
-    submit(exercise, logs)
-    assert len(records(logs)) == 3 and "warning" not in capsys.readouterr().out
+    assert "warning" not in submit()[1] and len(records(logs)) == 3
 
 
 BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
@@ -114,7 +111,7 @@ BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
     ],
 )
 def test_line_whose_run_has_the_same_settings_is_not_run_again(
-    tmp_path: Path, make_run, logs: Path, line: str, record: dict[str, Any], settings: dict[str, Any], skipped: bool
+    submit, tmp_path: Path, make_run, logs: Path, line: str, record: dict, settings: dict, skipped: bool
 ) -> None:
     exercise = make_exercise(tmp_path, f"{line}\n")
     (exercise / ".env").touch()
@@ -122,7 +119,7 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
     env_file = exercise / "env_vars.sh"
     env_file.write_text('export RUNG="${RUNG:-}"\nsource "$RUNG.env"\n' + env_file.read_text())
     make_run("r1", {"exercise": "ex", "settings": settings} | record)
-    submit(exercise, logs)
+    submit()
     assert len(records(logs)) == (1 if skipped else 2)
 
 
@@ -158,30 +155,27 @@ echo "GPU $CUDA_VISIBLE_DEVICES, processors $(nproc)" > "$LOG_DIR/given-$1"
 
 
 @two_processors
-def test_runs_side_by_side_share_no_gpu_and_no_processor(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_side_by_side_share_no_gpu_and_no_processor(submit, tmp_path: Path, logs: Path, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # nproc would obey it
     exercise = make_exercise(tmp_path, "run.slurm one two\nrun.slurm two one\n")
     (exercise / "run.slurm").write_text(MEETING)
-    logs.mkdir(exist_ok=True)
-    assert submit(exercise, logs, "--jobs", "2") == 0
+    assert submit("--jobs", "2")[0] == 0
     half = len(os.sched_getaffinity(0)) // 2
     given = [(logs / f"given-{name}").read_text() for name in ("one", "two")]
     assert given == [f"GPU {gpu}, processors {half}\n" for gpu in (5, 7)]
 
 
 @two_processors
-def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(submit, tmp_path, logs, monkeypatch, capsys) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     exercise = make_exercise(tmp_path, "run.slurm\n--gpus-per-node=2 run.slurm\n")
-    assert submit(exercise, logs, "--jobs", "2") == 2
-    assert "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1" in capsys.readouterr().err
-    assert submit(exercise, logs, "--jobs", "3") == 2
-    assert "--jobs 3: this machine has 2 " in capsys.readouterr().err
+    for jobs, told in (
+        ("2", "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1"),
+        ("3", "--jobs 3: this machine has 2 "),
+    ):
+        code, _, error = submit("--jobs", jobs)
+        assert code == 2 and told in error
     monkeypatch.setattr("tools.submit.slurm.available", lambda: True)
     monkeypatch.setattr("tools.submit.slurm.queue", dict)
     assert main(["submit", str(exercise), "--logs", str(logs), "--jobs", "2"]) == 2
@@ -190,11 +184,12 @@ def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(
 
 
 def test_K1_mistyped_setting_of_the_shell_or_exercise_queues_nothing(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    submit, tmp_path, logs, monkeypatch, capsys
 ) -> None:
     monkeypatch.setenv("TRAINSIZE", "8")
-    assert submit(make_exercise(tmp_path, "run.slurm\n"), logs) == 2
-    assert "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in capsys.readouterr().err
+    make_exercise(tmp_path, "run.slurm\n")
+    code, _, error = submit()
+    assert code == 2 and "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in error
     assert main(["submit", "basline", "--local", "--dry-run"]) == 2
     assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
     assert records(logs) == []
