@@ -85,26 +85,21 @@ def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatc
     assert capsys.readouterr().out.splitlines()[-1] == hint
 
 
-def test_figures_are_columns_with_their_units_and_a_failed_run_has_none(make_run, logs, capsys):
+def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(make_run, logs, capsys):
+    full = "OSError: [Errno 28] No space left on device"
     make_run("r1", **{"gpu_memory.csv": None})
-    make_run("r2", {"state": "oom", "reason": "CUDA out of memory", "start_time": "2026-11-21T10:00:00+00:00"})
-    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00"}, **{"cpu_memory.txt": "no log\n"})
+    make_run("r2", {"state": "oom", "reason": "CUDA out of memory"})
+    make_run("r3", **{"cpu_memory.txt": "no log\n"})
+    make_run("r4", {"state": "failed", "reason": full, "cause": "disk full"})
+    make_run("r5", {"state": "failed"}, **{"train.out": f"{full}\n"})  # nobody recorded why
     assert main(["runs", "--figures", "peak_gpu, peak_cpu", "--logs", str(logs)]) == 0
-    rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:4]]
-    assert rows[0][-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
-    assert rows[1][-2:] == ["no GPU log", "8,000"]
-    assert rows[2][-3:] == ["OOM", "OOM", "CUDA out of memory"]
-    assert rows[3][-2:] == ["21,658", "unreadable log"]
-
-
-def test_cause_of_a_failure_is_in_the_list_and_in_the_tables_cells(make_run, logs, capsys):
-    full = {"state": "failed", "reason": "OSError: [Errno 28] No space left on device", "cause": "disk full"}
-    make_run("r1", full)
-    make_run("r2", {"state": "failed"}, **{"train.out": f"{full['reason']}\n"})  # nobody recorded why
-    assert main(["runs", "--figures", "peak_gpu", "--logs", str(logs)]) == 0
-    told, read = [re.split(r"\s{2,}", line)[-2:] for line in sorted(capsys.readouterr().out.splitlines()[1:3])]
-    assert told == ["FAILED (disk full)", f"disk full: {full['reason']}"]
-    assert read == ["FAILED", f"disk full: train.out:1: {full['reason']}"]
+    header, *rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:6]]
+    assert header[-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
+    one, two, three, four, five = sorted(rows)
+    assert one[-2:] == ["no GPU log", "8,000"] and three[-2:] == ["21,658", "unreadable log"]
+    assert two[-3:] == ["OOM", "OOM", "CUDA out of memory"]
+    assert four[-2:] == ["FAILED (disk full)", f"disk full: {full}"]
+    assert five[-2:] == ["FAILED", f"disk full: train.out:1: {full}"]
 
 
 def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run):

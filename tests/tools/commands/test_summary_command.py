@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO
 from tools.__main__ import main
 from tools.commands import summary
-from tools.logs.runs import find_runs
-from tools.tables.fill import fill
 
-TINY = {"settings": {"model_name": "tiny"}}
+SINGLE = "deepspeed-single-gpu"
 
 
 @pytest.fixture
@@ -53,6 +50,7 @@ def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(mak
     ("record", "why"),
     [
         ({"settings": {"profile": "5"}}, "profiled"),
+        ({"exercise": SINGLE, "config": "zero2", "model": {"name": "bloom-1b1"}}, "model bloom-1b1, not bloom-560m"),
         ({"exercise": "speed-ladder", "settings": {"rung": "7_compile"}, "world_size": 2}, "processes 2, not 1"),
         ({"exercise": "my-exercise"}, "no table is about runs of my-exercise"),
     ],
@@ -97,19 +95,3 @@ def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, caps
     why = f"{readme}:5: 1 cell, but the header of Table 1 has 2"
     assert printed.err == f"warning: the cells it fills are not known: {why}\n"
     assert printed.out.endswith(f"evidence: {run}\nnext: python -m tools fill baseline --logs {run.parents[1]}\n")
-
-
-def test_named_cells_are_those_of_fill() -> None:
-    runs = find_runs(REPO / "logs/reference/h200x4")
-    named = 0
-    for run in runs:
-        for table, own in summary.cells_of(run.folder, runs)[0]:
-            shown = {
-                (" / ".join(row[: table.label_columns]), column): cell.text
-                for row, cells in zip(table.rows, fill(table, runs).cells, strict=True)
-                for column, cell in zip(table.header, cells, strict=True)
-                if cell
-            }
-            assert {(row, column): cell.text for row, column, cell in own}.items() <= shown.items()
-            named += len(own)
-    assert named > 50

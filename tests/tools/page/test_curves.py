@@ -23,13 +23,6 @@ def test_gpus_of_several_nodes_are_lines_with_the_node_s_name(make_run):
     assert [line.name for line in found["gpu_memory"].lines] == ["n1 GPU 0", "n1 GPU 1", "n2 GPU 0"]
 
 
-def test_damaged_log_costs_its_chart_only_and_is_named(make_run):
-    folder = make_run("r1", **{"gpu_memory.csv": "timestamp, nothing.used\n1, 2\n"})
-    found = {chart.key: chart for chart in charts(read_run(folder))}
-    assert "gpu_memory.csv:1" in found["gpu_memory"].problem and not found["gpu_memory"].lines
-    assert found["loss"].lines and not found["loss"].problem
-
-
 def test_run_that_went_on_has_a_line_at_that_step_that_names_why(make_run):
     attempts = [{"state": "failed", "last_step": 2, "resumed_step": 1}]
     run = read_run(make_run("r1", {"attempts": attempts, "settings": {"fault": "rank_killed"}}))

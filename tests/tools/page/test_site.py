@@ -128,12 +128,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page"
 
 
-def test_fault_of_a_run_is_in_the_list_and_on_its_page(odd: Path) -> None:
+def test_fault_is_in_the_list_and_on_the_page_and_tiny_runs_fill_tables_of_their_own(odd: Path) -> None:
     assert "ddp fault: rank_killed" in text_of(odd / "index.html")
     assert "ddp · rank killed · fault" in text_of(odd / "runs" / "baseline-fault.html")
-
-
-def test_tiny_runs_fill_tables_of_their_own_and_not_the_real_ones(odd: Path) -> None:
     text = (odd / "tables.html").read_text()
     real, tiny = (text.split(f'<section id="table-{number}"')[1].split("</section>")[0] for number in ("1", "1-tiny"))
     assert "tiny.html" not in real
