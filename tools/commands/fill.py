@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
+    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     if arguments.predicted:
         from tools.plan import beside_measured  # the planner, only where it is needed
 
@@ -60,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
-        raise NoRunsError("\n".join([nothing, *_left_out(wanted, own, arguments)]))
+        raise NoRunsError("\n".join([nothing, *left_out_lines(wanted, own, command)]))
     if arguments.format == "csv":
         _print_csv(filled)
         return 0
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
-        _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
+        _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
     return 0
 
 
@@ -92,10 +93,6 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
         raise InputError(f"--only {', '.join(missing)}: {folder} has the tables {', '.join(known)}")
     wanted = [table for table in found if not numbers or table.number in numbers]
     return tiny_views(wanted) if tiny else wanted
-
-
-def _left_out(wanted: list[Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
-    return left_out_lines(wanted, runs, f"python -m tools fill {arguments.exercise}{same_runs(arguments)}")
 
 
 def _print_hints(

@@ -66,7 +66,7 @@ TABLE = """**Table 1** *ZeRO stages*
 """
 
 
-def test_rows_of_a_table_with_the_same_first_label_are_bars_of_their_own(make_run, make_readme, drawn):
+def test_each_row_of_a_table_is_a_bar_and_tiny_runs_are_bars_of_the_tiny_table(make_run, make_readme, drawn, plot):
     make_readme(TABLE)
     for config, seconds in (("zero1", "05"), ("zero2", "07")):
         make_run(config, {"config": config, "end_time": f"2026-11-21T09:45:{seconds}+00:00"})
@@ -74,18 +74,18 @@ def test_rows_of_a_table_with_the_same_first_label_are_bars_of_their_own(make_ru
     assert [bar.get_width() for bar in axes.patches] == [5.0, 7.0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Value / Stage 1", "Value / Stage 2"]
     assert axes.get_title() == "Table 1 ZeRO stages" and axes.get_xlabel() == "Total RunTime"
-
-
-def test_tiny_runs_are_bars_of_the_tiny_table(make_run, make_readme, drawn, plot):
-    make_readme(TABLE)
-    make_run("r0", {"state": "failed"})
     assert "is tiny: leave out --tiny" in plot("--table", "1", "--tiny")[2]
-    make_run("r1", {"config": "zero1", "model": {"name": "tiny", "hidden_size": 64}})
-    code, _, error = plot("--table", "1")
-    assert code == 2 and error.endswith("; of tiny runs: --tiny\n")
+    make_run("tiny", {"config": "zero1", "model": {"name": "tiny", "hidden_size": 64}})
     assert [bar.get_width() for bar in drawn("--table", "1", "--tiny").axes[0].patches] == [300.0, 0.0]
     code, _, error = plot("--table", "1", "--column", "Speed")
     assert code == 2 and "--table 1 --column 'Speed': " in error
+
+
+def test_table_without_a_figure_is_an_error_that_names_tiny(make_run, make_readme, plot):
+    make_readme(TABLE)
+    make_run("tiny", {"config": "zero1", "model": {"name": "tiny", "hidden_size": 64}})
+    code, _, error = plot("--table", "1")
+    assert code == 2 and error.endswith("; of tiny runs: --tiny\n")
 
 
 def test_a_plot_lies_where_git_ignores_it(make_readme, make_run, logs, tmp_path, monkeypatch, capsys):
