@@ -23,9 +23,6 @@ def few_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.page.site.REFERENCE", reference)
 
 
-STEPS_HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-
-
 def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
@@ -86,9 +83,7 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("few_references")
-def test_without_runs_of_one_s_own_the_page_shows_the_reference_runs_and_says_so(
-    logs: Path, tmp_path: Path, capsys
-) -> None:
+def test_without_runs_of_one_s_own_the_page_shows_the_reference_runs_and_says_so(logs: Path, tmp_path: Path, capsys):
     for place in (logs, tmp_path / "reference"):
         assert main(["page", "--logs", str(place), "--output", str(tmp_path / "page")]) == 0
         told = capsys.readouterr()
@@ -105,7 +100,11 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(logs, "fault", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
     write_run(logs, "tiny", {"model": {"name": "tiny", "hidden_size": 32}, "settings": {"model_name": "tiny"}})
     for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
-        write_run(logs, f"number{number}", **{"steps.csv": f"{STEPS_HEADER}{step},8,8,2.5,1\n"})
+        write_run(
+            logs,
+            f"number{number}",
+            **{"steps.csv": f"step,step_time_s,tokens,real_tokens,loss,epoch\n{step},8,8,2.5,1\n"},
+        )
     write_run(logs, "number3", summary={"train_loss": math.nan})
     for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
         damaged = write_run(logs, f"text{number}", **{"steps.csv": "nonsense\n1\n"})
@@ -113,7 +112,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, replace in (
         ("pipe", os.mkfifo),
         ("folder", os.mkdir),
-        ("link", lambda path: path.symlink_to("/etc/passwd")),
+        ("link", lambda one: one.symlink_to("/etc/passwd")),
     ):
         record = write_run(logs, name) / "run.json"
         record.unlink()

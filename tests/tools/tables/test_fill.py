@@ -77,26 +77,25 @@ def test_tiny_run_after_the_longer_quickstart_is_no_try_of_it(make_run, fill):
     assert fill.runs == ["r2"]
 
 
-@pytest.mark.parametrize("state", ["oom", "failed", "running"])
-def test_failed_run_is_a_word_in_the_cell_even_if_it_has_logs(make_run, fill, state):
-    make_run("r1", {"state": state, "reason": "because"})
-    assert [*fill("2").values()] == [[state.upper()]] * 3
-    assert any("because" in note for note in fill.notes) == (state != "running")
-
-
 @pytest.mark.parametrize(
     ("record", "files", "cell"),
     [
+        ({"state": "oom", "reason": "because"}, {}, "OOM"),
+        ({"state": "failed", "reason": "because"}, {}, "FAILED"),
+        ({"state": "running", "reason": "because"}, {}, "RUNNING"),
         ({}, {"gpu_memory.csv": None}, "no GPU log"),
         ({}, {"gpu_memory.csv": ""}, "empty GPU log"),
         ({"device": "cpu"}, {"gpu_memory.csv": None}, "no GPU"),
         ({}, {"gpu_memory.csv": "NVIDIA-SMI has failed.\n"}, "unreadable log"),
     ],
 )
-def test_missing_gpu_evidence_is_said_not_made_up(make_run, fill, record, files, cell):
+def test_failed_run_and_missing_evidence_are_words_in_the_cell_even_if_there_are_logs(
+    make_run, fill, record, files, cell
+):
     make_run("r1", record, **files)
     assert [*fill("2").values()] == [[cell]] * 3
     assert bool(fill.notes) == (cell != "no GPU")
+    assert any("because" in note for note in fill.notes) == (cell in ("OOM", "FAILED"))
 
 
 def test_evaluation_of_an_epoch_is_found_among_those_within_epochs(make_run, fill):
