@@ -2,7 +2,7 @@
 
 Nothing here imports torch, transformers or `workshop/`: the run folder is the only contract with the job, so the tools
 start at once, on a login node or a laptop where no training library is installed. Inside, imports go one way:
-commands -> doctor -> watch -> page -> plan -> submit -> tables -> logs -> evidence.
+commands -> doctor -> watch -> page -> plan -> submit -> tables -> logs -> run_folder.
 """
 
 from typing import Any

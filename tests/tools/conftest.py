@@ -109,16 +109,6 @@ def filled_by_column(logs: Path) -> Callable[[Path, str], dict[str, dict[str, st
 
 
 @pytest.fixture
-def filled(filled_by_column: Callable[[Path, str], dict[str, dict[str, str]]]) -> Callable[[Path, str], dict]:
-    """The same, the columns in their order."""
-
-    def fill(exercise: Path, number: str) -> dict[str, list[str]]:
-        return {label: [*figures.values()] for label, figures in filled_by_column(exercise, number).items()}
-
-    return fill
-
-
-@pytest.fixture
 def make_readme(tmp_path: Path):
     """Writes a README.md with the given text beside the tables.toml of the exercise that has its first table.
 

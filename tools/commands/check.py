@@ -126,16 +126,12 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool) -> l
     for key, row, cells in zip(known, filled.table.rows, filled.cells, strict=True):
         line, own = written.get(key, (copy.header_line, [""] * len(row)))
         for found, cell, column in zip(own, cells, filled.table.header, strict=True):
-            if cell is not None and (found or _asked_for(cell)):
+            # Asked for is a figure, or how a run ended; not that there is no log or no run.
+            if cell and (found or cell.value is not None or not cell.text.startswith(("no ", "not "))):
                 verdict, text = judge(found, cell, tolerance)
                 text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
                 judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))
     return judged
-
-
-def _asked_for(cell: Cell) -> bool:
-    """Whether there is anything to write down: a figure, or how a run ended; not that there is no log or no run."""
-    return cell.value is not None or not cell.text.startswith(("no ", "not "))
 
 
 def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import Metric
 from tools.logs.run import Run
 from tools.tables import markdown
 from tools.tables.definitions import definitions, exercises_of, tiny_views
@@ -31,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
-        print(explanation())
+        for name, metric in METRICS.items():
+            in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
+            labels = f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands
+            print(f"- {labels}: {metric.definition}")
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
@@ -50,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
+    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     if arguments.predicted:
         from tools.plan import beside_measured  # the planner, only where it is needed
 
@@ -58,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
-        raise NoRunsError("\n".join([nothing, *_left_out(wanted, own, arguments)]))
+        raise NoRunsError("\n".join([nothing, *left_out_lines(wanted, own, command)]))
     if arguments.format == "csv":
         _print_csv(filled)
         return 0
     print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
-        _print_hints(filled, _left_out(wanted, own, arguments), [run for run in runs if run.problem], arguments)
+        _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
     return 0
 
 
@@ -92,10 +95,6 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
     return tiny_views(wanted) if tiny else wanted
 
 
-def _left_out(wanted: list[Table], runs: list[Run], arguments: argparse.Namespace) -> list[str]:
-    return left_out_lines(wanted, runs, f"python -m tools fill {arguments.exercise}{same_runs(arguments)}")
-
-
 def _print_hints(
     filled: list[FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
 ) -> None:
@@ -113,13 +112,3 @@ def _print_hints(
     if not own.exists():  # nobody's figures are to be written over
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
     print(f"  python -m tools check {own}{same_runs(arguments)}")
-
-
-def explanation() -> str:
-    """Every figure as a line of a Markdown list: its labels in tables, its name in commands, unit and definition."""
-    return "\n".join(f"- {_heading(name, metric)}: {metric.definition}" for name, metric in METRICS.items())
-
-
-def _heading(name: str, metric: Metric) -> str:
-    in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
-    return f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands

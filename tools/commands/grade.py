@@ -15,8 +15,6 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
 
-_HEADER = ["file", "tables", *VERDICTS, "problem"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
@@ -36,12 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(grades.render(found, f"{arguments.tolerance:g}", entries.together(chosen_logs(arguments))))
     else:
-        rows = [_HEADER, *map(_row, found)]
+        rows = [["file", "tables", *VERDICTS, "problem"]]
+        for one in found:
+            counts = ["" if one.problem else str(one.count[verdict]) for verdict in VERDICTS]
+            rows.append([one.file, one.tables, *counts, one.problem])
         if arguments.format == "csv":
             csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         else:
             print(text_table([[one_line(cell) for cell in row] for row in rows]))
-    return int(not all(map(_passed, found)))
+    failed = (one.problem or one.count[WRONG] or one.count[BLANK] == one.count.total() for one in found)
+    return int(any(failed))
 
 
 def _grade(file: Path, name: str, runs: list[Run], arguments: argparse.Namespace) -> Grade:
@@ -52,15 +54,6 @@ def _grade(file: Path, name: str, runs: list[Run], arguments: argparse.Namespace
         # The file is in a column of its own; what is left may begin with a line number.
         return Grade(str(file), name, [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip()))
     return Grade(str(file), name, checked)
-
-
-def _row(grade: Grade) -> list[str]:
-    counts = ["" if grade.problem else str(grade.count[verdict]) for verdict in VERDICTS]
-    return [grade.file, grade.tables, *counts, grade.problem]
-
-
-def _passed(grade: Grade) -> bool:
-    return not grade.problem and not grade.count[WRONG] and grade.count[BLANK] < grade.count.total()
 
 
 def _own_runs(file: Path, runs: list[Run]) -> list[Run]:

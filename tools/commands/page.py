@@ -25,11 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     no_logs_yet = not arguments.logs and not logs[0].is_dir()
     own = [] if no_logs_yet else chosen_runs(arguments, replays=True)
-    machines = sorted(path for path in site.REFERENCE.glob("*") if path.is_dir())
     output = arguments.output or default_logs() / "page"
     if no_logs_yet and not arguments.output:
         logs[0].mkdir(parents=True)
-    made = site.build(own, find_runs(*machines), logs, output)
+    made = site.build(own, find_runs(*sorted(site.REFERENCE.glob("*/"))), logs, output)
     if not made.own:
         print(
             f"no runs of yours in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from run_folder.env_file import sourced
 from run_folder.plural import counted
-from tools.commands.options import above_0
+from tools.commands.options import INTERRUPTED, above_0
 from tools.commands.runs import text_table
-from tools.commands.submit import INTERRUPTED
 from tools.doctor import checks
 from tools.errors import InputError
 from tools.logs.run import Run

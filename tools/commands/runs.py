@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 # Columns that are shown where some run has another value than this; owner: where there are several.
 _OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
 _REASON_WIDTH = 100
-_EXPORTS = ("csv", "json", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
     parser.add_argument(
         "--format",
-        choices=("text", *_EXPORTS),
+        choices=("text", "csv", "json"),
         default="text",
-        help="csv, json, parquet: every figure of every run, unrounded",
+        help="csv, json: every figure of every run, unrounded",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where --format writes; parquet needs one")
     parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
     parser.add_argument("--durations", action="store_true", help="only how long the completed ones took")
 
@@ -59,8 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(frame.columns())
         return 0
-    if (arguments.output and arguments.format == "text") or (arguments.format == "parquet" and not arguments.output):
-        raise InputError(f"--format {arguments.format}: --output FILE is for csv and json, and needed for parquet")
     logs = chosen_logs(arguments)
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
@@ -77,7 +72,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     shown = [run for run in found if not states or run.state in states]
     if arguments.format != "text":
-        _export(shown, arguments.format, arguments.output)
+        from tools.tables import frame
+
+        table = frame.frame_of(shown)
+        if arguments.format == "json":
+            table.to_json(sys.stdout, orient="records", date_format="iso", indent=2)
+        else:
+            table.to_csv(sys.stdout, index=False)
         return 0
     if shown:
         predicted = any(name not in METRICS for name in metrics)
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows, reasons = [], []
         for run in progress(shown, "reading logs"):
             rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
-            reasons.append(_reason(run))
+            reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
         header = [name for name in rows[0] if _tells(name, rows)]
         cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
         print(f"{text_table([[*header, 'reason'], *cells])}\n")
@@ -133,16 +134,6 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
 def tiny_option(run: Run) -> str:
     """With which `fill` shows a tiny run."""
     return " --tiny" if run.facts["tiny"] else ""
-
-
-def _export(runs: list[Run], form: str, output: Path | None) -> None:
-    from tools.tables import frame
-
-    table, target = frame.frame_of(runs), output or sys.stdout
-    if form == "json":
-        table.to_json(target, orient="records", date_format="iso", indent=2)
-    else:
-        {"csv": table.to_csv, "parquet": table.to_parquet}[form](target, index=False)
 
 
 def _metrics(names: str) -> list[str]:
@@ -211,10 +202,6 @@ def _tells(column: str, rows: list[dict[str, str]]) -> bool:
         return True
     values = {row[column] for row in rows}
     return len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
-
-
-def _reason(run: Run) -> str:
-    return run.reason if len(run.reason) <= _REASON_WIDTH else run.reason[: _REASON_WIDTH - 3] + "..."
 
 
 def text_table(rows: list[list[str]]) -> str:

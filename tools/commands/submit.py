@@ -1,26 +1,27 @@
 """Queue every run of an exercise's submit.txt, or of all exercises; without SLURM, run them one after the other."""
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from run_folder.plural import counted
+from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
-from tools.logs.runs import default_logs, find_runs
+from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
-from tools.submit import local_runs, resume, slurm, snapshot
+from tools.submit import local_runs, slurm, snapshot
 from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import borrowed_runs
-
-INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,16 +87,48 @@ def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
         raise InputError(
             f"--resume {arguments.resume}: the run goes on as it was started; expected no {', '.join(given)} beside it"
         )
-    again = resume.read(arguments.resume, logs, os.environ)
-    options = [*again.options, *arguments.after_dashes]
+    command, options, environment = started_again(arguments.resume, logs, os.environ)
+    options += arguments.after_dashes
     if arguments.dry_run:
-        print(f"would {'run here' if local else 'queue'}  {shlex.join([*([] if local else options), *again.command])}")
+        print(f"would {'run here' if local else 'queue'}  {shlex.join([*([] if local else options), *command])}")
         return 0
     if local:
-        return subprocess.run(["bash", *again.command], env=again.environment).returncode
-    environment = slurm.site_options(Path(again.environment["SHARDLAB"])) | again.environment
-    print(f"job {slurm.sbatch(options, again.command, environment)}")
+        return subprocess.run(["bash", *command], env=environment).returncode
+    environment = slurm.site_options(Path(environment["SHARDLAB"])) | environment
+    print(f"job {slurm.sbatch(options, command, environment)}")
     return 0
+
+
+def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """What starts the run in `folder` again, in that folder: launcher and arguments, options of sbatch, environment.
+
+    The folder's name alone is looked for in `logs`. The run's settings win over the shell's; SHARDLAB names its code.
+
+    Raises:
+        InputError: it is no run folder, the run is completed or still running, or its launcher is gone.
+    """
+    found = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
+    if not found:
+        raise InputError(f"--resume {folder}: no run.json there; expected a run folder such as logs/fsdp/<run>")
+    folder = found[0].resolve()
+    run = read_run(folder)
+    if run.state in ("completed", "running", "unreadable"):
+        raise InputError(
+            f"--resume {folder.name}: {run.problem or run.state}; expected a run that ended before its end"
+        )
+    try:
+        started = json.loads((folder / ".resume.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--resume {folder.name}: {error}; expected a run of this version of the launchers") from None
+    launcher = started["command"][0]
+    if not Path(launcher).is_file():
+        raise InputError(f"--resume {folder.name}: its launcher {launcher} is no longer there")
+    nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
+    shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
+    mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
+    own = {"RESUME_RUN": str(folder), "SHARDLAB": str(Path(launcher).parents[1])}
+    environment = dict(shell) | started["settings"] | shape | mark | own
+    return started["command"], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from run_folder.printable import one_line
@@ -12,9 +13,12 @@ from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.tables import run_cells
-from tools.tables.fill import written
-from tools.tables.repository import ROOT
+from tools.tables.definitions import definitions, exercises_of, plan, run_conditions, tiny_views
+from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table, written
+from tools.tables.markdown import Table
+from tools.tables.repository import ROOT, exercises
+
+_MOST_TABLES = 3  # that are shown
 
 # Per line the figures, each with the words around it.
 _LINES = {
@@ -49,15 +53,77 @@ def _print_cells(run: Run, options: str) -> str:
     """The cells that the run fills, or why it fills none; gives the folder whose tables they are in."""
     try:
         runs = find_runs(run.folder.resolve().parents[1], replays=True)
-        found, why_none = run_cells.cells_of(run.folder.resolve(), runs)
+        found, why_none = cells_of(run.folder.resolve(), runs)
     except Exception as error:  # the run has completed, whatever is wrong with the tables
         what = str(error) if isinstance(error, (InputError, OSError)) else repr(error)
         print(f"warning: the cells it fills are not known: {one_line(what)}", file=sys.stderr)
         return ""
+    for table, ((row, column, cell), *others) in found[:_MOST_TABLES]:
+        more = f"; and {len(others)} more" if others else ""
+        tiny = " (tiny runs)" if table.tiny else ""
+        print(f"cells: Table {table.number}{tiny} of {table.path.parent.name}: {row}, {column} {cell.text}{more}")
+    folders = [table.path.parent.name for table, _ in found]
+    if rest := folders[_MOST_TABLES:]:
+        commands = dict.fromkeys(f"python -m tools fill {folder}{options}{tiny_option(run)}" for folder in rest)
+        print(f"cells: more in {len(rest)} tables: {', '.join(commands)}")
+    if not found:
+        print(f"cells: none: {why_none}")
     exercise = run.record["exercise"]
-    for line in run_cells.cell_lines(found, f"{options}{tiny_option(run)}") or [f"none: {why_none}"]:
-        print(f"cells: {line}")
-    return exercise if not found or exercise in {one.folder for one in found} else found[0].folder
+    return exercise if not found or exercise in folders else folders[0]
+
+
+def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[tuple[Table, list[tuple[str, str, Cell]]]], str]:
+    """What `fill` shows of the run in a folder, the tables of its own exercise first; and if it is nothing, why.
+
+    Cells that compare runs are left out.
+
+    Args:
+        runs: all of its logs folder, oldest first.
+
+    Returns:
+        Tables, each with row's label, column's label and cell; the reason.
+
+    Raises:
+        InputError: a table cannot be read, or the run is not among these.
+    """
+    run = next((one for one in runs if one.folder == folder), None)
+    if run is None:
+        raise InputError(f"{folder}: not found in {folder.parents[1]}; expected LOGS/EXPERIMENT/RUN")
+    tables = _tables_about(run)
+    filled = [fill(table, list(runs), lambda cell: run.matches(run_conditions(cell.where))) for table in tables]
+    found = [(one.table, cells) for one in filled if (cells := list(_own(one, run)))]
+    return found, "" if found else _why_none(run, tables, filled)
+
+
+def _tables_about(run: Run) -> list[Table]:
+    """Those that the run's exercise fills; other exercises may have some, too."""
+    exercise, found = run.record["exercise"], []
+    for folder in sorted(exercises(), key=lambda path: path.name != exercise):
+        tables = tiny_views(definitions(folder)) if run.facts["tiny"] else definitions(folder)
+        found += [table for table in tables if exercise in exercises_of([table])]
+    return found
+
+
+def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
+    """The cells with a figure of this run, or of it and its repeats."""
+    table = filled.table
+    for row, plans, cells in zip(table.rows, plan(table), filled.cells, strict=True):
+        for column, about, cell in zip(table.header, plans, cells, strict=True):
+            if about and cell and cell.value is not None and run in cell.runs:
+                where = run_conditions(about.where)
+                if all(other.matches(where) for other in cell.runs):
+                    yield " / ".join(row[: table.label_columns]), column, cell
+
+
+def _why_none(run: Run, tables: Sequence[Table], filled: Sequence[FilledTable]) -> str:
+    if not tables:
+        return f"no table is about runs of {run.record['exercise']}"
+    (reason,) = why_in_no_table(tables, [run])
+    if reason:
+        return reason
+    about = f"{run.folder}: "
+    notes = (note.removeprefix(about) for table in filled for note in table.notes if note.startswith(about))
+    return next(notes, "another run is shown")
 
 
 def _elsewhere(run: Path) -> str:

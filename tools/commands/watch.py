@@ -8,11 +8,15 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tools.commands.options import above_0, add_logs_option, at_least_0, chosen_logs
+from tools.logs.live_run import LiveRun, last_lines, look
+from tools.logs.run import Run
+from tools.logs.runs import find_runs, read_run, run_folders
+from tools.submit import slurm
 
 _FIND_EVERY_S = 10
 _PIPE_COLUMNS = 200
@@ -30,27 +34,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from tools.watch import queue, screen
-    from tools.watch.folders import Folders
+    from tools.watch import screen
 
     folders = Folders(chosen_logs(arguments), arguments.owner, arguments.recent * 3600)
     folders.find()
     if arguments.once or not (sys.stdin.isatty() and sys.__stdout__.isatty()):
         columns = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns
         console = Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False)
-        console.print(screen.view(folders.look(), queue.waiting(), columns))
+        console.print(screen.view(folders.look(), slurm.waiting(), columns))
         return 0
     # rich's own sequences must reach the terminal; the view has no others.
     _live(Console(file=sys.__stdout__), folders, arguments.every)
     return 0
 
 
-def _live(console: object, folders: object, every_s: float) -> None:
+class Folders:
+    """The runs of some logs folders that run, or ended not long ago."""
+
+    def __init__(self, logs: Sequence[Path], owner: str | None, recent_s: float) -> None:
+        """`owner`: whose runs, None for all; `recent_s`: how long ago a run may have ended."""
+        self._logs, self._owner, self._recent_s = logs, owner, recent_s
+        self._known: set[Path] = set()
+        self._left_out: set[Path] = set()  # ended before, or somebody else's: not opened again
+
+    def find(self) -> None:
+        """Look for new run folders.
+
+        Raises:
+            InputError: a logs folder is not there.
+        """
+        for logs in self._logs:
+            if not logs.is_dir():
+                find_runs(logs)  # says so
+            self._known |= set(run_folders(logs, 0))
+
+    def look(self) -> list[LiveRun]:
+        """All that are shown, read anew, by urgency."""
+        found = []
+        for folder in sorted(self._known - self._left_out):
+            try:
+                run = read_run(folder)
+                if self._is_shown(run):
+                    found.append(look(run))
+                else:
+                    self._left_out.add(folder)
+            except OSError:  # deleted meanwhile
+                continue
+        return sorted(found, key=lambda one: one.urgency)
+
+    def _is_shown(self, run: Run) -> bool:
+        started_s, runtime_s = run.start.timestamp(), run.runtime_s
+        newest_s = max((time_ns for _, time_ns in run.files.values()), default=0) / 1e9
+        ended_s = newest_s if runtime_s is None else started_s + runtime_s
+        recent = run.state == "running" or time.time() - ended_s < self._recent_s
+        return recent and self._owner in (None, run.owner)
+
+
+def _live(console: object, folders: Folders, every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from tools.logs.live_run import last_lines
-    from tools.watch import queue, screen
+    from tools.watch import screen
 
     opened: Path | None = None
     found_s, waiting = 0.0, []
@@ -58,7 +102,7 @@ def _live(console: object, folders: object, every_s: float) -> None:
         while True:
             if time.monotonic() - found_s > _FIND_EVERY_S:
                 folders.find()
-                waiting, found_s = queue.waiting(), time.monotonic()
+                waiting, found_s = slurm.waiting(), time.monotonic()
             shown = folders.look()
             if opened:
                 lines = last_lines(opened / "train.out", console.height - 2)

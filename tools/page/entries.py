@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tools.tables.fill import written
 from tools.tables.metrics import METRICS
 
 _LONGEST_ID = 80
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
 
 
@@ -170,6 +172,27 @@ def facts(run: Run) -> dict[str, str]:
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else one_line(str(value))
+
+
+def command(run: Run) -> str:
+    """The command that repeats a run of `submit`, typed in the repository's root; "" of another one.
+
+    It is the line of submit.txt, with `sbatch` after its settings and the exercise before its launcher.
+    """
+    try:
+        words = shlex.split(str(run.record.get("submission") or ""))
+    except ValueError:
+        return ""
+    launcher = next((place for place, word in enumerate(words) if word.endswith(".slurm")), None)
+    if launcher is None:
+        return ""
+    words[launcher] = f"{run.record.get('exercise')}/{words[launcher]}"
+    first = next(place for place, word in enumerate(words) if not _ASSIGNMENT.match(word))
+    # A value in quotes stays an assignment, all of it in quotes would be a command.
+    pairs = [word.partition("=") for word in words[:first]]
+    return " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, _, value in pairs), "sbatch", shlex.join(words[first:])]
+    )
 
 
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:

@@ -24,16 +24,15 @@ from tools.logs.figures import FIGURES
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
-from tools.page import course_tables, entries, rendering, repeat
+from tools.page import course_tables, entries, rendering
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.metrics import METRICS
-from tools.tables.repository import ROOT
+from tools.tables.repository import REFERENCE
 
-REFERENCE = ROOT / "logs" / "reference"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
@@ -46,29 +45,14 @@ class Site:
     """Everything the pages show.
 
     Attributes:
-        output: the folder in which the pages will lie.
         own: what is in trouble first; reference: the newest first.
-        logs: where one's own runs were looked for.
+        where: one's own runs were looked for; owners: how many people's they are.
     """
 
-    output: Path
     own: list[Entry]
     reference: list[Entry]
-    logs: list[Path]
-
-    @property
-    def all(self) -> list[Entry]:
-        return [*self.own, *self.reference]
-
-    @property
-    def owners(self) -> int:
-        """How many people's runs one's own are."""
-        return len({one.run.owner for one in self.own})
-
-    @property
-    def where(self) -> str:
-        """Where one's own runs were looked for."""
-        return entries.together(self.logs)
+    where: str
+    owners: int
 
 
 def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> Site:
@@ -84,14 +68,15 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     places = {run.folder.resolve(): run for run in own}  # each once
     own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
     found = entries.entries(own, reference, REFERENCE)
-    site = Site(output.resolve(), [one for one in found if one.own], [one for one in found if not one.own], list(logs))
+    owners = len({run.owner for run in own})
+    site = Site(found[: len(own)], found[len(own) :], entries.together(logs), owners)
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data", "static"):
             (temporary / folder).mkdir(parents=True)
         ids = {str(one.run.folder): one.id for one in found}
         tables = [_table(table, ids) for table in course_tables.course_tables(own, reference)]
-        _write(site, tables, temporary)
+        _write(site, tables, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
@@ -100,7 +85,8 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     return site
 
 
-def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
+def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path) -> None:
+    """The files in `folder`, which will be `output`: links are relative to that."""
     (folder / _MARK).touch()
     for asset in rendering.STATIC.iterdir():
         shutil.copyfile(asset, folder / "static" / asset.name)
@@ -118,22 +104,23 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path) -> None:
         depth = "../" * name.count("/")
         (folder / name).write_text(pages.get_template(template).render(up=depth, page=name, **values), "utf-8")
 
-    rows = [_listed(one, site.owners > 1) for one in site.all]
+    every = [*site.own, *site.reference]
+    rows = [_listed(one, site.owners > 1) for one in every]
     filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
     render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
     render("tables.html", "tables.html", tables=tables)
     render("compare.html", "compare.html")
     definitions = {one.name: one.definition for one in FIGURES.values()}
     render("figures.html", "figures.html", definitions=definitions)
-    _write_script(folder / "data" / "runs.js", "list", _list(site, rows))
+    _write_script(folder / "data" / "runs.js", "list", _list(every, rows))
 
-    for one in progress(site.all, "writing pages"):
-        _write_run(one, site, folder, render)
+    for one in progress(every, "writing pages"):
+        _write_run(one, site, folder, output, render)
 
 
-def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
-    drawn, run, links = charts(one.run), one.run, entries.links(one, site.output / "runs")
-    facts, settings, parts = entries.facts(run), entries.settings(run), _parts(run)
+def _write_run(one: Entry, site: Site, folder: Path, output: Path, render: Any) -> None:
+    drawn, run, links = charts(one.run), one.run, entries.links(one, output / "runs")
+    facts, settings = entries.facts(run), entries.settings(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
@@ -145,11 +132,10 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        parts=parts,
         profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=run.state not in ("completed", "running"),
-        command=repeat.command(run),
+        command=entries.command(run),
         links=links,
         nearest=entries.nearest(one, site.reference) if one.own else None,
     )
@@ -159,7 +145,6 @@ def _write_run(one: Entry, site: Site, folder: Path, render: Any) -> None:
         "settings": settings,
         "figures": entries.numbers(run),
         "charts": [chart.data() for chart in drawn if chart.lines],
-        "parts": parts,
     }
     _write_script(folder / "data" / f"{one.id}.js", one.id, data)
 
@@ -170,21 +155,6 @@ def _text(path: Path) -> str:
         return read_plain(path)[:_LONGEST_TEXT].decode("utf-8", "replace")
     except InputError:
         return ""
-
-
-def _parts(run: Run) -> list[tuple[str, float]]:
-    """Where a step's time goes (ms), parts that do not overlap; [] of a run without DeepSpeed's timers."""
-    found = run.figures
-    if found.forward_ms is None or found.backward_ms is None or found.update_ms is None:
-        return []
-    reduce_ms, optimizer_ms = found.reduce_ms or 0, found.optimizer_ms or 0
-    return [
-        ("forward", found.forward_ms),
-        ("backward, without the reduction", max(0.0, found.backward_ms - reduce_ms)),
-        ("gradients reduced", reduce_ms),
-        ("update, without the optimizer", max(0.0, found.update_ms - optimizer_ms)),
-        ("optimizer", optimizer_ms),
-    ]
 
 
 def _write_script(path: Path, name: str, data: Any) -> None:
@@ -212,14 +182,14 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
     }
 
 
-def _list(site: Site, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _list(runs: list[Entry], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """For the scripts: what the overview's chart draws, column by column, in the order of the list's rows."""
-    numbers = [entries.numbers(one.run) for one in site.all]
+    numbers = [entries.numbers(one.run) for one in runs]
     used = [one.name for one in FIGURES.values() if any(one.name in row for row in numbers)]
     return {
-        "id": [one.id for one in site.all],
-        "name": [one.name for one in site.all],
-        "kind": [one.kind for one in site.all],
+        "id": [one.id for one in runs],
+        "name": [one.name for one in runs],
+        "kind": [one.kind for one in runs],
         **{key: [row[key] for row in rows] for key in _FILTERS},
         "figures": {metric: [row.get(metric) for row in numbers] for metric in used},
         "titles": {metric: entries.title(metric) for metric in used},

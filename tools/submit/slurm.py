@@ -1,4 +1,4 @@
-"""The SLURM commands that submitting needs."""
+"""The SLURM commands that submitting and watching need."""
 
 import getpass
 import hashlib
@@ -12,6 +12,7 @@ from pathlib import Path
 from run_folder.env_file import sourced
 from tools.errors import InputError
 from tools.submit.submissions import Submission
+from tools.tables.repository import ROOT
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -39,6 +40,23 @@ def queue() -> dict[str, str]:
         raise InputError(f"{' '.join(command)}: {answer.stderr.strip()}; expected SLURM to answer, or use --local")
     jobs = re.findall(rf"^(\S+) +({_MARK}\S+)", answer.stdout, re.MULTILINE)
     return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for state, comment in jobs}
+
+
+def waiting() -> list[str]:
+    """Everybody's waiting jobs of this repository's launchers: id, owner, name, squeue's reason, expected start.
+
+    None without SLURM, or when it is silent.
+    """
+    if shutil.which("squeue") is None:
+        return []
+    launchers = "".join(path.read_text() for path in ROOT.glob("*/*.slurm"))
+    names = ",".join(sorted(set(re.findall(r"^#SBATCH --job-name=(\S+)", launchers, re.MULTILINE))))
+    command = ["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20)
+    except subprocess.TimeoutExpired:
+        return []
+    return [line[1:] for line in answer.stdout.splitlines() if line.startswith("|")]
 
 
 def site_options(root: Path) -> dict[str, str]:

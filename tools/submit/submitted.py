@@ -1,6 +1,6 @@
 """What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,13 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
     if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
         return candidates
-    expected = effective_settings(submission)
-    return [run for run in candidates if _same_settings(run.record.get("settings") or {}, expected)]
+    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
+
+    def has_them(run: Run) -> bool:
+        recorded = run.record.get("settings") or {}
+        return all(_same(recorded[name], expected[name]) for name in recorded.keys() & expected.keys())
+
+    return list(filter(has_them, candidates))
 
 
 def _maybe(submission: Submission, run: Run) -> bool:
@@ -58,11 +63,7 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
 
 
-def _same_settings(recorded: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    return all(same(value, expected[name]) for name, value in recorded.items() if expected.get(name) is not None)
-
-
-def same(recorded: Any, expected: Any) -> bool:
+def _same(recorded: Any, expected: Any) -> bool:
     """Whether a value of run.json is what the text `expected` means; of a path run.json keeps the last part only."""
     if isinstance(recorded, bool):
         return recorded == (str(expected).lower() in ("true", "1"))

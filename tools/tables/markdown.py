@@ -27,7 +27,7 @@ class Table:
         header, separator: the two lines above the rows; header as cells, separator as written.
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
-        tiny: whether it is about tiny runs (tools/tables/tiny.py).
+        tiny: whether it is about tiny runs.
     """
 
     path: Path

@@ -9,6 +9,7 @@ from tools.tables.definitions import definitions, exercises_of
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "logs" / "reference"
 _DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "FIGURES.md", "PLANNER.md")
 
 

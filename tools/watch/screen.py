@@ -13,7 +13,6 @@ from rich.text import Text
 from run_folder.printable import one_line
 from tools.logs.live_run import LiveRun
 from tools.logs.run import duration
-from tools.watch.queue import Waiting
 
 KEYS = "123456789abcdefghijklmnoprstuvwxyz"  # a row's; q quits
 COLUMNS = ("", "state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "curve")
@@ -27,9 +26,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 _QUEUE_LINES = 8
 
 
-def view(shown: Sequence[LiveRun], queue: Sequence[Waiting], width: int, most_rows: int | None = None) -> Group:
-    """Runs, then the queue, `width` columns wide; with `most_rows` in no more lines than that."""
-    waits = [f"{one.job} {one.owner} {one.name}: {one.reason}, start {one.start}" for one in queue]
+def view(shown: Sequence[LiveRun], waits: Sequence[str], width: int, most_rows: int | None = None) -> Group:
+    """Runs, then what waits in the queue, `width` columns wide; with `most_rows` in no more lines than that."""
     most_waits = _QUEUE_LINES if most_rows is None else min(_QUEUE_LINES, max(1, most_rows // 6))
     lines = [*waits[:most_waits], *([f"and {len(waits) - most_waits} more"] if len(waits) > most_waits else [])]
     rows = len(shown) if most_rows is None else max(1, most_rows - 4 - len(lines))

@@ -77,12 +77,10 @@ def test_it_changes_no_file_that_was_there(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("fsdp", "fsdp exists already; expected a new name"),
         ("logs", "logs exists already; expected a new name"),
         ("all", "'all': expected 2 to 40 small letters"),
         ("../outside", "'../outside': expected 2 to 40 small letters"),
         ("Gradient Clipping", "'Gradient Clipping': expected 2 to 40 small letters"),
-        ("$(id)", "'$(id)': expected 2 to 40 small letters"),
     ],
 )
 def test_name_that_cannot_be_an_exercise_s_makes_nothing(name: str, says: str, capsys) -> None:

@@ -69,13 +69,10 @@ def test_unknown_exercise_and_sbatch_options_of_local_runs_are_errors(capsys: py
     assert "-- --partition=gpu: sbatch options, but the runs are on this machine" in capsys.readouterr().err
 
 
-def test_every_chapter_has_a_list_of_tiny_runs_and_a_demo() -> None:
-    taught = {path.parent.name for path in REPO.glob("*/README.md") if "\n**Table " in path.read_text()}
-    assert {exercise.name for exercise in chosen([], tiny_environment({}))} == taught
-    assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
-
-
-def test_chapters_come_in_the_order_of_the_course_and_their_runs_are_tiny() -> None:
+def test_every_exercise_has_tiny_runs_in_the_order_of_the_course_and_a_demo() -> None:
     found = chosen([], tiny_environment({"MODEL_NAME": "bigscience/bloom-7b1", "LOG_DIR": "mine"}))
+    taught = {path.parent.name for path in REPO.glob("*/README.md") if "\n**Table " in path.read_text()}
+    assert {exercise.name for exercise in found} == taught
+    assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
     assert [exercise.name for exercise in found][:3] == ["baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"]
     assert all(line.tiny for exercise in found for line in exercise.lines)

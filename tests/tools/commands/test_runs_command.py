@@ -6,7 +6,7 @@ from tests.launching import REPO
 from tests.tools.conftest import write_run
 from tools.__main__ import main
 from tools.logs.run import Run
-from tools.logs.runs import find_runs
+from tools.logs.runs import read_run
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 
@@ -16,8 +16,6 @@ def test_folders_of_a_whole_course_follow_one_option(make_run, logs, tmp_path, c
     write_run(tmp_path / "other", "r2")
     assert main(["runs", "--logs", str(logs), str(tmp_path / "other")]) == 0
     assert "2 runs: 2 completed" in capsys.readouterr().out
-    assert main(["runs", "--logs", str(logs), str(REPO / "fsdp")]) == 2
-    assert "write an exercise before --logs" in capsys.readouterr().err
 
 
 def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, logs, capsys, monkeypatch):
@@ -37,6 +35,9 @@ def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, l
     assert "unreadable" in third and "r3/run.json" in third
     assert summary == "3 runs: 1 completed, 1 oom, 1 unreadable"
     assert hint == "next: less logs/baseline/r2/train.out"
+    assert main(["runs", "baseline", "--logs", "logs", "--state", "failed,oom"]) == 0
+    printed = capsys.readouterr().out
+    assert "/r2 " in printed and "/r1 " not in printed
 
 
 def listed(capsys, *options: str) -> list[dict[str, str]]:
@@ -48,7 +49,7 @@ def listed(capsys, *options: str) -> list[dict[str, str]]:
     return [{name: row[start:end].strip() for (name, start), end in zip(places, ends, strict=True)} for row in rows]
 
 
-def test_runs_of_one_configuration_are_told_apart(make_run, logs, capsys, monkeypatch):
+def test_runs_of_one_configuration_and_of_several_owners_are_told_apart(make_run, logs, capsys, monkeypatch):
     settings = {"bf16": True, "batch_size": 4, "grad_acc": 8, "num_epochs": 3, "max_steps": 0}
     facts = {"world_size": 2, "gpu_names": ["NVIDIA H200"] * 2, "precision": "bf16", "train_examples": 500}
     make_run("r1", facts | {"settings": settings})
@@ -60,13 +61,9 @@ def test_runs_of_one_configuration_are_told_apart(make_run, logs, capsys, monkey
     assert second.items() >= (same | {"rung": "9_rows", "repeat": "2"}).items()
     assert third.items() >= (same | {"processes": "2 x CPU", "length": "2 steps"}).items()
     assert "owner" not in first
-
-
-def test_owner_is_a_column_where_there_are_several(make_run, logs, capsys, monkeypatch):
-    make_run("r1")
-    make_run("r2")
-    monkeypatch.setattr(Run, "owner", property(lambda run: {"r1": "ada", "r2": "grace"}[run.folder.name]))
-    assert [row["owner"] for row in listed(capsys, "--logs", str(logs))] == ["ada", "grace"]
+    owners = {"r1": "ada", "r2": "grace", "r3": "ada"}
+    monkeypatch.setattr(Run, "owner", property(lambda run: owners[run.folder.name]))
+    assert [row["owner"] for row in listed(capsys, "--logs", str(logs))] == ["ada", "grace", "ada"]
 
 
 @pytest.mark.parametrize(
@@ -88,39 +85,25 @@ def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatc
     assert capsys.readouterr().out.splitlines()[-1] == hint
 
 
-def test_state_selects_runs(make_run, logs, capsys):
-    make_run("r1")
-    make_run("r2", {"state": "timeout"})
-    main(["runs", "baseline", "--logs", str(logs), "--state", "failed,timeout"])
-    printed = capsys.readouterr().out
-    assert "r2" in printed and "/r1" not in printed
-
-
-def test_figures_are_columns_with_their_units_and_a_failed_run_has_none(make_run, logs, capsys):
+def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(make_run, logs, capsys):
+    full = "OSError: [Errno 28] No space left on device"
     make_run("r1", **{"gpu_memory.csv": None})
-    make_run("r2", {"state": "oom", "reason": "CUDA out of memory", "start_time": "2026-11-21T10:00:00+00:00"})
-    make_run("r3", {"start_time": "2026-11-21T11:00:00+00:00"}, **{"cpu_memory.txt": "no log\n"})
+    make_run("r2", {"state": "oom", "reason": "CUDA out of memory"})
+    make_run("r3", **{"cpu_memory.txt": "no log\n"})
+    make_run("r4", {"state": "failed", "reason": full, "cause": "disk full"})
+    make_run("r5", {"state": "failed"}, **{"train.out": f"{full}\n"})  # nobody recorded why
     assert main(["runs", "--figures", "peak_gpu, peak_cpu", "--logs", str(logs)]) == 0
-    rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:4]]
-    assert rows[0][-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
-    assert rows[1][-2:] == ["no GPU log", "8,000"]
-    assert rows[2][-3:] == ["OOM", "OOM", "CUDA out of memory"]
-    assert rows[3][-2:] == ["21,658", "unreadable log"]
+    header, *rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:6]]
+    assert header[-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
+    one, two, three, four, five = sorted(rows)
+    assert one[-2:] == ["no GPU log", "8,000"] and three[-2:] == ["21,658", "unreadable log"]
+    assert two[-3:] == ["OOM", "OOM", "CUDA out of memory"]
+    assert four[-2:] == ["FAILED (disk full)", f"disk full: {full}"]
+    assert five[-2:] == ["FAILED", f"disk full: train.out:1: {full}"]
 
 
-def test_cause_of_a_failure_is_in_the_list_and_in_the_tables_cells(make_run, logs, capsys):
-    full = {"state": "failed", "reason": "OSError: [Errno 28] No space left on device", "cause": "disk full"}
-    make_run("r1", full)
-    make_run("r2", {"state": "failed"}, **{"train.out": f"{full['reason']}\n"})  # nobody recorded why
-    assert main(["runs", "--figures", "peak_gpu", "--logs", str(logs)]) == 0
-    told, read = [re.split(r"\s{2,}", line)[-2:] for line in sorted(capsys.readouterr().out.splitlines()[1:3])]
-    assert told == ["FAILED (disk full)", f"disk full: {full['reason']}"]
-    assert read == ["FAILED", f"disk full: train.out:1: {full['reason']}"]
-
-
-def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run, logs):
-    make_run("r1", summary={"train/samples_per_second": 2.0, "train/real_tokens_per_second": 100.0})
-    (run,) = find_runs(logs)
+def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run):
+    run = read_run(make_run("r1", summary={"train/samples_per_second": 2.0, "train/real_tokens_per_second": 100.0}))
     written = {name: figure_of(run, metric) for name, metric in METRICS.items()}
     comparing = {name for name, text in written.items() if text == "compares runs"}
     assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings"} <= comparing
@@ -136,8 +119,6 @@ def test_durations_are_of_completed_runs_only(make_run, logs, capsys):
     header, _, row = capsys.readouterr().out.splitlines()
     assert header == "| Exercise | Completed runs | Shortest (s) | Median (s) | Longest (s) |"
     assert row == "| baseline | 3 | 60 | 100 | 1,200 |"
-    assert main(["runs", "--logs", str(logs), "--durations", "--format", "csv"]) == 2
-    assert "expected no --state, --figures or --format" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -145,9 +126,9 @@ def test_durations_are_of_completed_runs_only(make_run, logs, capsys):
     [
         (["--state", "faild"], 2, "--state faild: unknown; states are running, completed"),
         (["--figures", "peak_cpu,peak_tpu"], 2, "--figures peak_tpu: unknown; known are train_loss"),
-        (["--format", "csv", "--output", "no/runs.csv"], 2, "'no'"),
-        (["--format", "parquet"], 2, "needed for parquet"),
+        (["--durations", "--format", "csv"], 2, "expected no --state, --figures or --format"),
         (["fsdp"], 3, "sbatch fsdp/"),
+        (["--logs", str(REPO / "fsdp")], 2, "write an exercise before --logs"),
     ],
 )
 def test_what_cannot_be_listed_is_named(make_run, logs, tmp_path, monkeypatch, capsys, options, code, said):

@@ -16,6 +16,8 @@ import pytest
 from tests.exercise_folder import REPO, make_exercise
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
+from tools.commands.submit import started_again
+from tools.errors import InputError
 from tools.submit import submissions
 
 
@@ -27,8 +29,15 @@ def plain_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def submit(exercise: Path, logs: Path, *options: str) -> int:
-    return main(["submit", str(exercise), "--logs", str(logs), "--local", *options])
+@pytest.fixture
+def submit(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]):
+    """submit("--dry-run") -> exit code, output, errors, of the exercise in tmp_path/ex."""
+
+    def submit(*options: str) -> tuple[int, str, str]:
+        code = main(["submit", str(tmp_path / "ex"), "--logs", str(logs), "--local", *options])
+        return code, *capsys.readouterr()
+
+    return submit
 
 
 def records(logs: Path) -> list[dict[str, Any]]:
@@ -36,59 +45,52 @@ def records(logs: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda record: record["start_time"])
 
 
-def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_run_does_not_stop_the_rest(submit, tmp_path: Path, logs: Path) -> None:
     lines = "run.slurm early\nrun.slurm fail\n--nodes=2 run.slurm\nTRAIN_SIZE=9 --gpus-per-node=2 run.slurm\n"
-    exercise = make_exercise(tmp_path, lines)
-    assert submit(exercise, logs) == 1
-    output, progress = capsys.readouterr()
-    assert [record["state"] for record in records(logs)] == ["failed", "completed"]
+    make_exercise(tmp_path, lines)
+    code, output, progress = submit()
+    assert code == 1 and [record["state"] for record in records(logs)] == ["failed", "completed"]
     assert records(logs)[1]["given"] == f"9 2 {tmp_path}"
-    assert "skipped: needs SLURM for its 2 nodes  ex/submit.txt:3" in output
-    assert "error: no python on PATH" in output
+    assert "skipped: needs SLURM for its 2 nodes  ex/submit.txt:3" in output and "error: no python on PATH" in output
     assert "| ex: TRAIN_SIZE=9 --gpus-per-node=2 run.slurm | completed |" in output
     assert "2 failed, 1 completed" in output
     assert output.endswith(f"fill the tables:\n  python -m tools fill ex --logs {logs}\n")
     assert "3/3" in progress
 
 
-def test_what_is_completed_is_not_run_twice(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(submit, tmp_path: Path, logs: Path) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
-    submit(exercise, logs)
-    submit(exercise, logs)
+    submit()
+    assert "skipped: completed in " in submit()[1]
     assert [record["state"] for record in records(logs)] == ["completed", "failed", "failed"]
-    assert "skipped: completed in " in capsys.readouterr().out
-    submit(exercise, logs, "--again", "--match", "run.slurm")
+    submit("--again", "--match", "run.slurm")
     assert len(records(logs)) == 5
-
-
-def test_a_completed_tiny_run_does_not_count_for_the_real_one(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=10000 run.slurm\n")
-    monkeypatch.setenv("TRAIN_SIZE", "8")
-    submit(exercise, logs)
-    assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in capsys.readouterr().out
-    assert [record["given"].split()[0] for record in records(logs)] == ["8"]
-    monkeypatch.delenv("TRAIN_SIZE")
-    submit(exercise, logs)
-    assert len(records(logs)) == 3
-
-
-def test_only_selects_by_the_newest_state(tmp_path: Path, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
-    submit(exercise, logs)
     (exercise / "submit.txt").write_text("run.slurm\nrun.slurm fail\nFP16=false run.slurm\n")
-    capsys.readouterr()
-    submit(exercise, logs, "--only", "failed,oom", "--dry-run")
-    output = capsys.readouterr().out
+    _, output, _ = submit("--only", "failed,oom", "--dry-run")
     assert "would run here  ex/submit.txt:2" in output
     assert "skipped: completed  ex/submit.txt:1" in output
     assert "skipped: missing  ex/submit.txt:3" in output
     for text in ("FP16=false run", "submit.txt:3  FP16"):  # as it stands in the file, and as it is printed
-        submit(exercise, logs, "--dry-run", "--match", text)
-        assert "1 to run here" in capsys.readouterr().out
-    assert submit(exercise, logs, "--only", "faild") == 2
-    assert "--only faild: unknown; states are missing, queued, running" in capsys.readouterr().err
+        assert "1 to run here" in submit("--dry-run", "--match", text)[1]
+    code, _, error = submit("--only", "faild")
+    assert code == 2 and "--only faild: unknown; states are missing, queued, running" in error
+
+
+def test_settings_of_the_shell_make_other_runs_and_are_named_with_the_values_that_they_replace(
+    submit, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
+    make_exercise(tmp_path, "run.slurm\nTRAIN_SIZE=9 TOKENIZER_NAME=sample run.slurm\n")
+    for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
+        monkeypatch.setenv(name, value)
+    _, output, _ = submit()
+    assert "skipped: same as ex/submit.txt:1  ex/submit.txt:2" in output
+    (warning,) = [line for line in output.splitlines() if line.startswith("warning: your shell")]
+    assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
+    assert [record["given"].split()[0] for record in records(logs)] == ["8"]
+    monkeypatch.delenv("TRAIN_SIZE")
+    monkeypatch.delenv("TOKENIZER_NAME")
+    assert "warning" not in submit()[1] and len(records(logs)) == 3
 
 
 BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
@@ -103,13 +105,12 @@ BY_HAND, RUNG = "run.slurm ds_configs/zero1.json", "RUNG=1_fewer run.slurm"
         ("run.slurm --train-size 20", {"submission": "run.slurm --train-size 20"}, {"train_size": 20}, True),
         (BY_HAND, {"config": "zero1"}, {"train_size": 500, "fp16": True, "seed": 42}, True),
         (BY_HAND, {"config": "zero1"}, {"train_size": 128}, False),
-        (BY_HAND, {"config": "zero1"}, {"seed": 7}, False),
         (RUNG, {}, {"rung": "1_fewer", "train_size": 99}, True),
         (RUNG, {}, {"rung": "1_fewer", "train_size": 500}, False),
     ],
 )
 def test_line_whose_run_has_the_same_settings_is_not_run_again(
-    tmp_path: Path, make_run, logs: Path, line: str, record: dict[str, Any], settings: dict[str, Any], skipped: bool
+    submit, tmp_path: Path, make_run, logs: Path, line: str, record: dict, settings: dict, skipped: bool
 ) -> None:
     exercise = make_exercise(tmp_path, f"{line}\n")
     (exercise / ".env").touch()
@@ -117,7 +118,7 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
     env_file = exercise / "env_vars.sh"
     env_file.write_text('export RUNG="${RUNG:-}"\nsource "$RUNG.env"\n' + env_file.read_text())
     make_run("r1", {"exercise": "ex", "settings": settings} | record)
-    submit(exercise, logs)
+    submit()
     assert len(records(logs)) == (1 if skipped else 2)
 
 
@@ -153,30 +154,27 @@ echo "GPU $CUDA_VISIBLE_DEVICES, processors $(nproc)" > "$LOG_DIR/given-$1"
 
 
 @two_processors
-def test_runs_side_by_side_share_no_gpu_and_no_processor(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_side_by_side_share_no_gpu_and_no_processor(submit, tmp_path: Path, logs: Path, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # nproc would obey it
     exercise = make_exercise(tmp_path, "run.slurm one two\nrun.slurm two one\n")
     (exercise / "run.slurm").write_text(MEETING)
-    logs.mkdir(exist_ok=True)
-    assert submit(exercise, logs, "--jobs", "2") == 0
+    assert submit("--jobs", "2")[0] == 0
     half = len(os.sched_getaffinity(0)) // 2
     given = [(logs / f"given-{name}").read_text() for name in ("one", "two")]
     assert given == [f"GPU {gpu}, processors {half}\n" for gpu in (5, 7)]
 
 
 @two_processors
-def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(submit, tmp_path, logs, monkeypatch, capsys) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     exercise = make_exercise(tmp_path, "run.slurm\n--gpus-per-node=2 run.slurm\n")
-    assert submit(exercise, logs, "--jobs", "2") == 2
-    assert "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1" in capsys.readouterr().err
-    assert submit(exercise, logs, "--jobs", "3") == 2
-    assert "--jobs 3: this machine has 2 " in capsys.readouterr().err
+    for jobs, told in (
+        ("2", "ex/submit.txt:2: --gpus-per-node=2, but with --jobs 2 each run has 1"),
+        ("3", "--jobs 3: this machine has 2 "),
+    ):
+        code, _, error = submit("--jobs", jobs)
+        assert code == 2 and told in error
     monkeypatch.setattr("tools.submit.slurm.available", lambda: True)
     monkeypatch.setattr("tools.submit.slurm.queue", dict)
     assert main(["submit", str(exercise), "--logs", str(logs), "--jobs", "2"]) == 2
@@ -185,11 +183,12 @@ def test_more_jobs_or_gpus_than_there_are_side_by_side_are_refused(
 
 
 def test_K1_mistyped_setting_of_the_shell_or_exercise_queues_nothing(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    submit, tmp_path, logs, monkeypatch, capsys
 ) -> None:
     monkeypatch.setenv("TRAINSIZE", "8")
-    assert submit(make_exercise(tmp_path, "run.slurm\n"), logs) == 2
-    assert "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in capsys.readouterr().err
+    make_exercise(tmp_path, "run.slurm\n")
+    code, _, error = submit()
+    assert code == 2 and "TRAINSIZE=8 (did you mean TRAIN_SIZE?)" in error
     assert main(["submit", "basline", "--local", "--dry-run"]) == 2
     assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
     assert records(logs) == []
@@ -230,6 +229,42 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
     assert ("nobody is here to ask" in capsys.readouterr().out) == (not terminal)
 
 
+@pytest.fixture
+def stopped(tmp_path: Path, make_run) -> Path:
+    """A run that ended before its end, its launcher, and what it was given."""
+    launcher = tmp_path / "code/fsdp/multi_gpu.slurm"
+    launcher.parent.mkdir(parents=True)
+    launcher.touch()
+    started = {"command": [str(launcher), "a file.json"], "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4"}}
+    given = {".resume.json": json.dumps(started)}
+    record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "submission": "multi_gpu.slurm"}
+    return make_run("20261122-100000-p1", record, **given)
+
+
+def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_sets(stopped, tmp_path, logs) -> None:
+    command, options, environment = started_again(Path(stopped.name), logs, {"GRAD_ACC": "8"})
+    assert command == [str(tmp_path / "code/fsdp/multi_gpu.slurm"), "a file.json"]
+    assert options == ["--nodes=1", "--gpus-per-node=2"]
+    assert environment == {
+        **{"TRAIN_SIZE": "64", "GRAD_ACC": "4", "GPUS_PER_NODE": "2", "RESUME_RUN": str(stopped)},
+        **{"SUBMISSION": "multi_gpu.slurm", "SHARDLAB": str(tmp_path / "code")},
+    }
+
+
+def test_run_that_cannot_be_started_again_says_why(stopped, tmp_path, make_run, logs) -> None:
+    for state in ("completed", "running"):
+        with pytest.raises(InputError, match=f"{state}; expected a run that ended before its end"):
+            started_again(make_run(state, {"state": state}), logs, {})
+    (tmp_path / "code/fsdp/multi_gpu.slurm").unlink()
+    with pytest.raises(InputError, match=r"launcher .* is no longer there"):
+        started_again(stopped, logs, {})
+    (stopped / ".resume.json").unlink()
+    with pytest.raises(InputError, match=r"\.resume.*expected a run of this version"):
+        started_again(stopped, logs, {})
+    with pytest.raises(InputError, match=r"no run\.json there"):
+        started_again(tmp_path / "nowhere", logs, {})
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -241,20 +276,3 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
 def test_resume_refuses_what_it_would_ignore(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "--resume", "logs/fsdp/run", *words]) == 2
     assert f"--resume logs/fsdp/run: the run goes on as it was started; {told}" in capsys.readouterr().err
-
-
-def test_value_of_a_line_that_the_shell_replaces_is_named_with_both_values(
-    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Mistral's lines ended in an error, because a tokenizer set for the others replaced the one that fits."""
-    lines = "TOKENIZER_NAME=sample run.slurm\nTRAIN_SIZE=9 run.slurm fail\nTRAIN_SIZE=8 FP16=false run.slurm\n"
-    exercise = make_exercise(tmp_path, lines)
-    for name, value in (("TOKENIZER_NAME", "gpt2"), ("TRAIN_SIZE", "8"), ("FP16", "false")):
-        monkeypatch.setenv(name, value)
-    submit(exercise, logs, "--dry-run")
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: your shell")]
-    assert warning.endswith(" that lines name: TOKENIZER_NAME=gpt2, not sample; TRAIN_SIZE=8, not 9")
-    monkeypatch.delenv("TOKENIZER_NAME")
-    monkeypatch.delenv("TRAIN_SIZE")
-    submit(exercise, logs, "--dry-run")
-    assert "warning" not in capsys.readouterr().out

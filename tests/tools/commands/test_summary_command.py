@@ -6,28 +6,32 @@ from pathlib import Path
 import pytest
 
 from tools.__main__ import main
-from tools.tables import run_cells
+from tools.commands import summary
 
-TINY = {"settings": {"model_name": "tiny"}}
+SINGLE = "deepspeed-single-gpu"
 
 
 @pytest.fixture
-def cells(capsys: pytest.CaptureFixture[str]):
-    def cells(run: Path) -> list[str]:
-        """What the summary says about cells, and which command is next."""
+def told(capsys: pytest.CaptureFixture[str]):
+    def told(run: Path) -> list[str]:
         capsys.readouterr()
         assert main(["summary", str(run)]) == 0
         printed = capsys.readouterr()
         assert printed.err == ""
-        return [line for line in printed.out.splitlines() if line.startswith(("cells: ", "next: "))]
+        return printed.out.splitlines()
 
-    return cells
+    return told
 
 
-def test_completed_run_is_a_few_lines(make_run, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def cells(told):
+    """What the summary says about cells, and which command is next."""
+    return lambda run: [line for line in told(run) if line.startswith(("cells: ", "next: "))]
+
+
+def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, told) -> None:
     run = make_run("20261121-094500-j1")
-    assert main(["summary", str(run)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert told(run) == [
         "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
         "speed: 11.80 samples/s, 1,355.9 ms per step",
         "peak memory: 21,658 MiB of GPU memory",
@@ -37,24 +41,17 @@ def test_completed_run_is_a_few_lines(make_run, capsys: pytest.CaptureFixture[st
         f"evidence: {run}",
         f"next: python -m tools fill baseline --logs {run.parents[1]}",
     ]
-
-
-def test_failed_run_says_where_to_read_on(make_run, capsys: pytest.CaptureFixture[str]) -> None:
-    failed = {"state": "failed", "exit_code": 1}
-    nothing = {"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None}
-    run = make_run("20261121-094500-j1", failed, summary=None, **nothing, **{"train.out": "error: no\n"})
-    assert main(["summary", str(run)]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"evidence: {run}", f"next: less {run}/train.out"]
+    nothing = {"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None, "train.out": "error: no\n"}
+    run = make_run("20261121-094500-j2", {"state": "failed", "exit_code": 1}, summary=None, **nothing)
+    assert told(run) == [f"evidence: {run}", f"next: less {run}/train.out"]
 
 
 @pytest.mark.parametrize(
     ("record", "why"),
     [
         ({"settings": {"profile": "5"}}, "profiled"),
-        (
-            {"exercise": "speed-ladder", "settings": {"rung": "7_compile"}, "nodes": 2, "world_size": 2},
-            "processes 2, not 1",
-        ),
+        ({"exercise": SINGLE, "config": "zero2", "model": {"name": "bloom-1b1"}}, "model bloom-1b1, not bloom-560m"),
+        ({"exercise": "speed-ladder", "settings": {"rung": "7_compile"}, "world_size": 2}, "processes 2, not 1"),
         ({"exercise": "my-exercise"}, "no table is about runs of my-exercise"),
     ],
 )
@@ -89,14 +86,12 @@ def test_many_tables_are_four_lines_and_a_chapter_without_runs_of_its_own_is_the
 
 
 def test_broken_table_is_a_warning_and_the_rest_is_said(make_run, tmp_path, capsys, monkeypatch) -> None:
-    readme = tmp_path / "baseline" / "README.md"
-    readme.parent.mkdir()
+    readme = tmp_path / "README.md"
     readme.write_text("**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| F1 (%) |\n")
-    monkeypatch.setattr(run_cells, "exercises", lambda: [readme.parent])
+    monkeypatch.setattr(summary, "exercises", lambda: [tmp_path])
     run = make_run("20261121-094500-j1")
     assert main(["summary", str(run)]) == 0
     printed = capsys.readouterr()
-    assert printed.err == (
-        f"warning: the cells it fills are not known: {readme}:5: 1 cell, but the header of Table 1 has 2\n"
-    )
+    why = f"{readme}:5: 1 cell, but the header of Table 1 has 2"
+    assert printed.err == f"warning: the cells it fills are not known: {why}\n"
     assert printed.out.endswith(f"evidence: {run}\nnext: python -m tools fill baseline --logs {run.parents[1]}\n")

@@ -1,16 +1,18 @@
-"""One page of a few runs and all reference runs, and a real Chromium to look at it."""
+"""One page of a few runs and some reference runs, and a real Chromium to look at it."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
-from tools.__main__ import main
+from tools.logs.runs import find_runs
+from tools.page import site
+from tools.tables.repository import REFERENCE
 
 _PATIENCE_MS = 60_000  # a machine may have other work
 # What would run if one text reached a page as HTML. A folder's name cannot hold a slash.
@@ -36,21 +38,23 @@ RECORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Made:
-    """Attributes: page: its folder."""
+def run_page(job: str) -> str:
+    return f"runs/baseline-{next(name for name in RECORDS if name.endswith(job))}.html"
 
-    page: Path
 
-    def url(self, name: str) -> str:
-        return f"{self.page.as_uri()}/{name}"
-
-    def run(self, job: str) -> str:
-        return f"runs/baseline-{next(name for name in RECORDS if name.endswith(job))}.html"
+def serious(page: Page) -> list[tuple[str, str]]:
+    """What keeps people from using the page, in light and in dark: the rule, and the first element that breaks it."""
+    found = []
+    for scheme, options in (("light", None), ("dark", {"runOnly": ["color-contrast"]})):
+        page.emulate_media(color_scheme=scheme)
+        violations = Axe().run(page, options=options).response["violations"]
+        found += [one for one in violations if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
 
 
 @pytest.fixture(scope="package")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's folder."""
     folder = tmp_path_factory.mktemp("made")
     logs = folder / "logs"
     for name, record in RECORDS.items():
@@ -58,8 +62,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     planted = {"train.out": f"{PLANTED}\n" * 3, f"gpu_memory-{PLANTED_NAME}.csv": GPU_LOG, "profile.txt": PLANTED}
     write_run(logs, PLANTED_NAME, RECORD | PLANTED_RECORD, **planted)
     write_run(logs, f"completed{PLANTED_NAME}", RECORD | PLANTED_RECORD | {"state": "completed"}, **planted)
-    assert main(["page", "--logs", str(logs), "--output", str(folder / "page")]) == 0
-    return Made(folder / "page")
+    reference = find_runs(REFERENCE / "h200x1", REFERENCE / "h200x4")
+    site.build(find_runs(logs), reference, [logs], folder / "page")
+    return folder / "page"
 
 
 @pytest.fixture(scope="package")
@@ -77,7 +82,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def look(chromium: Browser, made: Made) -> Iterator[Callable[..., Page]]:
+def look(chromium: Browser, made: Path) -> Iterator[Callable[..., Page]]:
     """look("index.html", color_scheme="dark") -> the page in a browser without network, its charts drawn.
 
     Errors in the browser fail the test unless it is `provoked`.
@@ -93,7 +98,7 @@ def look(chromium: Browser, made: Made) -> Iterator[Callable[..., Page]]:
         if not provoked:
             page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("request", lambda one: None if one.url.startswith("file:") else complaints.append(one.url))
-        page.goto(made.url(name))
+        page.goto(f"{made.as_uri()}/{name}")
         expect(page.locator(".chart:not(:has(.main-svg))")).to_have_count(0, timeout=_PATIENCE_MS)
         return page
 

@@ -4,7 +4,7 @@ from tools.page.curves import MOST_POINTS, charts
 from tools.page.entries import facts
 
 
-def test_every_point_of_a_chart_is_a_sample_and_a_long_run_has_few_with_its_ends_and_peaks(make_run):
+def test_every_point_is_a_sample_a_long_run_has_few_with_its_peaks_and_each_gpu_is_a_line(make_run):
     peaks = {4_321: 99, 4_000: -9}
     steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
     steps += "".join(f"{i},0.25,2048,700,{peaks.get(i, i % 7)},1\n" for i in range(1, 5_001))
@@ -14,20 +14,10 @@ def test_every_point_of_a_chart_is_a_sample_and_a_long_run_has_few_with_its_ends
     assert all(y == peaks.get(x, x % 7) for x, y in zip(line.x, line.y, strict=True))
     assert [line.y for line in found["gpu_memory"].lines] == [[0, 21_658, 20_000, 2]]
     assert found["cpu_memory"].lines[0].x == [0, 1]
-
-
-def test_gpus_of_several_nodes_are_lines_with_the_node_s_name(make_run):
     two = GPU_LOG + GPU_LOG.split("\n", 1)[1].replace(", 0, Tesla", ", 1, Tesla")
-    folder = make_run("r1", **{"gpu_memory.csv": None, "gpu_memory-n1.csv": two, "gpu_memory-n2.csv": GPU_LOG})
+    folder = make_run("r2", **{"gpu_memory.csv": None, "gpu_memory-n1.csv": two, "gpu_memory-n2.csv": GPU_LOG})
     found = {chart.key: chart for chart in charts(read_run(folder))}
     assert [line.name for line in found["gpu_memory"].lines] == ["n1 GPU 0", "n1 GPU 1", "n2 GPU 0"]
-
-
-def test_damaged_log_costs_its_chart_only_and_is_named(make_run):
-    folder = make_run("r1", **{"gpu_memory.csv": "timestamp, nothing.used\n1, 2\n"})
-    found = {chart.key: chart for chart in charts(read_run(folder))}
-    assert "gpu_memory.csv:1" in found["gpu_memory"].problem and not found["gpu_memory"].lines
-    assert found["loss"].lines and not found["loss"].problem
 
 
 def test_run_that_went_on_has_a_line_at_that_step_that_names_why(make_run):

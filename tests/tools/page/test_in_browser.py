@@ -3,23 +3,16 @@
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.tools.page.conftest import PLANTED, PLANTED_NAME, Made
+from tests.tools.page.conftest import PLANTED, PLANTED_NAME, run_page, serious
 
-PAGES = ("index", "tables", "figures", "run", "failed", "compare")
-
-
-@pytest.fixture
-def names(made: Made) -> dict[str, str]:
-    a, b = (made.run(job).removeprefix("runs/").removesuffix(".html") for job in ("j1", "j2"))
-    runs = {"run": made.run("j2"), "failed": made.run("j3"), "compare": f"compare.html#a={a}&b={b}"}
-    return {name: f"{name}.html" for name in PAGES} | runs
+A, B = (run_page(job).removeprefix("runs/").removesuffix(".html") for job in ("j1", "j2"))
+COMPARE = f"compare.html#a={A}&b={B}"
 
 
 def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
-    failed, completed = sorted((path.stem for path in (made.page / "runs").glob("*planted*")), key=len)
+    failed, completed = sorted((path.stem for path in (made / "runs").glob("*planted*")), key=len)
     for name in (f"runs/{failed}.html", "index.html", "tables.html", f"compare.html#a={failed}&b={completed}"):
         page = look(name)
         if name == "index.html":
@@ -31,9 +24,9 @@ def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
         assert page.evaluate("[...document.scripts].filter(one => !one.src).length") == 0
         if name != "tables.html":
             assert PLANTED_NAME in page.inner_text("body")
-    page = look(f"runs/{failed}.html")
-    assert PLANTED in page.inner_text("pre >> nth=0") and PLANTED in page.inner_text(".cause")
-    expect(page.locator("[data-chart=gpu_memory]")).to_contain_text(PLANTED_NAME)
+        if name.startswith("runs/"):
+            assert PLANTED in page.inner_text("pre >> nth=0") and PLANTED in page.inner_text(".cause")
+            expect(page.locator("[data-chart=gpu_memory]")).to_contain_text(PLANTED_NAME)
 
 
 def test_script_that_escapes_the_templates_would_still_not_run(look):
@@ -56,25 +49,26 @@ def test_filter_leaves_the_runs_asked_for_in_the_list_and_in_the_chart(look):
     page.select_option("#f-kind", "reference")
     page.select_option("#f-exercise", "fsdp")
     assert set(page.locator("#runs tbody tr:visible td:nth-child(5)").all_inner_texts()) == {"fsdp"}
-    assert page.locator(".scatterlayer .point").count() > 10
+    assert page.locator(".scatterlayer .point").count() >= 10
     page.fill("#f-text", "no such run")
     assert shown.count() == 0
     expect(page.locator("#scatter")).to_contain_text("run that is shown has both")
     page.click("text=Show all")
-    assert shown.count() == page.locator("#runs tbody tr").count() > 200
+    assert shown.count() == page.locator("#runs tbody tr").count() > 20
 
 
-@pytest.mark.parametrize("width", [360, 1280, 1920])
-def test_list_is_not_clipped_and_a_phone_shows_the_state(look, width):
-    page = look("index.html", viewport={"width": width, "height": 900})
+def test_list_is_not_clipped_and_a_phone_shows_the_state(look):
+    page = look("index.html")
     page.select_option("#f-kind", "reference")
-    box = page.locator("#runs th", has_text="State").bounding_box()
-    assert box["x"] + box["width"] <= width
-    clipped = page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('#runs').parentElement)")
-    assert clipped == 0 or width == 360
+    for width in (360, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        box = page.locator("#runs th", has_text="State").bounding_box()
+        assert box["x"] + box["width"] <= width
+        hidden = "(one => one.scrollWidth - one.clientWidth)(document.querySelector('#runs').parentElement)"
+        assert page.evaluate(hidden) == 0 or width == 360
 
 
-def test_point_of_the_chart_names_its_run_and_opens_it(look):
+def test_point_of_the_chart_names_its_run_and_opens_it_with_its_curves_and_their_peak(look):
     page = look("index.html")
     page.fill("#f-text", "j2")
     page.locator(".scatterlayer .point").hover(force=True)
@@ -82,19 +76,24 @@ def test_point_of_the_chart_names_its_run_and_opens_it(look):
     page.mouse.down()
     page.mouse.up()
     page.wait_for_url(re.compile("runs/baseline-20261121-104500-j2.html$"))
+    page.wait_for_selector("[data-chart=step_time] .main-svg")
+    assert page.locator(".charts figcaption").all_inner_texts()[:2] == ["Training loss", "Step time"]
+    longest = page.evaluate("Math.max(...document.querySelector('[data-chart=step_time]').data[0].y)")
+    assert longest == 9
+    assert "largest 9" in page.get_attribute("[data-chart=step_time]", "aria-label")
 
 
 def test_cell_of_several_runs_leads_to_a_list_of_them(look, made):
-    ids = [path.stem for path in (made.page / "runs").glob("h200x2-fsdp*")][:2]
+    ids = [path.stem for path in (made / "runs").glob("h200x4-fsdp*")][:2]
     page = look(f"index.html#runs={','.join(ids)}")
     assert page.locator("#runs tbody tr:visible").count() == 2
     assert "runs of one cell" in page.inner_text("#count")
 
 
-def test_two_runs_are_compared_in_settings_figures_and_curves(look, names):
+def test_two_runs_are_compared_in_settings_figures_and_curves(look):
     page = look("index.html")
-    for job in ("j1", "j2"):
-        page.check(f"[aria-label='compare {names['run' if job == 'j2' else 'compare'].split('baseline-')[1][:18]}']")
+    for run in (A, B):
+        page.check(f"[aria-label='compare {run.removeprefix('baseline-')}']")
     page.click("text=Compare two runs")
     page.wait_for_selector("#t-figures td")
     assert re.search(r"batch_size\s+8\s+4", page.inner_text("#t-differences"))
@@ -105,27 +104,15 @@ def test_two_runs_are_compared_in_settings_figures_and_curves(look, names):
     page.wait_for_selector("#t-figures td")
 
 
-def test_curves_of_a_run_are_drawn_with_their_peak(look, made):
-    page = look(made.run("j1"))
-    assert page.locator(".charts figcaption").all_inner_texts()[:2] == ["Training loss", "Step time"]
-    longest = page.evaluate("Math.max(...document.querySelector('[data-chart=step_time]').data[0].y)")
-    assert longest == 9
-    assert "largest 9" in page.get_attribute("[data-chart=step_time]", "aria-label")
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a_phone(look, names, name):
-    page = look(names[name], provoked=True, viewport={"width": 360, "height": 740})  # the check tries to fetch
+@pytest.mark.parametrize("name", ["index.html", "tables.html", "figures.html", run_page("j3"), COMPARE])
+def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a_phone(look, name):
+    page = look(name, provoked=True, viewport={"width": 360, "height": 740})  # the check tries to fetch
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.set_viewport_size({"width": 1280, "height": 800})
     # Of tables and rows that are all alike the first ones: the check looks at every cell.
     repeated = "section[id^=table]:nth-of-type(n+5), tbody tr:nth-child(n+20)"
     page.evaluate(f"document.querySelectorAll('{repeated}').forEach(one => one.remove())")
-    for scheme, options in (("light", None), ("dark", {"runOnly": ["color-contrast"]})):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page, options=options).response["violations"]
-        serious = [one for one in found if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in serious] == []
+    assert serious(page) == []
 
 
 def test_keyboard_alone_reaches_the_content_and_orders_the_list(look):
@@ -141,8 +128,8 @@ def test_keyboard_alone_reaches_the_content_and_orders_the_list(look):
     assert first.inner_text() != before
 
 
-def test_dark_page_has_dark_charts_and_its_paper_is_white(look, names):
-    page = look(names["run"], color_scheme="dark")
+def test_dark_page_has_dark_charts_and_its_paper_is_white(look):
+    page = look(run_page("j2"), color_scheme="dark")
     axis, body = page.locator(".chart .xtitle").first, page.locator("body")
     expect(axis).to_have_css("fill", "rgb(228, 232, 235)")
     expect(body).not_to_have_css("background-color", "rgb(255, 255, 255)")

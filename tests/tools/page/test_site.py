@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.tools.conftest import write_run
-from tests.tools.page.conftest import Made
+from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 
 
@@ -23,17 +23,14 @@ def few_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.page.site.REFERENCE", reference)
 
 
-STEPS_HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-
-
 def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
 
-def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(made: Made) -> None:
+def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(made: Path) -> None:
     ids: dict[Path, set[str]] = {}
     missing = []
-    for page in made.page.rglob("*.html"):
+    for page in made.rglob("*.html"):
         for target in re.findall(r'(?:href|src)="([^"]+)"', page.read_text()):
             parts = urlsplit(unescape(target))
             assert not parts.scheme, f"{page}: {target}"
@@ -46,27 +43,26 @@ def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(ma
     assert missing == []
 
 
-def test_figures_of_the_course_s_tables_are_one_s_own_with_the_reference_below(made: Made) -> None:
-    table = re.search(r'<section id="table-1" .*?</section>', (made.page / "tables.html").read_text(), re.DOTALL)[0]
+def test_figures_of_the_course_s_tables_are_one_s_own_with_the_reference_below(made: Path) -> None:
+    table = re.search(r'<section id="table-1" .*?</section>', (made / "tables.html").read_text(), re.DOTALL)[0]
     row = re.search(r"<tr>(?:(?!</tr>).)*Training Speed.*?</tr>", table, re.DOTALL)[0]
     own, reference = re.findall(r'<a href="(runs/[^"#]+)#figures">([\d.]+)</a>', row)
-    assert own == (made.run("j2"), "11.80")
+    assert own == (run_page("j2"), "11.80")
     assert reference[0].startswith("runs/h200x1-baseline-") and reference[1] != "11.80"
-    assert f'<a href="{made.run("j3")}#figures">OOM</a>' in (made.page / "tables.html").read_text()
+    assert f'<a href="{run_page("j3")}#figures">OOM</a>' in (made / "tables.html").read_text()
 
 
-def test_a_run_s_page_tells_its_settings_figures_and_the_command_that_repeats_it(made: Made) -> None:
-    text = text_of(made.page / made.run("j2"))
+def test_a_run_s_page_has_its_settings_figures_and_command_and_of_a_failed_one_the_cause_and_the_log_s_end(
+    made: Path,
+) -> None:
+    text = text_of(made / run_page("j2"))
     assert re.search(r"batch_size\s+8\b", text)
     assert re.search(r"peak GPU \(MiB\)\s+21,658", text)
     assert "BATCH_SIZE=8 sbatch baseline/baseline.slurm" in text
-
-
-def test_a_failed_run_s_page_begins_with_the_cause_and_the_log_s_end(made: Made) -> None:
-    text = text_of(made.page / made.run("j3"))
+    text = text_of(made / run_page("j3"))
     assert "torch.OutOfMemoryError: CUDA out of memory." in text
     assert "'train_loss': '0.7039'" in text and "0/96" not in text  # of a progress bar only what was on the screen
-    assert "log's last lines" not in text_of(made.page / made.run("j1"))
+    assert "log's last lines" not in text_of(made / run_page("j1"))
 
 
 @pytest.mark.usefixtures("few_references")
@@ -87,9 +83,7 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("few_references")
-def test_without_runs_of_one_s_own_the_page_shows_the_reference_runs_and_says_so(
-    logs: Path, tmp_path: Path, capsys
-) -> None:
+def test_without_runs_of_one_s_own_the_page_shows_the_reference_runs_and_says_so(logs: Path, tmp_path: Path, capsys):
     for place in (logs, tmp_path / "reference"):
         assert main(["page", "--logs", str(place), "--output", str(tmp_path / "page")]) == 0
         told = capsys.readouterr()
@@ -106,7 +100,11 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(logs, "fault", {"sharding": {"method": "ddp"}, "settings": {"fault": "rank_killed"}})
     write_run(logs, "tiny", {"model": {"name": "tiny", "hidden_size": 32}, "settings": {"model_name": "tiny"}})
     for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
-        write_run(logs, f"number{number}", **{"steps.csv": f"{STEPS_HEADER}{step},8,8,2.5,1\n"})
+        write_run(
+            logs,
+            f"number{number}",
+            **{"steps.csv": f"step,step_time_s,tokens,real_tokens,loss,epoch\n{step},8,8,2.5,1\n"},
+        )
     write_run(logs, "number3", summary={"train_loss": math.nan})
     for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
         damaged = write_run(logs, f"text{number}", **{"steps.csv": "nonsense\n1\n"})
@@ -114,7 +112,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, replace in (
         ("pipe", os.mkfifo),
         ("folder", os.mkdir),
-        ("link", lambda path: path.symlink_to("/etc/passwd")),
+        ("link", lambda one: one.symlink_to("/etc/passwd")),
     ):
         record = write_run(logs, name) / "run.json"
         record.unlink()
@@ -129,12 +127,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page"
 
 
-def test_fault_of_a_run_is_in_the_list_and_on_its_page(odd: Path) -> None:
+def test_fault_is_in_the_list_and_on_the_page_and_tiny_runs_fill_tables_of_their_own(odd: Path) -> None:
     assert "ddp fault: rank_killed" in text_of(odd / "index.html")
     assert "ddp · rank killed · fault" in text_of(odd / "runs" / "baseline-fault.html")
-
-
-def test_tiny_runs_fill_tables_of_their_own_and_not_the_real_ones(odd: Path) -> None:
     text = (odd / "tables.html").read_text()
     real, tiny = (text.split(f'<section id="table-{number}"')[1].split("</section>")[0] for number in ("1", "1-tiny"))
     assert "tiny.html" not in real

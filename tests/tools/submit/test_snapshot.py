@@ -75,7 +75,9 @@ def test_the_diff_holds_edits_and_new_files_names_binary_ones_and_can_be_applied
     assert (root / "ex/new.py").read_text() == "x = 1\n"
 
 
-def test_python_and_site_settings_are_those_of_the_repository_also_if_made_later(root: Path) -> None:
+def test_python_and_site_settings_are_linked_and_untracked_data_is_left_out_and_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit(root)
     taken = snapshot.take(root, root / "logs")
     (root / ".venv").mkdir()
@@ -83,16 +85,11 @@ def test_python_and_site_settings_are_those_of_the_repository_also_if_made_later
     (root / "cluster.env").write_text("export SBATCH_PARTITION=gpu\n")
     assert (taken.folder / ".venv/python").exists()
     assert "gpu" in (taken.folder / "cluster.env").read_text()
-    assert snapshot.take(root, root / "logs").folder == taken.folder
-
-
-def test_untracked_data_is_left_out_and_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit(root)
     monkeypatch.setattr(snapshot, "LARGEST_UNTRACKED_BYTES", 10)
     (root / "ex/data.json").write_text("[1, 2, 3, 4, 5]")
-    taken = snapshot.take(root, root / "logs")
-    assert taken.left_out == ["ex/data.json"]
-    assert not (taken.folder / "ex/data.json").exists()
+    again = snapshot.take(root, root / "logs")
+    assert again.folder == taken.folder and again.left_out == ["ex/data.json"]
+    assert not (again.folder / "ex/data.json").exists()
 
 
 def test_outside_git_everything_but_environment_logs_and_caches_is_copied(root: Path, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: 
 
 
 def test_a_line_is_settings_options_launcher_arguments(tmp_path: Path) -> None:
-    found = only(
-        tmp_path, "TRAIN_SIZE=9 NCCL_DEBUG=INFO --mem=2G --gpus-per-node=2 run.slurm ds_configs/zero1.json # why"
-    )
+    line = "TRAIN_SIZE=9 NCCL_DEBUG=INFO --mem=2G --gpus-per-node=2 run.slurm ds_configs/zero1.json # why"
+    found = only(tmp_path, line)
     assert found.settings == {"TRAIN_SIZE": "9", "NCCL_DEBUG": "INFO"}
     assert found.options == ("--mem=2G", "--gpus-per-node=2")
     assert (found.launcher, found.arguments) == ("run.slurm", ("ds_configs/zero1.json",))
@@ -76,9 +75,6 @@ def test_a_list_outside_the_exercises_names_the_exercise_of_each_run(tmp_path: P
     assert (error.value.line, error.value.found) == (2, "fsdp/walk.slurm")
     path.write_text(path.read_text().splitlines()[0])
     (line,) = read(path, {})
-    assert (line.exercise, line.launcher, line.arguments) == (
-        ROOT / "fsdp",
-        "multi_gpu.slurm",
-        ("fsdp_configs/ddp.json",),
-    )
+    assert (line.exercise, line.launcher) == (ROOT / "fsdp", "multi_gpu.slurm")
+    assert line.arguments == ("fsdp_configs/ddp.json",)
     assert line.place == f"{tmp_path.name}/runs.txt:1 (fsdp)"

@@ -59,21 +59,16 @@ def report(root: Path, *options: str) -> int:
     return main(["report", "--root", str(root), *options])
 
 
-def test_figures_with_their_own_decimals_and_units_are_accepted(root: Path, capsys: pytest.CaptureFixture) -> None:
-    assert report(root, "--check") == 0, capsys.readouterr()
-
-
 @pytest.mark.parametrize(
     ("right", "drifted"), [("1,046]", "1,047]"), ("78 s", "87 s"), ("40.6]", "40.9]"), ("17 ms", "18 ms")]
 )
-def test_drifted_figure_is_named_and_mended(
-    root: Path, capsys: pytest.CaptureFixture, right: str, drifted: str
-) -> None:
+def test_drifted_figure_is_named_and_mended(root: Path, capsys, right: str, drifted: str) -> None:
     (root / "README.md").write_text(README.replace(right, drifted))
     assert report(root, "--check") == 1
     assert f"README.md:3: {drifted.rstrip(']')}, but " in capsys.readouterr().out
     assert report(root) == 0
     assert (root / "README.md").read_text() == README
+    assert report(root, "--check") == 0, capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -84,14 +79,11 @@ def test_drifted_figure_is_named_and_mended(
         ("RESULTS.md#a-part", "RESULTZ.md#a-part", "RESULTZ.md: No such file"),
         ("| small, 500 | DDP | R", "| small, 500 | R", "README.md:8: .* is 2 cells"),
         ("[78 s][time]", "[78 s][tim]", r"README.md:3: \[78 s\]\[tim\]: no figure is defined as \[tim\]"),
-        ("= ddp / full", "= ddp ^ full", "README.md:7: .* expected arithmetic with names of figures"),
         ("= ddp / full", "= ddp / fool", "README.md:7: .* expected arithmetic with names of figures"),
         ("[1,046]", "[many]", "README.md:3: 'many' quotes 1,046.2, but is no number"),
     ],
 )
-def test_figure_from_nowhere_is_an_error(
-    root: Path, capsys: pytest.CaptureFixture, before: str, after: str, complaint: str
-) -> None:
+def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after: str, complaint: str) -> None:
     (root / "README.md").write_text(README.replace(before, after))
     assert report(root, "--check") == 2
     error = capsys.readouterr().err

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -15,12 +16,13 @@ from rich.console import Console
 
 from tests.launching import REPO
 from tools.__main__ import main
+from tools.commands.watch import Folders
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from tools.watch import queue, screen
-from tools.watch.folders import Folders
+from tools.submit import slurm
+from tools.watch import screen
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
 NOW = datetime.now(UTC)
@@ -31,14 +33,19 @@ def running(**more: object) -> dict[str, object]:
     return ENDED | {"state": "running", "exit_code": None, "end_time": None, "settings": {}} | more
 
 
+def age(folder: Path, by_s: float) -> Path:
+    for file in folder.iterdir():
+        os.utime(file, (time.time() - by_s,) * 2)
+    return folder
+
+
 def look(folder: Path) -> LiveRun:
     return live_run.look(read_run(folder))
 
 
 def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
-    run = make_run(
-        "r", running(settings={"max_steps": 10}), **{"steps.csv": HEADER + "1,0.5,2048,700,2.5,0.2\n2,0.5,20"}
-    )
+    steps = HEADER + "1,0.5,2048,700,2.5,0.2\n2,0.5,20"
+    run = make_run("r", running(settings={"max_steps": 10}), **{"steps.csv": steps})
     one = look(run)
     assert (one.step, one.losses, one.left_s, one.tokens_per_s) == (1, [2.5], 4.5, 4096)
     with (run / "steps.csv").open("a") as steps:
@@ -65,26 +72,20 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
     make_run("cancelled", {"state": "cancelled", **ENDED})
     make_run("oom", {"state": "oom", "cause": "GPU memory", **ENDED})
     (make_run("damaged") / "run.json").write_text("{")
-    silent = make_run("silent", running())
-    for file in silent.iterdir():
-        os.utime(file, (time.time() - 300,) * 2)
+    silent = age(make_run("silent", running()), by_s=300)
     folders = Folders([logs], None, recent_s=3600)
     folders.find()
     shown = [one.run.folder.name for one in folders.look()]
     assert set(shown[:2]) == {"oom", "damaged"} and set(shown[2:4]) == {"nan", "silent"}
     assert shown[4:] == ["cancelled", "well", "completed"]
-    for file in silent.iterdir():
-        file.unlink()
-    silent.rmdir()
+    shutil.rmtree(silent)
     assert "silent" not in [one.run.folder.name for one in folders.look()]
 
 
 def test_runs_that_ended_long_ago_are_not_shown(make_run, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Their end counts, not their files' times: git and scp write old runs anew."""
+    # Their end counts, not their files' times: git and scp write old runs anew.
     make_run("old", {"end_time": (NOW - timedelta(hours=2)).isoformat()})
-    lost = make_run("lost", running())
-    for file in lost.iterdir():
-        os.utime(file, (time.time() - 7200,) * 2)
+    age(make_run("lost", running()), by_s=7200)
     assert main(["watch", "--once", "--recent", "1", "--logs", str(logs)]) == 0
     assert "no run is running or recent" in capsys.readouterr().out
     main(["watch", "--once", "--recent", "3", "--logs", str(logs)])
@@ -95,9 +96,7 @@ def test_hostile_run_neither_steers_the_terminal_nor_stops_the_view(
     make_run, logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evil = "\x1b[2J[bold]all is well[/nosuch]\x07"
-    failed = make_run(
-        "evil", {"state": "failed", "cause": evil, "config": None, **ENDED}, **{"train.out": f"{evil}\r\nlast\n"}
-    )
+    failed = make_run("evil", {"state": "failed", "cause": evil, **ENDED}, **{"train.out": f"{evil}\r\nlast\n"})
     pipe = make_run("pipe", running(), **{"steps.csv": None})
     os.mkfifo(pipe / "steps.csv")
     monkeypatch.setenv("COLUMNS", "250")
@@ -120,7 +119,7 @@ def test_narrow_terminal_has_fewer_columns_and_no_number_without_its_end(
     folders = Folders([logs], None, recent_s=3600)
     folders.find()
     console = Console(width=width, file=io.StringIO())
-    waiting = [queue.Waiting(str(job), "ada", "fsdp", "Priority", "N/A") for job in range(40)]
+    waiting = [f"{job} ada fsdp: Priority, start N/A" for job in range(40)]
     console.print(screen.view(folders.look(), waiting, width, 24))
     shown = console.file.getvalue()
     assert len(shown.splitlines()) <= 24 and "…" not in shown and max(map(len, shown.splitlines())) <= width
@@ -137,12 +136,11 @@ def test_sparkline_shows_the_course_of_the_loss() -> None:
 
 def test_queue_says_what_waits_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert queue.waiting() == []
-    (tmp_path / "squeue").write_text(
-        "#!/bin/sh\necho '7|ada|fsdp-multi-gpu|Resources|N/A'\necho 'slurm is talkative'\n"
-    )
+    assert slurm.waiting() == []
+    said = "'|7 ada fsdp-multi-gpu: Resources, start N/A'"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho {said}\necho 'slurm is talkative'\n")
     (tmp_path / "squeue").chmod(0o755)
-    assert queue.waiting() == [queue.Waiting("7", "ada", "fsdp-multi-gpu", "Resources", "N/A")]
+    assert slurm.waiting() == ["7 ada fsdp-multi-gpu: Resources, start N/A"]
 
 
 def test_key_opens_a_log_and_q_ends_the_view(make_run, logs: Path) -> None:
