@@ -1,4 +1,4 @@
-"""The shipped sample must be valid SQuAD v1.1, load offline, and be what build.py makes of its source."""
+"""The shipped sample must be valid SQuAD v1.1 and load offline."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,6 @@ from transformers import AutoConfig, AutoTokenizer
 
 from tests.workshop.data.questions import load_squad
 from workshop.data.forms import SAMPLE_DIR, SAMPLE_FILES
-from workshop.errors import WorkshopError
-from workshop.sample.build import build, read_passages
-
-FILES = ["train-v1.1.json", "dev-v1.1.json", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
-
-
-def test_building_again_gives_the_same_bytes(tmp_path):
-    build(SAMPLE_DIR / "passages.txt", tmp_path)
-    for name in FILES:
-        assert (tmp_path / name).read_bytes() == (SAMPLE_DIR / name).read_bytes(), f"{name}: run workshop.sample.build"
 
 
 @pytest.mark.parametrize("file", SAMPLE_FILES.values(), ids=lambda path: path.stem)
@@ -54,10 +44,3 @@ def test_no_text_is_unknown_or_changed_by_the_tokenizer():
         ids = tokenizer(text)["input_ids"]
         assert tokenizer.unk_token_id not in ids
         assert tokenizer.decode(ids) == text
-
-
-def test_an_answer_that_is_not_in_its_passage_is_named_by_its_line(tmp_path):
-    source = tmp_path / "passages.txt"
-    source.write_text("# comment\n\n== Net ==\nThe network has two ends.\nQ: How many? | A: two\nQ: Who? | A: work\n")
-    with pytest.raises(WorkshopError, match=r"passages\.txt: line 6: found the answer 'work'"):
-        read_passages(source)
