@@ -21,7 +21,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, DistributedSampler
-from transformers import get_linear_schedule_with_warmup
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
@@ -58,7 +57,9 @@ def main() -> None:
     fused = settings.optimizer == "adamw_torch_fused"  # one kernel for many parameters
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
-    scheduler = get_linear_schedule_with_warmup(optimizer, settings.lr_warmup_steps, steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
+    )
 
     for micro_batches in islice(batches_of_steps(loader, settings), steps):
         with evidence.step():
@@ -100,6 +101,11 @@ def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropy summed over the targets: position i predicts token i + 1; the loss is computed in fp32."""
     predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
     return cross_entropy(predictions, targets, ignore_index=IGNORE, reduction="sum")
+
+
+def share_of_learning_rate(step: int, warmup: int, steps: int) -> float:
+    """Up from 0 over the warm-up, then down to 0, in straight lines."""
+    return step / warmup if step < warmup else (steps - step) / max(1, steps - warmup)
 
 
 if __name__ == "__main__":
