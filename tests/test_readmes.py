@@ -28,6 +28,19 @@ BLOCKS = all_blocks()
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
 
 
+def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
+    table = (REPO / "instructor/README.md").read_text().partition("## Timetables")[2]
+    rows = re.findall(r"^\| (\d) \| +(\d+):(\d\d) \| (\d+) (\S+) \| ([\d, ]*)\|", table, re.MULTILINE)
+    times = [(int(day), int(hour), int(minute)) for day, hour, minute, *_ in rows]
+    assert times == sorted(times) and len(rows) > 9
+    done: set[str] = set()
+    for *_, number, folder, needs in rows:
+        needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
+        assert re.findall(r"\d+", needs) == re.findall(r"\d+", needed), folder
+        assert {*re.findall(r"\d+", needs)} <= done, folder
+        done.add(number)
+
+
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
     job = subprocess.run(["make", "-o", ".venv/.installed-dev", "site"], cwd=REPO, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout + job.stderr

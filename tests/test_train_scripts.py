@@ -80,8 +80,11 @@ LAUNCHERS = sorted(REPO.glob("*/*.slurm"))
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_launcher_s_loggers_are_those_of_the_others(launcher: Path) -> None:
+def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
     folder, text = launcher.parent.name, launcher.read_text()
+    assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
     loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
     assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.measure.memory_logger"]
+    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
+    assert text.count("\n") <= (40 if folder == "benchmark" else 30)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import test_answers as answers
-from tests import test_readmes as readmes
 from tests import test_train_scripts as scripts
 from tests.launching import REPO, tiny_profile
 from tools.__main__ import main
@@ -56,11 +54,6 @@ def test_it_trains_and_its_table_is_filled_from_the_run(copy: Path) -> None:
 
 
 def test_the_chapters_tests_find_what_they_ask_for(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readmes.test_chapter_predicts_before_it_runs_and_its_must_do_runs_are_those_of_its_generated_cost(copy / NAME)
-    monkeypatch.setattr(answers, "REPO", copy)
-    monkeypatch.setattr(answers, "KEY", copy / "instructor" / "answers")
-    answers.test_key_answers_every_question_that_the_chapter_asks(NAME)
-    answers.test_no_figure_of_the_key_is_typed_by_hand(NAME)
     monkeypatch.setattr(scripts, "REPO", copy)
     scripts.test_what_a_chapter_changes_comes_first_and_the_rest_is_the_baselines(NAME)
     scripts.test_launcher_shows_the_loggers_and_the_training_it_starts(copy / NAME / LAUNCHER)

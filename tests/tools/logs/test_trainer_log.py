@@ -100,14 +100,15 @@ def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
 
 
 @pytest.fixture
-def row(make_run: Callable[..., Path], filled: Callable[..., dict[str, list[str]]]) -> Callable[[str], list[str]]:
+def row(make_run: Callable[..., Path], filled_by_column: Callable[..., dict]) -> Callable[[str], list[str]]:
     """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""
     place = {"exercise": "deepspeed-single-gpu", "config": "zero3_offload", "precision": "fp16"}
     timed = place | {"settings": SETTINGS | {"timers": True}}
     summary = {"train/steps_per_second": 0.5, "train/samples_per_second": 8.0, "warmup_steps": 1}
     make_run("timed", timed, summary, **{"train.out": TIMED})
     make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
-    return lambda number: filled(ROOT / "deepspeed-single-gpu", number)["Stage 3 + offload / 4 x 4, fp16"]
+    labels = "Stage 3 + offload / 4 x 4, fp16"
+    return lambda number: [*filled_by_column(ROOT / "deepspeed-single-gpu", number)[labels].values()]
 
 
 def test_medians_leave_the_warm_up_out(row: Callable[[str], list[str]]) -> None:
