@@ -146,15 +146,12 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
 
 
 def _check_model(settings: LadderSettings, config: Any) -> None:
-    from workshop.kernels.fast_models import FAMILIES
+    from workshop.kernels.fast_models import FAMILIES, difference
 
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
     places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
     if settings.max_length > places:
         raise WorkshopError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
-    if switches and kind not in FAMILIES:
-        families = ", ".join(FAMILIES)
-        raise WorkshopError(f"{switches}: tested with {families}, but {model} is a {kind}; expected these left out")
     window = getattr(config, "sliding_window", None)
     if switches and window and window < settings.max_length:
         seen = f"{model} sees {window} tokens back, which they leave out"
@@ -163,8 +160,13 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         raise WorkshopError("ATTENTION=flex: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
     kernels = ("sdpa", "flex") if kind == "bloom" else ("flex",)
-    if settings.attention in kernels and config.attention_dropout:
+    if settings.attention in kernels and getattr(config, "attention_dropout", 0):
         raise WorkshopError(
             f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which this "
             f"kernel leaves out; expected 0, or ATTENTION={'eager' if 'sdpa' in kernels else 'sdpa'}"
         )
+    if switches and kind not in FAMILIES:
+        loss = "full" if settings.loss == "full" else "chunked"  # the others are the same function
+        if reason := difference(config, settings.max_length, settings.attention, loss):
+            found = f"{model} is a {kind}, which they would not train as it is ({reason})"
+            raise WorkshopError(f"{switches}: {found}; expected these left out")

@@ -165,8 +165,9 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 
 
 def _question(arguments: argparse.Namespace, gpus: int) -> Question:
+    folder = Path(arguments.model).absolute()  # or a name, with or without its owner on the hub
     return Question(
-        arguments.model.rstrip("/").rsplit("/", 1)[-1].lower(),
+        str(folder) if (folder / "config.json").is_file() else folder.name.lower(),
         *(gpus, arguments.nodes, arguments.gpu, arguments.length, arguments.batch, arguments.rung),
         arguments.fabric if arguments.fabric is not None else SOCKETS_GB_PER_S,
         arguments.tokens,

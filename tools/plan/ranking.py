@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from pathlib import Path
 from typing import Any
 
 from run_folder.plural import counted
@@ -82,10 +83,10 @@ class Question:
     def check(self) -> None:
         """Raises InputError for an unknown model, and for counts that no cluster of these GPUs has."""
         known = ["tiny", *sorted(path.stem for path in SHAPES.glob("*.json"))]
-        if self.model not in known:
+        if self.model not in known and not Path(self.model, "config.json").is_file():
             raise InputError(
                 f"--model {self.model}: unknown; expected one of {', '.join(known)}; or add another "
-                "model's config.json of the hub as workshop/shapes/NAME.json"
+                "model's config.json of the hub as workshop/shapes/NAME.json, or give a folder that has one"
             )
         for name in ("gpus", "nodes", "length", "batch"):
             if getattr(self, name) < 1:

@@ -272,7 +272,9 @@ def of_settings(
             raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
     if world_size % (replicas := strategy.config.get("dp_replicate_size", 1)):
         raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {world_size} GPUs")
-    name = (settings["model_name"] or _GPT).rstrip("/").rsplit("/", 1)[-1]
+    name = settings["model_name"] or _GPT
+    if not Path(name, "config.json").is_file():
+        name = name.rstrip("/").rsplit("/", 1)[-1]
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],

@@ -45,13 +45,15 @@ def short_name(model_name: str) -> str:
 
 
 def shape_config(model_name: str) -> Any:
-    """The configuration of a known shape. Raises WorkshopError listing the known ones."""
+    """The configuration of a known shape, or of a folder's config.json. Raises WorkshopError listing the shapes."""
+    if Path(model_name, "config.json").is_file():
+        return AutoConfig.from_pretrained(model_name)
     name = short_name(model_name).lower()
     if name == "tiny":
         return AutoConfig.from_pretrained(TINY)
     if name not in SHAPES:
-        known = ", ".join([*SHAPES, "tiny"])
-        raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: expected a shape out of {known}")
+        expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
+        raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
     return AutoConfig.from_pretrained(SHAPES[name])
 
 

@@ -3,10 +3,12 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from run_folder.settings import is_tiny
+from tools.errors import InputError
 from tools.plan import ranking
 from tools.plan.ranking import Candidate, Question, best_of_each, candidates, rank
 from tools.plan.simulate import steps
@@ -105,3 +107,14 @@ def test_ladders_rung_keeps_its_switches_and_zero3_is_not_compiled() -> None:
     assert not found["zero3"].shape["compile"]
     assert {one.shape["batch_size"] * one.strategy.accumulation for one in found.values()} == {12}
     assert Question("gpt2", 1, 1, "v100-32gb").precision == "fp16"  # it has no bf16
+
+
+def test_folder_of_a_configuration_is_planned_by_its_path(tmp_path: Path) -> None:
+    folder = tmp_path / "My-Model"
+    with pytest.raises(InputError, match=r"My-Model: unknown; .* or give a folder that has one"):
+        replace(GPT2, model=str(folder)).check()
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "olmo2"}')
+    own = next(iter(candidates(replace(GPT2, model=str(folder)))))
+    assert own.workload.shape["model_name"] == str(folder)
+    assert f"MODEL_NAME={folder}" in own.settings and "MODEL_INIT=random" in own.settings

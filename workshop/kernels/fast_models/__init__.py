@@ -7,6 +7,7 @@ use_residual_dtype  bf16: what blocks pass on, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py
 pack                several examples in a row                           packing.py
 LabelledOnly        logits only where there is a target                 packing.py
+difference          whether it is a decoder's own function at all       exactness.py
 
 And one that is not the same function, but near it:
 
@@ -14,6 +15,7 @@ use_float8          matrix products of the blocks in 8 bits             float8.p
 """
 
 from workshop.kernels.fast_models.compilation import compile_blocks
+from workshop.kernels.fast_models.exactness import difference
 from workshop.kernels.fast_models.float8 import use_float8
 from workshop.kernels.fast_models.model import FAMILIES, use_attention, use_fast_forward, use_loss, use_residual_dtype
 from workshop.kernels.fast_models.packing import LabelledOnly, pack
@@ -22,6 +24,7 @@ __all__ = [
     "FAMILIES",
     "LabelledOnly",
     "compile_blocks",
+    "difference",
     "pack",
     "use_attention",
     "use_fast_forward",

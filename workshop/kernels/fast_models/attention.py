@@ -153,9 +153,13 @@ def _packed_flex(
     attention_mask: BlockMask,
     scaling: float | None = None,
     kernel_options: dict[str, Any] | None = None,
+    s_aux: torch.Tensor | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
+    if s_aux is not None or softcap is not None:
+        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     found = _flex_kernel(query)(

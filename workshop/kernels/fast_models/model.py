@@ -26,12 +26,12 @@ from workshop.kernels.fast_models.attention import (
 from workshop.kernels.fast_models.loss import loss_sum, product_type
 from workshop.kernels.fast_models.packing import IGNORE, next_targets
 
-# Whose loss is the cross-entropy of a head without bias, and whose layers all see the whole row; each has its tests.
+# Each has its tests; exactness.py looks whether another decoder's forward pass is its own function, too.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")
 
 
 def use_fast_forward(model: PreTrainedModel) -> None:
-    """A model of FAMILIES whose forward pass keeps packed examples apart and computes logits where they are asked for.
+    """A decoder whose forward pass keeps packed examples apart and computes logits where they are asked for.
 
     Attention, loss and residual stay the library's until one of the functions below changes them.
     """

@@ -1,0 +1,96 @@
+"""Whether the fast forward pass is a decoder's own function, found by computing it on a small model of the same kind.
+
+The small model has the kinds of layers, of attention and of head that the real one has. Its rows stand for the run's:
+a window or a limit of positions is as long beside them as the real one is beside MAX_LENGTH.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch.nn.utils import parameters_to_vector
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from workshop.kernels.fast_models.model import use_attention, use_fast_forward, use_loss
+from workshop.kernels.fast_models.packing import IGNORE
+
+DOCUMENTS = ((32,), (13, 10, 9), (20, 12))  # tokens of the examples that share a row
+ROW = 32
+TOLERANCE = 0.01  # of the gradients' norm; packed and alone differ by 1e-6 where the function is the same
+SIZES = {
+    **{"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 101, "initializer_range": 0.1},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
+    **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+}
+LENGTHS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
+
+
+def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
+    """How a decoder with this configuration, packed, differs from the library's on each example alone; "" if it is
+    the same function in rows of `max_length` tokens with these kernels. Takes a second; with flex some for its kernel.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.manual_seed(0)
+        small = AutoModelForCausalLM.from_config(_small(config, max_length), attn_implementation="eager")
+        small = small.to(device, torch.float32).eval()  # no dropout
+        fast = deepcopy(small)
+        use_fast_forward(fast)
+        use_attention(fast, attention)
+        use_loss(fast, loss, chunk=128)
+        ids = torch.randint(0, SIZES["vocab_size"], (len(DOCUMENTS), ROW), device=device)
+        alone, packed = _alone(small, ids), _packed(fast, ids)
+    except Exception as error:  # whatever a model of the library may raise, it cannot train so
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    share = ((packed - alone).norm() / alone.norm()).item()
+    return "" if share < TOLERANCE else f"gradients of a small one differ by {share:.1%}"
+
+
+def _small(config: Any, max_length: int) -> Any:
+    """The configuration of a small model of the same kind."""
+    values = config.to_dict()
+    changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
+    if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
+        changes["num_key_value_heads"] = changes["num_attention_heads"]
+    if kinds := list(dict.fromkeys(values.get("layer_types") or ())):
+        changes["layer_types"] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
+    return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)
+
+
+def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
+    """The same with each of LENGTHS times `share`, and factors of rotations for the small heads."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = _scaled(value, share)
+        elif name in LENGTHS and value:
+            value = max(1, round(value * share))
+        elif name in ("short_factor", "long_factor"):
+            value = value[: int(SIZES["head_dim"] * values.get("partial_rotary_factor", 1)) // 2]
+        found[name] = value
+    return found
+
+
+def _alone(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Gradients of the mean loss, computed by the library for one example after the other."""
+    targets = sum(size - 1 for sizes in DOCUMENTS for size in sizes)
+    for row, sizes in zip(ids, DOCUMENTS, strict=True):
+        for example in row.split(sizes):
+            loss = model(input_ids=example[None], labels=example[None]).loss
+            (loss * (len(example) - 1) / targets).backward()
+    return _gradients(model)
+
+
+def _packed(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    numbers = [[number for number, size in enumerate(sizes, 1) for _ in range(size)] for sizes in DOCUMENTS]
+    documents = torch.tensor(numbers, device=ids.device)
+    first = torch.ones_like(documents, dtype=torch.bool)
+    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    labels = ids.masked_fill(first, IGNORE)
+    model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, document_ids=documents).loss.backward()
+    return _gradients(model)
+
+
+def _gradients(model: PreTrainedModel) -> torch.Tensor:
+    return parameters_to_vector([torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()])
