@@ -1,8 +1,6 @@
 """The cache is filled completely, also after an interruption; what stands in the way is said in one line, at once."""
 
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,7 @@ from run_folder.env_file import sourced
 from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO
-from workshop.data import hub
-from workshop.data.hub import Repository, needs, unreachable
+from workshop.data.hub import Repository, needs
 from workshop.data.prefetch import wanted
 from workshop.errors import WorkshopError
 
@@ -55,19 +52,6 @@ def test_what_the_repository_brings_itself_is_not_asked_of_the_hub() -> None:
     assert needs(by_hand) == [gpt2]
     assert needs(by_hand | {"EVAL_DATASET": "rajpurkar/squad:validation[:10]"}) == [gpt2, squad]
     assert needs(by_hand | {"DATASET": "./chats.csv:train[:10]"}) == [gpt2]
-
-
-def test_only_proxy_is_all_proxy_and_the_node_is_not_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr(hub, "ENDPOINT", "http://hub.invalid")
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as proxy:  # refuses politely, which is an answer
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.server_port}")
-        assert unreachable() == ""
-        proxy.shutdown()
-    assert "refused" in unreachable()
 
 
 def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
