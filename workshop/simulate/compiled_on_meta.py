@@ -70,15 +70,13 @@ def compile_blocks(
 
     Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
     bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
-    computes and another one reads is in memory, and stays where the backward pass needs it.
+    computes and another one reads is in memory, and stays where the backward pass needs it. Returns the graphs of a
+    block, several where DDP cuts it.
 
     Args:
         args, kwargs: of a call in training, on any device.
         computing: the context of a forward pass; autocast: None: off.
         ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
-
-    Returns:
-        the graphs of a block, several where DDP cuts it.
     """
     graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
     graphs: list[CompiledGraph] = []

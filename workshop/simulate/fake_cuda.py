@@ -143,10 +143,8 @@ class CudaKernels(TorchFunctionMode):
         **_: Any,
     ) -> torch.Tensor:
         """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = attn_mask.to(query.dtype)
         if attn_mask is not None:
-            attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+            attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
         return torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
         )[0]
