@@ -98,10 +98,7 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    from workshop.training.models import (  # torch with it; the launcher reads the settings without
-        find_gpu,
-        model_config,
-    )
+    from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
 
     gpu = find_gpu(settings)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]

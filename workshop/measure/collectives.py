@@ -18,18 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
-KINDS = {
-    "reducescatter": "reduce-scatter",
-    "allgather": "all-gather",
-    "allreduce": "all-reduce",
-    "alltoall": "all-to-all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "send": "send",
-    "recv": "receive",
-}
+_COLLECTIVES = ("reduce-scatter", "all-gather", "all-reduce", "all-to-all", "broadcast", "reduce", "gather", "scatter")
+KINDS = {name.replace("-", ""): name for name in _COLLECTIVES} | {"send": "send", "recv": "receive"}
 SILENT = ("wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_")  # carry no data of the model
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,18 +78,16 @@ def wandb_facts() -> Facts:
     return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
 
 
-def part(look: Callable[[], Any]) -> Any:
-    """One part that fails, a package that cannot be imported, must not cost the others."""
-    try:
-        return look()
-    except Exception as error:
-        return {"problem": f"{type(error).__name__}: {error}".splitlines()[0]}
-
-
 def main(names: Sequence[str]) -> None:
     looks = {"torch": torch_facts, "operators": operator_facts, "wandb": wandb_facts}
     looks["cache"] = partial(cache_facts, names)
-    print(json.dumps({name: part(look) for name, look in looks.items()}))
+    facts = {}
+    for name, look in looks.items():
+        try:
+            facts[name] = look()
+        except Exception as error:  # a package that cannot be imported must not cost the other parts
+            facts[name] = {"problem": f"{type(error).__name__}: {error}".splitlines()[0]}
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

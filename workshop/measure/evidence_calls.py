@@ -14,7 +14,7 @@ from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.settings import Settings
-from workshop.training.callbacks import ProgressLine, Step, StepRecorder, find_callback
+from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
 from workshop.training.generation import ScoreBefore, scores, sentences
 from workshop.training.saving import CheckpointWriter
 from workshop.training.sharding import ShardingRecorder, class_name
@@ -72,14 +72,19 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
     recorder = find_callback(trainer, StepRecorder)
-    if settings.goes_on:
-        final = _whole_training(final, writer.trained_before_s if writer else 0.0, recorder.steps)
+    if settings.goes_on:  # the Trainer's figures are those of the last attempt; rank 0 has the steps of all
+        runtime_s = final["train_runtime"] + (writer.trained_before_s if writer else 0.0)
+        steps = recorder.steps
+        final = {
+            "train_runtime": runtime_s,
+            "train_loss": statistics.fmean(step.loss for step in steps) if steps else None,
+            "train_samples_per_second": sum(step.samples for step in steps) / runtime_s,
+            "train_steps_per_second": len(steps) / runtime_s,
+        }
     speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
     summary = {
         "train_runtime_s": final["train_runtime"],
-        "train_loss": final["train_loss"],
-        "train_samples_per_second": final["train_samples_per_second"],
-        "train_steps_per_second": final["train_steps_per_second"],
+        **{name: final[name] for name in ("train_loss", "train_samples_per_second", "train_steps_per_second")},
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
         **recorder.summary(),
@@ -89,22 +94,6 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     if trainer.is_world_process_zero():
         classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
         update_run_record(settings.run_dir, trainer_classes=classes)
-
-
-def _whole_training(final: dict[str, float], before_s: float, steps: list[Step]) -> dict[str, float]:
-    """The Trainer's last figures, which are those of the last attempt, for all attempts together.
-
-    Args:
-        before_s: runtime of the training up to the checkpoint.
-        steps: all of them, as rank 0 has them.
-    """
-    runtime_s = before_s + final["train_runtime"]
-    return {
-        "train_runtime": runtime_s,
-        "train_loss": statistics.fmean(step.loss for step in steps) if steps else None,
-        "train_samples_per_second": sum(step.samples for step in steps) / runtime_s,
-        "train_steps_per_second": len(steps) / runtime_s,
-    }
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
@@ -134,9 +123,7 @@ def disconnect(trainer: Trainer) -> None:
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, HangWatch):
-            callback.stop()
+    find_callback(trainer, HangWatch).stop()
 
 
 def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:

@@ -38,11 +38,9 @@ class RunRecorder(TrainerCallback):
 
 
 def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str) -> None:
-    """Write run.json's facts and print them, on rank 0. Collective: every rank calls it.
+    """Write run.json's facts and print them, on rank 0: of `rows`, packed or not, in the precision that is asked for.
 
-    Args:
-        rows: to train on, packed or not.
-        asked_for: the precision.
+    Collective: every rank calls it.
     """
     gpu = torch.cuda.is_available()
     gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)

@@ -27,7 +27,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 from workshop.kernels.fast_models import attention
-from workshop.simulate.tensor_bytes import Tracker, allocated_bytes
+from workshop.simulate.tensor_bytes import Tracker, allocated_bytes, tensors_of
 
 # Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
 _FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
@@ -70,22 +70,20 @@ def compile_blocks(
 
     Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
     bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
-    computes and another one reads is in memory, and stays where the backward pass needs it.
+    computes and another one reads is in memory, and stays where the backward pass needs it. Returns the graphs of a
+    block, several where DDP cuts it.
 
     Args:
         args, kwargs: of a call in training, on any device.
         computing: the context of a forward pass; autocast: None: off.
         ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
-
-    Returns:
-        the graphs of a block, several where DDP cuts it.
     """
     graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
     graphs: list[CompiledGraph] = []
 
-    def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> StandIn:
+    def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> Callable[..., Any]:
         graphs.append(compile_graph(part, given, computing))
-        return StandIn(graphs[-1], tracker)
+        return partial(_StandIn.apply, graphs[-1], tracker)
 
     def run(parameters: list[torch.nn.Parameter], *args: Any, **kwargs: Any) -> Any:
         tensors = [*parameters, *tensors_of((args, kwargs))]
@@ -131,11 +129,6 @@ def _fake(tensor: torch.Tensor) -> torch.Tensor:
     return empty.requires_grad_(tensor.requires_grad)
 
 
-def tensors_of(values: Any) -> list[torch.Tensor]:
-    """In the order in which a block's tensors are counted here."""
-    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
-
-
 def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], computing: Computing) -> CompiledGraph:
     """Args: function: from tensors like these to a tensor or several, in torch's operations."""
     static = [place for place, one in enumerate(given) if isinstance(one, torch.nn.Parameter)]
@@ -157,10 +150,7 @@ def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], c
 
     # On the CPU, because Inductor folds graphs of meta tensors away.
     with FakeTensorMode() as mode, V.set_fake_mode(mode):
-        fakes = [
-            torch.empty_strided(one.shape, one.stride(), dtype=one.dtype).requires_grad_(one.requires_grad)
-            for one in given
-        ]
+        fakes = map(_fake, given)
         aot_function(run, nop, nop, partition_fn=split, decompositions=select_decomp_table())(*fakes)
     freed = [place for place, one in enumerate(given) if one.requires_grad and place not in static]
     return _measured(*halves, count, freed)
@@ -246,26 +236,16 @@ def _fuses_nothing(node: Node) -> bool:
 
 
 def _bytes(node: Node) -> int:
-    return sum(allocated_bytes(one) for one in tree_leaves(node.meta["val"]) if isinstance(one, torch.Tensor))
+    return sum(map(allocated_bytes, tensors_of(node.meta["val"])))
 
 
-class StandIn(torch.nn.Module):
+class _StandIn(torch.autograd.Function):
     """In the place of a compiled graph: tensors in, its results out."""
 
-    def __init__(self, graph: CompiledGraph, tracker: Tracker) -> None:
-        super().__init__()
-        self.graph, self.tracker = graph, tracker
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return _Passes.apply(self, *tensors)
-
-
-class _Passes(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, stand_in: StandIn, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        graph = stand_in.graph
-        stand_in.tracker.note(graph.forward_peak)
-        ctx.stand_in = stand_in
+    def forward(ctx: Any, graph: CompiledGraph, tracker: Tracker, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        tracker.note(graph.forward_peak)
+        ctx.graph, ctx.tracker = graph, tracker
         results = tuple(torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in graph.results)
         ctx.kept = [tensors[place] for place in graph.kept_inputs]
         ctx.kept += [results[place].detach() for place in graph.kept_results]
@@ -275,6 +255,6 @@ class _Passes(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> tuple[Any, ...]:
-        ctx.stand_in.tracker.note(ctx.stand_in.graph.backward_peak)
+        ctx.tracker.note(ctx.graph.backward_peak)
         ctx.kept = None
-        return None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)
+        return None, None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)

@@ -1,4 +1,4 @@
-"""What CUDA does differently from the meta device: autocast, fused attention, dropout.
+"""What CUDA does differently from the meta device: autocast, fused attention, dropout, float8.
 
 torch.autocast leaves meta tensors alone, the meta device takes the slow forms of attention and dropout, and
 flex_attention has no backward pass there.
@@ -6,6 +6,7 @@ flex_attention has no backward pass there.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +17,11 @@ from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_c
 
 from workshop.kernels.fast_models import attention
 from workshop.kernels.fast_models import loss as chunked_loss
+from workshop.kernels.fast_models.float8 import fits
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# The gradients' type in tensorwise scaling is another one of 8 bits, which is as large and as fast.
+_FLOAT8 = torch.float8_e4m3fn
 # Of CUDA's lists what our models call. Source: torch.amp's documentation, "CUDA Ops that can autocast to ...".
 _NARROW = {
     *(torch.matmul, torch.bmm, torch.baddbmm, torch.addmm, functional.linear, functional.scaled_dot_product_attention),
@@ -139,10 +143,8 @@ class CudaKernels(TorchFunctionMode):
         **_: Any,
     ) -> torch.Tensor:
         """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = attn_mask.to(query.dtype)
         if attn_mask is not None:
-            attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+            attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
         return torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
         )[0]
@@ -160,3 +162,57 @@ def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tup
 def _in_place(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Liger Kernel's and QuACK's, which need a GPU, write the gradient over the logits."""
     return torch.zeros((), device=logits.device), logits
+
+
+def use_float8_on_meta(blocks: torch.nn.ModuleList, recipe: str) -> None:
+    """Have the layers that use_float8 would replace take the memory of torchao's, which need not be installed.
+
+    What is in memory, and what is computed, as in torchao 0.18.0: float8_linear.py (the factors are kept for the
+    backward pass as they came, and cast for each of the three products), float8_scaling_utils.py (a scale from the
+    largest number) and float8_ops.py (a product needs its first factor by rows and its second by columns).
+    """
+    for module in blocks.modules():
+        if recipe != "none" and fits(module, ""):
+            module.forward = partial(_float8_linear, module, recipe == "rowwise")
+
+
+def _float8_linear(layer: torch.nn.Linear, rowwise: bool, hidden: torch.Tensor) -> torch.Tensor:
+    if torch.is_autocast_enabled():
+        hidden = hidden.to(torch.get_autocast_dtype("cuda"))
+    result = _Float8Products.apply(hidden, layer.weight.t(), rowwise)
+    return result if layer.bias is None else result + layer.bias.to(result.dtype)
+
+
+class _Float8Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, rowwise: bool) -> torch.Tensor:
+        """Args: hidden: [..., inputs]; weight: [inputs, outputs]."""
+        ctx.save_for_backward(hidden, weight)
+        ctx.rowwise = rowwise
+        rows = _float8_cast(hidden, -1, rowwise).reshape(-1, hidden.shape[-1])
+        return _float8_product(rows, _float8_cast(weight, 0, rowwise), hidden.dtype).reshape(*hidden.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight = ctx.saved_tensors
+        of_result = gradient.reshape(-1, gradient.shape[-1])
+        cast = partial(_float8_cast, rowwise=ctx.rowwise)
+        of_hidden = _float8_product(cast(of_result, -1), cast(weight, -1).t(), gradient.dtype)
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        of_weight = _float8_product(cast(of_result, 0).t(), cast(rows, 0), gradient.dtype)
+        return of_hidden.reshape(hidden.shape), of_weight.t(), None
+
+
+def _float8_cast(tensor: torch.Tensor, dim: int, rowwise: bool) -> torch.Tensor:
+    """In 8 bits. Args: dim: that has one scale, if each row has its own."""
+    size = tensor.abs()
+    largest = size.amax(dim, keepdim=True) if rowwise else size.max()
+    most = torch.finfo(_FLOAT8).max
+    scale = (most / largest.double()).float()
+    return (tensor.float() * scale).clamp(-most, most).to(_FLOAT8)
+
+
+def _float8_product(left: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    one = torch.ones((), device=left.device)
+    right = right.t().contiguous().t()
+    return torch._scaled_mm(left.contiguous(), right, scale_a=one, scale_b=one, out_dtype=dtype)

@@ -55,13 +55,8 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     """The amount of each of PARTS in a step of a run with its DeepSpeed configuration.
 
     In bytes, parameters and operations: a GPU's own bytes over PCIe and matrix products, forward and backward; the
-    bytes of CPU memory, read and written, and the parameters of all GPUs.
-
-    Args:
-        logit_share: of the positions whose logits are computed (LOGITS=labelled: not all).
-
-    Raises:
-        WorkshopError: nothing of it is offloaded.
+    bytes of CPU memory, read and written, and the parameters of all GPUs. `logit_share` of the positions have their
+    logits computed (LOGITS=labelled: not all). Raises WorkshopError where nothing is offloaded.
     """
     zero = config.get("zero_optimization", {})
     stage, optimizer, weights = (zero.get(key) or {} for key in ("stage", "offload_optimizer", "offload_param"))

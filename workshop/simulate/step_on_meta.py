@@ -10,9 +10,10 @@ activations, logits, copies of weights in half precision, temporaries of single 
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -21,8 +22,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.errors import WorkshopError
-from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda
-from workshop.simulate.float8_on_meta import use_float8_on_meta
+from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.models import blocks_of, shape_config
 
@@ -208,7 +208,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
     """Its forward and backward pass, seen by the tracker, which is returned."""
     for tensor in (*model.parameters(), *model.buffers()):
         tracker.ignore(tensor)
-    hooks = [one.register_post_accumulate_grad_hook(_take_gradient(tracker)) for one in model.parameters()]
+    hooks = [one.register_post_accumulate_grad_hook(partial(_take_gradient, tracker)) for one in model.parameters()]
     with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
@@ -242,11 +242,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
 
     blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []
-
-    def take(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        calls.append((args, kwargs))
-
-    hook = blocks[0].register_forward_pre_hook(take, with_kwargs=True)
+    hook = blocks[0].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     with answers_of_cuda(_autocast(shape), shape.loss):
         with _as_on_cuda(shape):
             model(**batch(shape))
@@ -268,12 +264,9 @@ def _as_on_cuda(shape: StepShape) -> Iterator[None]:
         yield
 
 
-def _take_gradient(tracker: Tracker) -> Callable[[torch.Tensor], None]:
-    def take(parameter: torch.Tensor) -> None:
-        tracker.gradient_bytes += parameter.grad.numel() * parameter.grad.element_size()
-        parameter.grad = None
-
-    return take
+def _take_gradient(tracker: Tracker, parameter: torch.Tensor) -> None:
+    tracker.gradient_bytes += parameter.grad.nbytes
+    parameter.grad = None
 
 
 @contextmanager
@@ -281,35 +274,26 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
     """Begins a part wherever the computation enters a block, or the gradient leaves one."""
     backward = False
 
-    def gradient_at(unit: str) -> Callable[[torch.Tensor], None]:
-        def mark(_: torch.Tensor) -> None:
-            nonlocal backward
-            backward = True
-            tracker.begin("backward", unit)
+    def gradient_at(unit: str, _: torch.Tensor) -> None:
+        nonlocal backward
+        backward = True
+        tracker.begin("backward", unit)
 
-        return mark
+    def enter(number: int, _: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        if not backward:
+            tracker.begin("forward", str(number))
+            if number == 0 and arguments[0].requires_grad:
+                arguments[0].register_hook(partial(gradient_at, "embedding"))
 
-    def enter(number: int) -> Callable[..., None]:
-        def hook(_: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-            if not backward:
-                tracker.begin("forward", str(number))
-                if number == 0 and arguments[0].requires_grad:
-                    arguments[0].register_hook(gradient_at("embedding"))
+    def leave(number: int, _: torch.nn.Module, arguments: Any, result: Any) -> None:
+        if not backward:
+            out = result if isinstance(result, torch.Tensor) else result[0]
+            out.register_hook(partial(gradient_at, str(number)))
+            if number == len(blocks) - 1:
+                tracker.begin("forward", "head")
 
-        return hook
-
-    def leave(number: int) -> Callable[..., None]:
-        def hook(_: torch.nn.Module, arguments: Any, result: Any) -> None:
-            if not backward:
-                out = result if isinstance(result, torch.Tensor) else result[0]
-                out.register_hook(gradient_at(str(number)))
-                if number == len(blocks) - 1:
-                    tracker.begin("forward", "head")
-
-        return hook
-
-    handles = [block.register_forward_pre_hook(enter(n)) for n, block in enumerate(blocks)]
-    handles += [block.register_forward_hook(leave(n)) for n, block in enumerate(blocks)]
+    handles = [block.register_forward_pre_hook(partial(enter, n)) for n, block in enumerate(blocks)]
+    handles += [block.register_forward_hook(partial(leave, n)) for n, block in enumerate(blocks)]
     yield
     for handle in handles:
         handle.remove()

@@ -18,6 +18,11 @@ def allocated_bytes(tensor: torch.Tensor) -> int:
     return -(-tensor.untyped_storage().nbytes() // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts, in their order."""
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
 @dataclass
 class Part:
     """A stretch of the step: the forward or backward pass of the embedding, of one block, or of head and loss.
@@ -88,10 +93,9 @@ class Tracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        produced = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        read = tensors_of((args, kwargs))
         sources = {one.untyped_storage()._cdata for one in read}
-        new = [one for one in produced if one.untyped_storage()._cdata not in sources]
+        new = [one for one in tensors_of(result) if one.untyped_storage()._cdata not in sources]
         if new or func._schema.is_mutable:
             classes = self.operations.setdefault(self.parts[-1].unit, {})
             count = classes.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})

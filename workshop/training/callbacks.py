@@ -177,23 +177,20 @@ class StepRecorder(TrainerCallback):
         return step
 
     def summary(self) -> dict[str, Any]:
-        """Means over the training, as keys of summary.json. Collective: call it on every rank."""
-        return self._speeds() | self.gpu_summary()
+        """Means over the training, as keys of summary.json. Collective: call it on every rank.
 
-    def _speeds(self) -> dict[str, Any]:
-        """Per second, from what was counted in each step; the warm-up is left out once, not once per epoch."""
+        From speeds the warm-up is left out once, not once per epoch.
+        """
         warmup = min(WARMUP_STEPS, len(self.steps) // 2)
+        figures: dict[str, Any] = {"warmup_steps": warmup}
         timed = self.steps[warmup:]
-        seconds = sum(step.step_time_s for step in timed)
-        if not seconds:
-            return {"warmup_steps": warmup}
-        counts = ("samples", "tokens", "real_tokens", "logit_positions")
-        return {
-            "warmup_steps": warmup,
-            "train/steps_per_second": len(timed) / seconds,
-            **{f"train/{name}_per_second": sum(getattr(step, name) for step in timed) / seconds for name in counts},
-            "train/median_tokens_per_second": statistics.median(step.tokens / step.step_time_s for step in timed),
-        }
+        if seconds := sum(step.step_time_s for step in timed):
+            figures["train/steps_per_second"] = len(timed) / seconds
+            for name in ("samples", "tokens", "real_tokens", "logit_positions"):
+                figures[f"train/{name}_per_second"] = sum(getattr(step, name) for step in timed) / seconds
+            speeds = [step.tokens / step.step_time_s for step in timed]
+            figures["train/median_tokens_per_second"] = statistics.median(speeds)
+        return figures | self.gpu_summary()
 
     def gpu_summary(self) -> dict[str, float | None]:
         """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""

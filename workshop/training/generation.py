@@ -27,21 +27,20 @@ from workshop.training.squad_metric import score
 
 @torch.no_grad()
 def answer_questions(
+    settings: Settings,
+    device: torch.device,
     model: torch.nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     examples: Sequence[Example],
-    *,
-    device: torch.device,
-    max_length: int,
-    batch_size: int,
-    max_new_tokens: int = 32,
 ) -> dict[str, str]:
     """The model's answer to every question, by example id, the same on all ranks.
 
     All ranks must call this together. `model` may be the wrapped one (DDP, DeepSpeed, FSDP); it computes on `device`,
     which the parameters do not tell: they may be offloaded. It keeps the mode, training or not, that it came in. Prompt
-    and answer together have at most `max_length` tokens. Raises WorkshopError if that leaves no room for a prompt.
+    and answer together have at most MAX_LENGTH tokens. Raises WorkshopError if that leaves no room for a prompt.
     """
+    max_length, max_new_tokens = settings.max_length, settings.max_new_tokens
+    batch_size = settings.eval_batch_size or settings.batch_size
     if max_new_tokens >= max_length:
         raise WorkshopError(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
@@ -126,15 +125,7 @@ def scores(
     """
     if not examples:
         return {}
-    answers = answer_questions(
-        model,
-        tokenizer,
-        examples,
-        device=arguments.device,
-        max_length=settings.max_length,
-        batch_size=settings.eval_batch_size or settings.batch_size,
-        max_new_tokens=settings.max_new_tokens,
-    )
+    answers = answer_questions(settings, arguments.device, model, tokenizer, examples)
     figures = score(examples, answers) | {"generated_examples": len(examples)}
     return {name.format(key): figure for key, figure in figures.items()}
 

@@ -68,11 +68,10 @@ class SeenPrecision:
 
 
 def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
-    """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed.
+    """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
 
-    Args:
-        zero: DeepSpeed's optimizer. Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory
-            where a part is as large as the parameter, whose other elements stay unused; the others in the parameters.
+    Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory where a part is as large as the
+    parameter, whose other elements stay unused; the other stages keep them in the parameters.
     """
     in_parameters = local_numel(p.grad for p in model.parameters() if p.grad is not None)
     if hasattr(zero, "grad_partitions_flat_buffer"):
@@ -101,22 +100,19 @@ class ShardingRecorder(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
         if args.fsdp:
-            self._check_units(model)
+            self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
+            units, blocks = shard_units(self.blocks), len(self.blocks)
+            if units < blocks:
+                raise WorkshopError(
+                    f"{self.settings.config}: {units} of the model's {blocks} blocks ({type(self.blocks[0]).__name__}) "
+                    "are shard units; expected all, or whole groups of blocks are gathered at once (auto_wrap_policy, "
+                    "transformer_layer_cls_to_wrap)"
+                )
         if args.deepspeed:
             self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
             self.full["gradients"] = self.full["optimizer"]
         self.precision = SeenPrecision(self.blocks)
         self._hooks = [model.register_forward_hook(self._after_forward), self.precision.hook]
-
-    def _check_units(self, model: torch.nn.Module) -> None:
-        self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
-        units, blocks = shard_units(self.blocks), len(self.blocks)
-        if units < blocks:
-            raise WorkshopError(
-                f"{self.settings.config}: {units} of the model's {blocks} blocks ({type(self.blocks[0]).__name__}) are "
-                "shard units; expected all, or whole groups of blocks are gathered at once (auto_wrap_policy, "
-                "transformer_layer_cls_to_wrap)"
-            )
 
     def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.

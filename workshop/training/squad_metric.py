@@ -24,9 +24,8 @@ def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[s
     answered = [(predictions[example.id], example.answers) for example in examples if example.id in predictions]
 
     def percent(measure: Callable[[str, str], float]) -> float:
-        return (
-            100.0 * sum(max(measure(text, answer) for answer in answers) for text, answers in answered) / len(examples)
-        )
+        best = (max(measure(text, answer) for answer in answers) for text, answers in answered)
+        return 100.0 * sum(best) / len(examples)
 
     return {"exact_match": percent(exact_match), "f1": percent(f1)}
 

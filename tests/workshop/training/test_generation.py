@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -41,8 +42,8 @@ def tokenizer():
 
 
 def generate(model, tokenizer, examples=EXAMPLES, **settings):
-    own = {"device": torch.device("cpu"), "max_length": 300, "max_new_tokens": 12, "batch_size": 8}
-    return answer_questions(model, tokenizer, examples, **own | settings)
+    own = {"max_length": 300, "max_new_tokens": 12, "batch_size": 8, "eval_batch_size": 0}
+    return answer_questions(SimpleNamespace(**own | settings), torch.device("cpu"), model, tokenizer, examples)
 
 
 def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(tokenizer, monkeypatch):

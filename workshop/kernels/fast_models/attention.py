@@ -91,20 +91,29 @@ class _Sdpa:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
 
 
-def flex(
-    heads: int,
-    length: int,
-    documents: torch.Tensor | None,
-    device: torch.device,
-    dtype: torch.dtype,
-    options: dict[str, Any] | None = None,
-) -> Kernel:
-    """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped.
+class Flex:
+    """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped."""
 
-    Args:
-        options: flex_attention's `kernel_options`.
-    """
-    return _Flex(slopes(heads, device), packed_blocks(documents, length, device), options)
+    def __init__(
+        self,
+        heads: int,
+        length: int,
+        documents: torch.Tensor | None,
+        device: torch.device,
+        dtype: torch.dtype,
+        kernel_options: dict[str, Any] | None,
+    ) -> None:
+        head_slopes = slopes(heads, device)
+
+        def alibi(score, row, head, query_position, key_position):
+            return score + head_slopes[head] * (key_position - query_position)
+
+        self.score, self.blocks, self.options = alibi, packed_blocks(documents, length, device), kernel_options
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return _flex_kernel(query)(
+            query, key, value, score_mod=self.score, block_mask=self.blocks, kernel_options=self.options
+        )
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
@@ -196,19 +205,6 @@ def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, devi
         chosen_first = chosen.int().argsort(dim=-1, descending=True, stable=True)
         parts[f"{name}_indices"] = chosen_first.to(torch.int32, memory_format=torch.contiguous_format)
     return BlockMask(seq_lengths=(length, length), BLOCK_SIZE=(size, size), mask_mod=seen, **parts)
-
-
-class _Flex:
-    def __init__(self, head_slopes: torch.Tensor, blocks: BlockMask, options: dict[str, Any] | None) -> None:
-        def alibi(score, row, head, query_position, key_position):
-            return score + head_slopes[head] * (key_position - query_position)
-
-        self.score, self.blocks, self.options = alibi, blocks, options
-
-    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return _flex_kernel(query)(
-            query, key, value, score_mod=self.score, block_mask=self.blocks, kernel_options=self.options
-        )
 
 
 def _flex_kernel(query: torch.Tensor) -> Callable[..., torch.Tensor]:

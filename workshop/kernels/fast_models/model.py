@@ -14,9 +14,9 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
 from workshop.kernels.fast_models.attention import (
+    Flex,
     FusedBloomAttention,
     additive_mask,
-    flex,
     packed_blocks,
     packed_mask,
     places,
@@ -43,8 +43,7 @@ def use_fast_forward(model: PreTrainedModel) -> None:
 def use_attention(model: PreTrainedModel, kernel: str, options: dict[str, Any] | None = None) -> None:
     """`eager`, the library's own; `sdpa`; or `flex`, which without a GPU cannot train: there sdpa computes the same.
 
-    Args:
-        options: `kernel_options` of flex.
+    `options` are flex_attention's `kernel_options`.
     """
     if kernel == "flex" and not torch.cuda.is_available():
         kernel = "sdpa"
@@ -116,7 +115,7 @@ class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
     attention = None
 
     def use_kernel(self, kernel: str, options: dict[str, Any] | None) -> None:
-        self.attention = {"eager": None, "sdpa": sdpa, "flex": partial(flex, options=options)}[kernel]
+        self.attention = {"eager": None, "sdpa": sdpa, "flex": partial(Flex, kernel_options=options)}[kernel]
         if self.attention:
             for block in self.transformer.h:
                 block.self_attention.__class__ = FusedBloomAttention
