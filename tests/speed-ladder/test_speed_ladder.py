@@ -213,3 +213,10 @@ def test_what_cannot_work_is_refused(
         settings = LadderSettings.from_environment(environment)
         sharding_arguments(settings, gpu=False)
         check_rung(settings)
+
+
+def test_loss_without_its_package_gives_way_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "olmo2"}')
+    own = {"MODEL_NAME": str(tmp_path), "MODEL_INIT": "random", "FP16": "false", "LOSS": "quack", "PACKING": "true"}
+    settings, _ = check_rung(LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "mine"} | own))
+    assert (settings.loss, "using LOSS=chunked" in capsys.readouterr().out) == ("chunked", True)

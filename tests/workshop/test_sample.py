@@ -14,9 +14,7 @@ from workshop.data.forms import SAMPLE_DIR, SAMPLE_FILES
 def test_every_answer_is_the_span_it_claims_to_be(file: Path):
     paragraphs = [paragraph for article in json.loads(file.read_text())["data"] for paragraph in article["paragraphs"]]
     for paragraph in paragraphs:
-        assert 40 <= len(paragraph["context"].split()) <= 110
         for question in paragraph["qas"]:
-            assert question["question"].endswith("?")
             for answer in question["answers"]:
                 assert paragraph["context"][answer["answer_start"] :].startswith(answer["text"])
 

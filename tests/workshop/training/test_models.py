@@ -1,7 +1,5 @@
 """Random shapes are the published models in every size that matters for speed and memory."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -58,8 +56,3 @@ def test_every_shape_is_of_a_fast_family_and_every_family_has_one_that_a_laptop_
         name = "tiny" if family == "bloom" else f"tiny-{family}"
         assert shape_config(name).model_type == family
         assert model_size(on_meta(name)).parameters < 1e6
-
-
-def test_folder_with_a_configuration_is_a_shape(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "olmo2", "num_hidden_layers": 3}')
-    assert shape_config(str(tmp_path)).num_hidden_layers == 3
