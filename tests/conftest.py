@@ -19,11 +19,13 @@ LONGEST = (
     *("test_trainings_on_ranks", "slurm/"),
 )
 
-# In `make test-all` only: a whole training, a host as two nodes, a browser, the site, a class, what is damaged or
-# killed many times.
+# In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
+# browser, the site, a class, what is damaged or killed many times.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
-    "custom_model/test_custom_launchers.py::test_one_host_plays_two_nodes",
+    *(f"custom_model/test_custom_launchers.py::test_{name}" for name in ("multi_gpu", "one_host", "weak_scaling")),
+    "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
+    "slurm/test_submit.py::test_rehearsal",
     "tools/page/test_in_browser.py",
     "test_pictures.py::test_browser_shows",
     "test_readmes.py::test_site",
