@@ -12,9 +12,9 @@ from torch.nn.utils import parameters_to_vector
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from workshop.kernels.fast_models.model import use_attention, use_fast_forward, use_loss
-from workshop.kernels.fast_models.packing import IGNORE
+from workshop.kernels.fast_models.packing import Row, pack
 
-DOCUMENTS = ((32,), (13, 10, 9), (20, 12))  # tokens of the examples that share a row
+LENGTHS = (32, 20, 13, 12, 10, 9)  # tokens of the examples, which fill three rows
 ROW = 32
 TOLERANCE = 0.01  # of the gradients' norm; packed and alone differ by 1e-6 where the function is the same
 SIZES = {
@@ -23,7 +23,7 @@ SIZES = {
     **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
 }
-LENGTHS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
+LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
 def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
@@ -39,8 +39,9 @@ def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
         use_fast_forward(fast)
         use_attention(fast, attention)
         use_loss(fast, loss, chunk=128)
-        ids = torch.randint(0, SIZES["vocab_size"], (len(DOCUMENTS), ROW), device=device)
-        alone, packed = _alone(small, ids), _packed(fast, ids)
+        texts = [part.tolist() for part in torch.randint(0, SIZES["vocab_size"], (sum(LENGTHS),)).split(LENGTHS)]
+        examples = [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids} for ids in texts]
+        alone, packed = _alone(small, examples), _packed(fast, examples)
     except Exception as error:  # whatever a model of the library may raise, it cannot train so
         return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     share = ((packed - alone).norm() / alone.norm()).item()
@@ -59,12 +60,12 @@ def _small(config: Any, max_length: int) -> Any:
 
 
 def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
-    """The same with each of LENGTHS times `share`, and factors of rotations for the small heads."""
+    """The same with each of LIMITS times `share`, and factors of rotations for the small heads."""
     found = {}
     for name, value in values.items():
         if isinstance(value, dict):
             value = _scaled(value, share)
-        elif name in LENGTHS and value:
+        elif name in LIMITS and value:
             value = max(1, round(value * share))
         elif name in ("short_factor", "long_factor"):
             value = value[: int(SIZES["head_dim"] * values.get("partial_rotary_factor", 1)) // 2]
@@ -72,24 +73,22 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
     return found
 
 
-def _alone(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+def _alone(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
     """Gradients of the mean loss, computed by the library for one example after the other."""
-    targets = sum(size - 1 for sizes in DOCUMENTS for size in sizes)
-    for row, sizes in zip(ids, DOCUMENTS, strict=True):
-        for example in row.split(sizes):
-            loss = model(input_ids=example[None], labels=example[None]).loss
-            (loss * (len(example) - 1) / targets).backward()
+    for example in examples:
+        loss = model(**_batch([example], model.device)).loss
+        (loss * (len(example["labels"]) - 1) / sum(length - 1 for length in LENGTHS)).backward()
     return _gradients(model)
 
 
-def _packed(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
-    numbers = [[number for number, size in enumerate(sizes, 1) for _ in range(size)] for sizes in DOCUMENTS]
-    documents = torch.tensor(numbers, device=ids.device)
-    first = torch.ones_like(documents, dtype=torch.bool)
-    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    labels = ids.masked_fill(first, IGNORE)
-    model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, document_ids=documents).loss.backward()
+def _packed(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+    model(**_batch(pack(examples, ROW), model.device)).loss.backward()
     return _gradients(model)
+
+
+def _batch(rows: list[Row], device: torch.device) -> dict[str, torch.Tensor]:
+    """The rows, equally long, as a batch."""
+    return {name: torch.tensor([row[name] for row in rows], device=device) for name in rows[0]}
 
 
 def _gradients(model: PreTrainedModel) -> torch.Tensor:
