@@ -13,6 +13,7 @@ from run_folder.settings import record_types
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
+LEAST_ENERGY_S = 10  # of the timed steps: NVML's counter moves in steps, so a shorter part has no figure in joules
 REQUIRED = ("exercise", "state", "start_time")
 
 Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], or the schema of an object
@@ -63,7 +64,8 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train/samples_per_second", "train/steps_per_second"), float),
     **dict.fromkeys(("train/tokens_per_second", "train/real_tokens_per_second"), float),
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
-    "warmup_steps": int,
+    **{"warmup_steps": int, "timed_start": str, "timed_end": str},
+    **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib"), float),
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),

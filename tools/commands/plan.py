@@ -115,7 +115,8 @@ def _lines(arguments: argparse.Namespace) -> str:
     found = [prediction for _, prediction in rows if prediction]
     if len(found) > 1:
         hours = sum(one.ranges["gpu_hours"].expected for one in found)
-        text.append(f"\n{len(found)} runs: {hours:,.1f} GPU-hours in all")
+        kwh = hours * gpu.tdp_w / 1000
+        text.append(f"\n{len(found)} runs: {hours:,.1f} GPU-hours in all, at most {kwh:,.1f} kWh of the GPUs alone")
     if arguments.gpu != MEASURED:
         text.append(f"note: {arguments.gpu} by its data sheet; nearly all measured runs are of {MEASURED}")
     if any(one.parts.decided_by == "host" for one in found):

@@ -41,11 +41,15 @@ class MemoryLog:
         mib: memory in use (MiB); NaN where not reported.
         time_s: seconds since the log's first sample; of GPUs only filled by `read_nvidia_smi(..., with_time=True)`.
         gpu: the GPU's index in the node; filled as `time_s` is, empty of processes.
+        watts: power.draw, as `time_s`; NaN where not reported, empty in a log without this column.
+        start_s: the first sample, seconds since 2000 in the node's local time; NaN in a log without timestamps.
     """
 
     mib: list[float]
     time_s: list[float] = field(default_factory=list)
     gpu: list[float] = field(default_factory=list)
+    watts: list[float] = field(default_factory=list)
+    start_s: float = float("nan")
 
     def figures(self) -> dict[str, float]:
         """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known; {} without any."""
@@ -93,10 +97,12 @@ def read_nvidia_smi(path: Path | str, with_time: bool = False) -> MemoryLog:
     if not with_time:
         return MemoryLog(memory)
     gpu = [csv_log.number(path, number, row["index"], "index") if "index" in row else 0.0 for number, row in rows]
+    watts = [_watts(path, number, row["power.draw"]) for number, row in rows] if "power.draw" in names else []
     if "timestamp" not in names:  # the launcher's logger writes a sample a second
-        return MemoryLog(memory, [float(second) for second in range(len(rows))], gpu)
-    time_s = [_seconds(path, number, row["timestamp"]) for number, row in rows]
-    return MemoryLog(memory, [round(one - time_s[0], 3) for one in time_s], gpu)
+        return MemoryLog(memory, [float(second) for second in range(len(rows))], gpu, watts)
+    time_s = [seconds(path, number, row["timestamp"]) for number, row in rows]
+    start_s = time_s[0] if time_s else float("nan")
+    return MemoryLog(memory, [round(one - start_s, 3) for one in time_s], gpu, watts, start_s)
 
 
 def memory_mib(path: Path | str, line: int, cell: str) -> float:
@@ -104,6 +110,13 @@ def memory_mib(path: Path | str, line: int, cell: str) -> float:
     if cell in _NOT_AVAILABLE:
         return float("nan")
     return csv_log.number(path, line, cell, "memory.used (MiB)", unit="MiB")
+
+
+def _watts(path: Path | str, line: int, cell: str) -> float:
+    """A cell of power.draw; NaN where the GPU does not report it."""
+    if cell in _NOT_AVAILABLE:
+        return float("nan")
+    return csv_log.number(path, line, cell, "power.draw (W)", unit="W")
 
 
 def header_names(path: Path | str, line: str) -> list[str]:
@@ -118,7 +131,8 @@ def header_names(path: Path | str, line: str) -> list[str]:
     return names
 
 
-def _seconds(path: Path | str, line: int, stamp: str) -> float:
+def seconds(path: Path | str, line: int | None, stamp: str) -> float:
+    """Seconds since 2000 of a time as nvidia-smi writes it. Raises LogError for another form."""
     try:
         if not _TIMESTAMP.fullmatch(stamp):
             raise ValueError("another form")

@@ -8,21 +8,23 @@ there may be such an error, too.
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from run_folder import nccl_log
-from run_folder.schema import SUMMARY_RECORD, MistypedError, check
+from run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
-from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord
+from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord, seconds
 
 Found = Mapping[str, Any]
+_POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
 _EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
 
 
@@ -212,6 +214,39 @@ def _gpu_log(sources: RunFigures) -> Found:
     return _extremes(logs, "empty GPU log")
 
 
+def _power(sources: RunFigures) -> Found:
+    """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
+    _require_gpu(sources)
+    logs = [read_nvidia_smi(path, with_time=True) for path in sources.run.paths("gpu_memory", ".csv")]
+    samples = [
+        (log.start_s + time_s, watts)
+        for log in logs
+        for time_s, watts in zip(log.time_s, log.watts, strict=False)
+        if not math.isnan(watts)
+    ]
+    found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
+    times = [sources.figure("summary.json", name) for name in ("timed_start", "timed_end")]
+    if not (samples and all(times)):
+        return found
+    start_s, end_s = (seconds(sources.run.folder / "summary.json", None, stamp) for stamp in times)
+    timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
+    if not timed:
+        return found | {"mean_w": UnavailableError("no sample")}
+    mean_w, gpus = fmean(timed), sources.run.facts["world_size"]
+    timed_s, energy_j = sources.number("timed_s"), sources.number("energy_j")
+    percent = 100 * mean_w * gpus * timed_s / energy_j if gpus and timed_s and energy_j else None
+    return found | {"mean_w": mean_w, "energy_percent": percent}
+
+
+def _energy(sources: RunFigures) -> Found:
+    """Joules of the timed steps by NVML's counter."""
+    _require_gpu(sources)
+    timed_s = sources.number("timed_s")
+    if timed_s is not None and timed_s < LEAST_ENERGY_S:
+        raise UnavailableError(f"under {LEAST_ENERGY_S} s")
+    return {name: sources.number(name) for name in ("energy_j", "real_tokens_per_joule")}
+
+
 def _cpu_log(prefix: str) -> Callable[[RunFigures], Found]:
     return lambda sources: _extremes(
         [read_psrecord(path) for path in sources.run.paths(prefix, ".txt")], "empty CPU log"
@@ -256,6 +291,8 @@ _SOURCES: dict[str, tuple[Callable[[RunFigures], Found], str]] = {
     "steps.csv": (_steps, "steps.csv"),
     "timers": (_timers, "train.out"),
     "gpu_memory": (_gpu_log, "gpu_memory*.csv"),
+    "gpu_power": (_power, "gpu_memory*.csv summary.json"),
+    "energy": (_energy, "summary.json"),
     "cpu_memory": (_cpu_log("cpu_memory"), "cpu_memory*.txt"),
     "cpu_pss": (_cpu_log("cpu_pss"), "cpu_pss*.txt"),
     "fabric": (_fabric, "nccl.log"),

@@ -51,11 +51,15 @@ def table(lines: Sequence[Submission], gpu: Gpu) -> str:
         for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
             gpus = sorted({min(map(_gpus, chosen)), max(map(_gpus, chosen))})
             amounts = minutes_and_gpu_hours(chosen, gpu)
-            # Two digits are more than the prediction's error allows.
-            cells = [f"{float(f'{amount:.2g}'):,g}" for amount in amounts] if amounts else ["not measured"] * 2
+            cells = ["not measured"] * 3
+            if amounts:  # two digits are more than the prediction's error allows
+                cells = [f"{float(f'{amount:.2g}'):,g}" for amount in (*amounts, amounts[1] * gpu.tdp_w / 1000)]
             rows.append([f"{name}: {what}" if several else what, str(len(chosen)), " to ".join(map(str, gpus)), *cells])
-    titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours"]
-    return f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top."
+    titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours", "At most (kWh)"]
+    return (
+        f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top. "
+        f"kWh: of the GPUs alone, at the {gpu.tdp_w} W of their data sheet."
+    )
 
 
 def _gpus(line: Submission) -> int:

@@ -20,6 +20,7 @@ class Gpu:
         memory_gb_per_s, link_gb_per_s, host_gb_per_s: of its own memory; NVLink to the node's others, per direction;
             PCIe to the CPU's memory, per direction. 10^9 bytes.
         per_node: GPUs on the board that it comes on.
+        tdp_w: the most that it may use for long, without its server.
         node_gib: CPU memory of NVIDIA's own server with that board; another's may have less.
     """
 
@@ -29,6 +30,7 @@ class Gpu:
     link_gb_per_s: float
     host_gb_per_s: float
     per_node: int
+    tdp_w: int
     node_gib: float
 
     def flops_per_s(self, precision: str) -> float:
@@ -47,11 +49,11 @@ class Gpu:
 # data sheets: H200, 2024: 4.8 TB/s; H100, 2023, H100 SXM: 3.35 TB/s; A100, 1758950-r4, 2021, 80GB SXM: 2,039 GB/s;
 # A100, 2020, 40GB SXM: 1,555 GB/s; V100, 2020, SXM2: 900 GB/s.
 GPUS = {
-    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 2_048),
-    "h100-80gb": Gpu("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 2_048),
-    "a100-80gb": Gpu("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 2_048),
-    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 1_024),
-    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 512),
+    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 700, 2_048),
+    "h100-80gb": Gpu("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 700, 2_048),
+    "a100-80gb": Gpu("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 400, 2_048),
+    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 400, 1_024),
+    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 300, 512),
 }
 
 

@@ -11,9 +11,11 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from run_folder import csv_log
-from run_folder.schema import STEPS_COLUMNS
+from run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS
+from workshop.training.energy import EnergyCounter, Reading
 
 PROGRESS_INTERVAL_S = 10
+NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
@@ -36,6 +38,14 @@ def synchronise() -> None:
     """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def gpu_load_percent() -> float | None:
+    """The share of the last moment in which a kernel ran; None without nvidia-ml-py."""
+    try:
+        return torch.cuda.utilization()
+    except ModuleNotFoundError:
+        return None
 
 
 def forget_peak() -> None:
@@ -107,6 +117,9 @@ class StepRecorder(TrainerCallback):
         self.steps: list[Step] = []
         self.samples: list[dict[str, float]] = []  # this rank's GPU at the end of each step of this attempt: MiB and %
         self.counter: TokenCounter | None = None
+        self.energy = EnergyCounter()
+        self.readings: list[tuple[Reading, Reading]] = []  # this rank's, before and after each step of this attempt
+        self._before: Reading | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
 
@@ -129,6 +142,8 @@ class StepRecorder(TrainerCallback):
     def start_clock(self, *_: Any, **__: Any) -> None:
         """The next step begins now: what has happened since the last one is in no step."""
         synchronise()
+        if torch.cuda.is_available():
+            self._before = self.energy.read()
         self._start_s = time.perf_counter()
 
     on_epoch_begin = start_clock
@@ -155,8 +170,11 @@ class StepRecorder(TrainerCallback):
                 "peak_reserved": torch.cuda.max_memory_reserved(),
             }
             sample = {name: size / 2**20 for name, size in sizes.items()}
-            self.samples.append(sample | {"load": torch.cuda.utilization()})
+            self.samples.append(sample | {"load": gpu_load_percent()})
             self._last["peak_mem_alloc_mib"] = sample["peak_allocated"]
+            after = self.energy.read()
+            self.readings.append((self._before, after))
+            self._before = after
             self._start_s += time.perf_counter() - look_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
@@ -190,7 +208,29 @@ class StepRecorder(TrainerCallback):
                 figures[f"train/{name}_per_second"] = sum(getattr(step, name) for step in timed) / seconds
             speeds = [step.tokens / step.step_time_s for step in timed]
             figures["train/median_tokens_per_second"] = statistics.median(speeds)
-        return figures | self.gpu_summary()
+        return figures | self.energy_summary(timed) | self.gpu_summary()
+
+    def energy_summary(self, timed: list[Step]) -> dict[str, Any]:
+        """When the timed steps were, and the joules of all ranks' GPUs in them; what lies between epochs is left out.
+
+        {} without a GPU, and for a run that went on: nobody read the counter of the attempt before. Collective.
+        """
+        of_ranks = [readings[-len(timed) :] for readings in gather_objects(self.readings)]
+        if not timed or min(map(len, of_ranks)) < len(timed):
+            return {}
+        own = of_ranks[0]
+        seconds = sum((after[0] - before[0]).total_seconds() for before, after in own)
+        joules = [(before[1], after[1]) for readings in of_ranks for before, after in readings]
+        energy_j = None
+        if seconds >= LEAST_ENERGY_S and not any(None in pair for pair in joules):
+            energy_j = sum(after - before for before, after in joules)
+        return {
+            "timed_start": own[0][0][0].strftime(NVIDIA_SMI_TIME),
+            "timed_end": own[-1][1][0].strftime(NVIDIA_SMI_TIME),
+            "timed_s": seconds,
+            "energy_j": energy_j,
+            "real_tokens_per_joule": sum(step.real_tokens for step in timed) / energy_j if energy_j else None,
+        }
 
     def gpu_summary(self) -> dict[str, float | None]:
         """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
@@ -204,10 +244,8 @@ class StepRecorder(TrainerCallback):
             "peak_mem_alloc_mib": (max, "peak_allocated"),
             "peak_mem_reserved_mib": (max, "peak_reserved"),
         }
-        return {
-            key: figure([sample[name] for sample in samples]) if samples else None
-            for key, (figure, name) in figures.items()
-        }
+        known = {name: [sample[name] for sample in samples if sample[name] is not None] for _, name in figures.values()}
+        return {key: figure(known[name]) if known[name] else None for key, (figure, name) in figures.items()}
 
 
 class ProgressLine(TrainerCallback):

@@ -41,7 +41,7 @@ def test_K7_steps_per_epoch_is_not_the_highest_epoch_number(make_run, fill):
 
 def test_B4_gpu_memory_counts_samples_of_zero(make_run, fill):
     make_run("r1")
-    assert [*fill("2").values()] == [["21,658"], ["10,415"], ["0"]]
+    assert [*fill("2").values()][:3] == [["21,658"], ["10,415"], ["0"]]
 
 
 def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
@@ -93,7 +93,7 @@ def test_failed_run_and_missing_evidence_are_words_in_the_cell_even_if_there_are
     make_run, fill, record, files, cell
 ):
     make_run("r1", record, **files)
-    assert [*fill("2").values()] == [[cell]] * 3
+    assert [*fill("2").values()][:3] == [[cell]] * 3
     assert bool(fill.notes) == (cell != "no GPU")
     assert any("because" in note for note in fill.notes) == (cell in ("OOM", "FAILED"))
 
@@ -156,7 +156,7 @@ def test_repeats_are_summarised_by_median_and_standard_deviation(grid_run, fill)
     grid_run("r4", 3, 210_000.0, start_time="2026-11-21T10:45:00+00:00")  # once more: the newest counts
     # 6 x parameters: 0.989 GFLOP per token x 210,000 / 989 TFLOP/s
     row = fill("17")["zs0_bf16_gpus1_bs32_sl128"]
-    assert [*row[:2], row[-1]] == ["210,000", "151,767", "21.0"]
+    assert [*row[:2], *row[-4:]] == ["210,000", "151,767", "21.0", *["not logged"] * 3]
 
 
 def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(grid_run, fill):
