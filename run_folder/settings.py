@@ -18,7 +18,7 @@ LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZ
 # Settings that only speed-ladder/ has: another exercise would leave them without effect.
 LADDER_NAMES = (
     *("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS"),
-    *("FLOAT8", "FLEX_TILE"),
+    "FLOAT8",
 )
 
 

@@ -20,7 +20,6 @@ export STREAM="${STREAM:-fp32}"
 export COMPILE="${COMPILE:-false}"
 export DATA_WORKERS="${DATA_WORKERS:-0}"
 export FLOAT8="${FLOAT8:-none}"
-export FLEX_TILE="${FLEX_TILE:-}"
 
 # Short, because a rung is about speed; with enough examples for MAX_STEPS of the top rung.
 export TRAIN_SIZE="${TRAIN_SIZE:-8000}"

@@ -12,8 +12,7 @@ from workshop.settings import Settings
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
-# With ATTENTION=flex: queries x keys of one step of its forward kernel.
-TILES = [f"{queries}x{keys}" for queries in (16, 32, 64, 128) for keys in (16, 32, 64, 128)]
+OWN = ("flex", "documents", "cudnn")  # kernels of ATTENTION that need a GPU to train
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save", "generate_size", "generate_train_size")
 
 
@@ -23,14 +22,13 @@ class LadderSettings(Settings):
 
     rung: str = setting()  # the file in rungs/ that env_vars.sh has read the others from
     packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
-    attention: str = setting(choice("eager", "sdpa", "flex"), "eager")
+    attention: str = setting(choice("eager", "sdpa", *OWN, "auto"), "eager")  # auto: by the rows
     loss: str = setting(choice("full", "chunked", "liger", "quack"), "full")
     loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once, with all but LOSS=full
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
     float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
-    flex_tile: str = setting(choice(*TILES), "")  # "": torch chooses
     data_workers: int = setting(count, 0)  # processes that make the next batches meanwhile; 0: the training's own
 
     @classmethod
@@ -56,12 +54,6 @@ class LadderSettings(Settings):
         for name in UNREAD_BY_PEERS:
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected it left out")
-
-    @property
-    def flex_options(self) -> dict[str, int] | None:
-        """flex_attention's `kernel_options`."""
-        sizes = map(int, self.flex_tile.split("x"))
-        return dict(zip(("fwd_BLOCK_M", "fwd_BLOCK_N"), sizes, strict=True)) if self.flex_tile else None
 
     @property
     def switches(self) -> str:
@@ -98,22 +90,27 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
+    from workshop.kernels.fast_models import fastest_kernel
     from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
 
-    gpu = find_gpu(settings)
+    gpu, config = find_gpu(settings), model_config(settings)
+    if settings.attention == "auto":
+        chosen = fastest_kernel(config, settings.packing, settings.max_length)
+        settings = replace(settings, attention=chosen)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.loss == "quack" and not _has_quack(gpu):
         other = "liger" if gpu and find_spec("liger_kernel") else "chunked"
         settings = replace(settings, loss=other)
         lines += [f"warning: LOSS=quack needs quack-kernels and a Hopper GPU or newer; using LOSS={other}"]
-    if settings.attention == "flex" and not gpu:
-        lines += ["warning: ATTENTION=flex needs a GPU to train and there is none; using sdpa, which computes the same"]
+    if settings.attention in OWN and not gpu:
+        name = f"ATTENTION={settings.attention}"
+        lines += [f"warning: {name} needs a GPU to train and there is none; using sdpa, which computes the same"]
     if settings.stream == "bf16" and not settings.bf16:
         lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
     if os.environ.get("RANK", "0") == "0":
         print("\n".join(lines))
     _check_machine(settings, gpu)
-    _check_model(settings, model_config(settings))
+    _check_model(settings, config)
     return settings, gpu
 
 
@@ -144,6 +141,7 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
 
 def _check_model(settings: LadderSettings, config: Any) -> None:
     from workshop.kernels.fast_models import FAMILIES, difference
+    from workshop.kernels.fast_models.attention import SIZES, head_size
 
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
     places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
@@ -153,13 +151,19 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
     if switches and window and window < settings.max_length:
         seen = f"{model} sees {window} tokens back, which they leave out"
         raise WorkshopError(f"{switches}: {seen}; expected MAX_LENGTH={window} or less, or these left out")
-    if settings.attention == "flex" and kind == "gpt2":
-        raise WorkshopError("ATTENTION=flex: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
+    name = f"ATTENTION={settings.attention}"
+    if settings.attention in OWN and kind == "gpt2":
+        raise WorkshopError(f"{name}: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
+    if settings.attention == "documents" and (size := head_size(config)) not in SIZES:
+        raise WorkshopError(f"{name}: {model} has heads of {size}; expected one of {SIZES}, or ATTENTION=flex")
+    if settings.attention == "cudnn" and (settings.packing or kind == "bloom"):
+        why = "PACKING=true packs several documents into a row" if settings.packing else f"{model} has ALiBi"
+        raise WorkshopError(f"{name} sees every token before it, and {why}; expected ATTENTION=documents or flex")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
-    kernels = ("sdpa", "flex") if kind == "bloom" else ("flex",)
+    kernels = ("sdpa", *OWN) if kind == "bloom" else OWN
     if settings.attention in kernels and getattr(config, "attention_dropout", 0):
         raise WorkshopError(
-            f"ATTENTION={settings.attention}: the model has attention_dropout={config.attention_dropout}, which this "
+            f"{name}: the model has attention_dropout={config.attention_dropout}, which this "
             f"kernel leaves out; expected 0, or ATTENTION={'eager' if 'sdpa' in kernels else 'sdpa'}"
         )
     if switches and kind not in FAMILIES:

@@ -51,7 +51,7 @@ def main() -> None:
     model = load_model(settings, tokenizer)
     if settings.switches:  # the same function of the same parameters, computed another way
         fast_models.use_fast_forward(model)
-        fast_models.use_attention(model, settings.attention, settings.flex_options)
+        fast_models.use_attention(model, settings.attention)
         fast_models.use_loss(model, settings.loss, settings.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), settings.stream)
         fast_models.use_float8(blocks_of(model), settings.float8)  # or "none"; near the same function

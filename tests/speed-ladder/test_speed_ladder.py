@@ -135,8 +135,8 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
         ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
     )
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-    assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=flex PACKING=true" in job.stdout
-    assert "warning: ATTENTION=flex needs a GPU" in job.stdout
+    assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=documents PACKING=true" in job.stdout
+    assert "warning: ATTENTION=documents needs a GPU" in job.stdout
     run = next(tmp_path.glob("*/*/train.out"))
     assert re.findall(r"'learning_rate': '?([\d.e-]+)", run.read_text()) == ["0", "0.001", "0.002"], "no warm-up"
     assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
@@ -200,7 +200,13 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
         ("bloom", {"PACKING": "true", "PADDING": "dynamic"}, "PACKING=true and PADDING=dynamic: packed rows are full"),
         ("bloom", {"COMPILE": "true", "PADDING": "dynamic"}, "COMPILE=true and PADDING=dynamic"),
         ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
-        ("bloom", {"FLEX_TILE": "100x64"}, "FLEX_TILE='100x64' .*expected 16x16 or 16x32"),
+        (
+            "bloom",
+            {"ATTENTION": "cudnn"},
+            "ATTENTION=cudnn sees every token .* has ALiBi; expected ATTENTION=documents",
+        ),
+        ("llama", SWITCHES | {"ATTENTION": "cudnn"}, "ATTENTION=cudnn .* PACKING=true packs several documents"),
+        ({"model_type": "llama", "head_dim": 96}, FLEX | {"ATTENTION": "documents"}, "heads of 96; .*ATTENTION=flex"),
     ],
 )
 def test_what_cannot_work_is_refused(

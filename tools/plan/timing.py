@@ -96,7 +96,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "float8_products": in_8_bits / float8_rate,
         "float8_casts": count("bytes", "matrix product", places=("blocks",)) / bandwidth * (float8 and compiled),
         "fp32_products": products_s * (precision == "fp32"),
-        "attention": count("flops", "attention") / rate,
+        "attention": count("flops", "attention") / rate * workload.attention_share,
         "product_bytes": count("bytes", "matrix product", "attention") / bandwidth,
         "other_bytes": count("bytes", "other", places=alone) / bandwidth,
         "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,

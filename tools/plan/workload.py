@@ -28,6 +28,8 @@ _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", 
 # The ladder's switches that change the model, and their values in the library's own way.
 _USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
 _LOSS_CHUNK = 4096
+# Kernels that keep what flex_attention keeps, and their time beside its on an H200 (speed-ladder/RESULTS.md).
+_BESIDE_FLEX = {"documents": 0.47, "cudnn": 0.73}
 # torch/nn/parallel/distributed.py, bucket_cap_mb's default.
 _DDP_BUCKET_MIB = 25
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
@@ -123,6 +125,7 @@ class Workload:
         strategy: where the states lie.
         nodes: computers; several are joined by a network of `fabric_gb_per_s` (all-reduce bandwidth, as in nccl.log).
         dynamic_padding: rows are padded to the longest of their micro-batch only.
+        attention_share: time of the attention beside flex_attention's.
         data_workers: other processes make the rows.
         max_steps: optimizer steps; 0: `epochs` times all examples.
         eval_examples: evaluated after each epoch.
@@ -138,6 +141,7 @@ class Workload:
     nodes: int = 1
     fabric_gb_per_s: float = SOCKETS_GB_PER_S
     dynamic_padding: bool = False
+    attention_share: float = 1
     data_workers: bool = False
     examples: int = 0
     epochs: int = 1
@@ -204,7 +208,7 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """Equal for runs that do the same, whatever their length."""
-        own = (self.nodes, self.fabric_gb_per_s, self.dynamic_padding, self.data_workers)
+        own = (self.nodes, self.fabric_gb_per_s, self.dynamic_padding, self.attention_share, self.data_workers)
         return json.dumps([self.shape, vars(self.strategy), own], sort_keys=True)
 
 
@@ -291,6 +295,10 @@ def of_settings(
     if by_hand:
         shape["loss_outside"] = True
     switches = {switch: settings.get(switch, usual) for switch, usual in _USUAL.items()}
+    if (kernel := switches["attention"]) == "auto":
+        kernel = "documents" if settings.get("packing") else "cudnn"
+    if kernel in _BESIDE_FLEX:
+        switches["attention"] = "flex"
     if switches != _USUAL:
         labelled = switches.pop("logits") == "labelled"
         positions = settings["batch_size"] * settings["max_length"]
@@ -307,6 +315,7 @@ def of_settings(
         strategy,
         nodes,
         dynamic_padding=settings.get("padding") == "dynamic",
+        attention_share=_BESIDE_FLEX.get(kernel, 1),
         data_workers=bool(settings.get("data_workers")),
         examples=settings.get("train_size") or 0,
         epochs=settings.get("num_epochs") or 0,

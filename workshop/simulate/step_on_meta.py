@@ -93,7 +93,7 @@ def build(shape: StepShape) -> torch.nn.Module:
         from workshop.kernels import fast_models
 
         fast_models.use_fast_forward(model)
-        model.use_kernel(shape.attention, None)
+        model.use_kernel(shape.attention)
         fast_models.use_loss(model, "full" if shape.loss == "full" else "chunked", shape.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), shape.stream)
     return model

@@ -15,17 +15,43 @@ Rows are padded on the right: no real token comes after padding, so the causal m
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, BlockMask, flex_attention
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import flex_attention_mask
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
+from workshop.kernels.fast_models.documents import SIZES, attend, bounds
+
+LONG_DOCUMENT = 2048  # tokens, from which flex_attention is as fast as documents.py
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def fastest_kernel(config: Any, packed: bool, length: int) -> str:
+    """Which of use_attention's kernels trains fastest on a GPU, by the rows (speed-ladder/RESULTS.md has the times).
+
+    Args:
+        config: the decoder's.
+        packed: whether a row holds several documents.
+        length: tokens of a row.
+    """
+    kind = config.model_type
+    if kind == "gpt2":  # of the library's kernels it takes this one
+        return "sdpa"
+    if not packed and kind != "bloom":  # ALiBi is more than cuDNN's causal mask
+        return "cudnn"
+    if head_size(config) in SIZES and (packed or length <= LONG_DOCUMENT):
+        return "documents"
+    return "flex"
+
+
+def head_size(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 class FusedBloomAttention(BloomAttention):
@@ -95,25 +121,30 @@ class Flex:
     """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped."""
 
     def __init__(
-        self,
-        heads: int,
-        length: int,
-        documents: torch.Tensor | None,
-        device: torch.device,
-        dtype: torch.dtype,
-        kernel_options: dict[str, Any] | None,
+        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
     ) -> None:
         head_slopes = slopes(heads, device)
 
         def alibi(score, row, head, query_position, key_position):
             return score + head_slopes[head] * (key_position - query_position)
 
-        self.score, self.blocks, self.options = alibi, packed_blocks(documents, length, device), kernel_options
+        self.score, self.blocks = alibi, packed_blocks(documents, length, device)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return _flex_kernel(query)(
-            query, key, value, score_mod=self.score, block_mask=self.blocks, kernel_options=self.options
-        )
+        return _flex_kernel(query)(query, key, value, score_mod=self.score, block_mask=self.blocks)
+
+
+class ShortDocuments:
+    """The kernel of documents.py with ALiBi."""
+
+    def __init__(
+        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.slopes, self.bounds = slopes(heads, device), bounds(documents, length, device)
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        found, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
+        return found.transpose(1, 2)
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
@@ -144,14 +175,16 @@ def places(documents: torch.Tensor) -> torch.Tensor:
     return place - (place * begins).cummax(dim=1).values
 
 
-def use_flex(model: Any, options: dict[str, Any] | None) -> None:
-    """Have a decoder of the library compute its attention with flex_attention, as it takes kernels of others.
+def use_own(model: Any, kernel: str) -> None:
+    """Have a decoder of the library compute its attention with `flex` or `documents`, as it takes kernels of others.
 
     The library's own flex_attention would be given rotated queries and keys in fp32 beside values in bf16.
     """
-    AttentionInterface.register("packed_flex", partial(_packed_flex, kernel_options=options))
-    AttentionMaskInterface.register("packed_flex", flex_attention_mask)  # for generation, which knows no documents
-    model.set_attn_implementation("packed_flex")
+    own = {"flex": (_packed_flex, flex_attention_mask), "documents": (_packed_documents, sdpa_mask)}
+    attention, mask = own[kernel]
+    AttentionInterface.register(f"packed_{kernel}", attention)
+    AttentionMaskInterface.register(f"packed_{kernel}", mask)  # for generation, which knows no documents
+    model.set_attn_implementation(f"packed_{kernel}")
 
 
 def _packed_flex(
@@ -161,7 +194,6 @@ def _packed_flex(
     value: torch.Tensor,
     attention_mask: BlockMask,
     scaling: float | None = None,
-    kernel_options: dict[str, Any] | None = None,
     s_aux: torch.Tensor | None = None,
     softcap: float | None = None,
     **_: Any,
@@ -171,11 +203,29 @@ def _packed_flex(
         raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
-    found = _flex_kernel(query)(
-        *(query, key, value),
-        **{"block_mask": attention_mask, "scale": scaling, "enable_gqa": grouped, "kernel_options": kernel_options},
-    )
+    found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
     return found.transpose(1, 2).contiguous(), None
+
+
+def _packed_documents(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    softcap: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As _packed_flex; `attention_mask`: the bounds of documents.py, or in generation the library's mask."""
+    if s_aux is not None or softcap is not None:
+        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    if attention_mask is None or attention_mask.dtype == torch.bool:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
+    return found, None
 
 
 def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, device: torch.device) -> BlockMask:

@@ -5,7 +5,6 @@ DeepSpeed and save_pretrained find the modules they know, and the parameters kee
 ways.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,13 +15,15 @@ from transformers.models.bloom import modeling_bloom
 from workshop.kernels.fast_models.attention import (
     Flex,
     FusedBloomAttention,
+    ShortDocuments,
     additive_mask,
     packed_blocks,
     packed_mask,
     places,
     sdpa,
-    use_flex,
+    use_own,
 )
+from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import loss_sum, product_type
 from workshop.kernels.fast_models.packing import IGNORE, next_targets
 
@@ -40,14 +41,13 @@ def use_fast_forward(model: PreTrainedModel) -> None:
     use_loss(model, "full", chunk=0)
 
 
-def use_attention(model: PreTrainedModel, kernel: str, options: dict[str, Any] | None = None) -> None:
-    """`eager`, the library's own; `sdpa`; or `flex`, which without a GPU cannot train: there sdpa computes the same.
-
-    `options` are flex_attention's `kernel_options`.
+def use_attention(model: PreTrainedModel, kernel: str) -> None:
+    """`eager`, the library's own; `sdpa`; `flex`, `documents` or `cudnn`, which need a GPU: elsewhere sdpa computes
+    the same.
     """
-    if kernel == "flex" and not torch.cuda.is_available():
+    if kernel in ("flex", "documents", "cudnn") and not torch.cuda.is_available():
         kernel = "sdpa"
-    model.use_kernel(kernel, options)
+    model.use_kernel(kernel)
 
 
 def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
@@ -114,8 +114,8 @@ class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
 
     attention = None
 
-    def use_kernel(self, kernel: str, options: dict[str, Any] | None) -> None:
-        self.attention = {"eager": None, "sdpa": sdpa, "flex": partial(Flex, kernel_options=options)}[kernel]
+    def use_kernel(self, kernel: str) -> None:
+        self.attention = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}[kernel]
         if self.attention:
             for block in self.transformer.h:
                 block.self_attention.__class__ = FusedBloomAttention
@@ -139,13 +139,16 @@ class PackedDecoder(Packed):
 
     mask = None
 
-    def use_kernel(self, kernel: str, options: dict[str, Any] | None) -> None:
+    def use_kernel(self, kernel: str) -> None:
         # Without one the library makes it of `position_ids`, for which the CPU waits for the GPU in every batch.
-        self.mask = {"flex": packed_blocks, "sdpa": packed_mask}.get(kernel)
-        if kernel == "flex":
-            use_flex(self, options)
-        elif kernel == "sdpa":
+        self.mask = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}.get(kernel)
+        if kernel in ("flex", "documents"):
+            use_own(self, kernel)
+        elif kernel in ("sdpa", "cudnn"):
             self.set_attn_implementation("sdpa")
+        if kernel == "cudnn":  # of the three that torch has for sdpa
+            torch.backends.cuda.enable_flash_sdp(False)
+            torch.backends.cuda.enable_mem_efficient_sdp(False)
 
     def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         """Last hidden states, [rows, length, hidden size]."""

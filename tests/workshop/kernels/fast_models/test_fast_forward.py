@@ -69,9 +69,12 @@ def test_loss_and_gradients_are_the_librarys(name: str, steps: dict[str, Any], p
 
 @needs_gpu
 @pytest.mark.parametrize("name", [*SIZES, *(family for family in FAMILIES if family != "gpt2")])
+@pytest.mark.parametrize("attention", ["flex", "documents"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_on_a_gpu_flex_attention_and_the_fused_loss_are_the_librarys_too(name: str, compiled: bool) -> None:
-    fast = faster(small(name), **TOP | {"attention": "flex"}).cuda()
+def test_on_a_gpu_own_attention_and_the_fused_loss_are_the_librarys_too(
+    name: str, attention: str, compiled: bool
+) -> None:
+    fast = faster(small(name), **TOP | {"attention": attention}).cuda()
     if compiled:
         compile_blocks(blocks_of(fast))
     packed = {key: value.cuda() for key, value in batch(pack(EXAMPLES, LENGTH), labelled=True).items()}
