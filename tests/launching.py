@@ -64,7 +64,7 @@ def losses(run: Path) -> list[float]:
 
 def wait_until(condition: Callable[[], object]) -> None:
     """For what another process does soon; the limit is far away, and no test passes because of it."""
-    end_s = time.monotonic() + 180
+    end_s = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end_s, "waited in vain"
         time.sleep(0.05)
