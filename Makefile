@@ -22,7 +22,7 @@ rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, w
 	python -m tools rehearse
 
 # A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py).
-PYTEST := python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
+PYTEST := python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder
 
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
 	$(PYTEST) -m 'not slow'
