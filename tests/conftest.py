@@ -1,7 +1,4 @@
-"""How the tests share a machine: three at a time (`make test`), but a file's, which share trainings, in one process.
-
-Three on two processors: the tests of SLURM wait for its timers, others for a process that ends.
-"""
+"""How the tests share a machine: three at a time (`make test`), but a file's, which share trainings, in one process."""
 
 import os
 import signal

@@ -26,6 +26,13 @@ def tiny_profile() -> dict[str, str]:
     return variables | {"PATH": PATH}
 
 
+def program(path: Path, lines: str) -> None:
+    """Writes a program in bash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{lines}\n")
+    path.chmod(0o755)
+
+
 def die_after(whole: Path, checkpoint: str, folder: Path) -> Path:
     """A copy of a run as it would be had its node failed some steps after a checkpoint."""
     shutil.copytree(whole, folder)
@@ -54,10 +61,14 @@ def record(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
 
 
+def steps(run: Path) -> list[dict[str, str]]:
+    with (run / "steps.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 def losses(run: Path) -> list[float]:
     """The loss of each step, of which each must have one line."""
-    with (run / "steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = steps(run)
     assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"
     return [float(line["loss"]) for line in lines]
 

@@ -55,9 +55,7 @@ def of(config: str, run: Path, **settings: str) -> Training:
 
 @pytest.fixture(scope="module")
 def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder for each strategy, for each in RESUMED one of a run that went on after it had died, for three ranks,
-    and "look".
-    """
+    """A run folder for each strategy, for each in RESUMED one of a run that went on after it had died, and others."""
     folder = tmp_path_factory.mktemp("fsdp")
     on_two = [of(name, folder / name) for name in ("ddp", *STRATEGIES) if not name.startswith("hybrid")]
     config, own = "fsdp_configs/full_shard_checkpointing.json", SIZES | {"MAX_STEPS": "1", "GRAD_ACC": "3"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.launching import REPO, record, tiny_profile, wait_until
+from tests.launching import REPO, program, record, tiny_profile, wait_until
 from tests.leftovers import is_rank, leftovers
 
 # The smallest training that uses every part.
@@ -64,14 +64,8 @@ def submit(
     return Job(cluster, cluster.submit(script, *args, cwd=cwd, options=all_options, env=environment), folder)
 
 
-def write_program(path: Path, lines: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/bash\n{lines}\n")
-    path.chmod(0o755)
-
-
-def stand_in(folder: Path, program: str, lines: str) -> dict[str, str]:
+def stand_in(folder: Path, name: str, lines: str) -> dict[str, str]:
     """Settings with which a launcher finds these lines of bash as a program of its Python environment."""
-    write_program(folder / "venv/bin" / program, lines)
-    write_program(folder / "venv/bin/python", f'exec {sys.executable} "$@"')
+    program(folder / "venv/bin" / name, lines)
+    program(folder / "venv/bin/python", f'exec {sys.executable} "$@"')
     return {"WORKSHOP_VENV": f"{folder}/venv"}

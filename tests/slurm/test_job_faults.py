@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from submitting import Job, stand_in, submit, write_program
+from submitting import Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.launching import losses, wait_until
+from tests.launching import losses, program, wait_until
 from tests.leftovers import processes_of
 from workshop.job.control import Control
 from workshop.job.run_record import NOT_BEGUN
@@ -63,7 +63,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         loggers = " ".join(processes_of(jobs["cancelled"].run))
         assert "psrecord" in loggers and "memory_logger" in loggers
         cluster.cancel(jobs["cancelled"].id)
-        write_program(folder / "urgent.slurm", "sleep 2")
+        program(folder / "urgent.slurm", "sleep 2")
         node = cluster.show(jobs["preempted"].id)["NodeList"]
         options = ["--partition=urgent", f"--nodelist={node}", "--exclusive", "--mem=1G"]
         cluster.submit(folder / "urgent.slurm", cwd=folder, options=options)

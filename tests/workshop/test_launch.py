@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.launching import PATH, REPO, tiny_profile
+from tests.launching import PATH, REPO, program, tiny_profile
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
@@ -157,9 +157,7 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> No
     submitted.parent.mkdir(parents=True)
     submitted.touch()
     scontrol = tmp_path / "bin/scontrol"
-    scontrol.parent.mkdir()
-    scontrol.write_text(f"#!/bin/bash\necho '   Command={submitted} --steps 4'\n")
-    scontrol.chmod(0o755)
+    program(scontrol, f"echo '   Command={submitted} --steps 4'")
     copy = tmp_path / "spool/slurm_script"
     copy.parent.mkdir()
     copy.write_text((REPO / "baseline/baseline.slurm").read_text())

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import program
 from tools.submit import snapshot
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "repo"
-    (root / "ex").mkdir(parents=True)
+    program(root / "ex/launcher.slurm", "")
     (root / "ex/train.py").write_text("print('old')\n")
-    (root / "ex/launcher.slurm").write_text("#!/bin/bash\n")
-    (root / "ex/launcher.slurm").chmod(0o755)
     (root / "ex/ds_config.json").symlink_to("zero1.json")
     (root / ".gitignore").write_text(".venv/\n/logs/*\n/cluster.env\n")
     (root / "logs").mkdir()

@@ -79,6 +79,5 @@ def test_one_process_encodes_while_the_others_wait(tmp_path: Path, monkeypatch: 
         process.start()
     for process in ranks:
         process.join()
-    assert sorted((tmp_path / "said").read_text().split()) == ["50", "50", "encodes", "encodes"], (
-        "training and evaluation, once"
-    )
+    # Training and evaluation, once.
+    assert sorted((tmp_path / "said").read_text().split()) == ["50", "50", "encodes", "encodes"]
