@@ -27,10 +27,14 @@ def tiny_profile() -> dict[str, str]:
 
 
 def program(path: Path, lines: str) -> None:
-    """Writes a program in bash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/bash\n{lines}\n")
     path.chmod(0o755)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def die_after(whole: Path, checkpoint: str, folder: Path) -> Path:
@@ -54,6 +58,11 @@ def launch(log_dir: Path, launcher: str, *arguments: str, **variables: str) -> P
     if "RESUME_RUN" in variables:
         return Path(variables["RESUME_RUN"])
     (run,) = set(log_dir.glob("*/*")) - before
+    return run
+
+
+def only_run(logs: Path, exercise: str = "baseline") -> Path:
+    (run,) = (logs / exercise).iterdir()
     return run
 
 

@@ -13,15 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.launching import PATH, REPO, program, tiny_profile
+from tests.launching import PATH, REPO, only_run, program, tiny_profile
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
-
-
-def only_run(log_dir: Path) -> Path:
-    (run,) = (log_dir / "baseline").iterdir()
-    return run
 
 
 def bash(*words: str | Path, cwd: Path = REPO, **changes: str | Path) -> subprocess.CompletedProcess[str]:

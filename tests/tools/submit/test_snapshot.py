@@ -1,12 +1,11 @@
 """A snapshot is the code of the moment, and says how it differs from its commit."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.launching import program
+from tests.launching import git, program
 from tools.submit import snapshot
 
 
@@ -20,11 +19,6 @@ def root(tmp_path: Path) -> Path:
     (root / "logs").mkdir()
     (root / "logs/README.md").write_text("runs\n")
     return root
-
-
-def git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def commit(root: Path) -> str:
