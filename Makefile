@@ -21,8 +21,9 @@ quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on thi
 rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
 	python -m tools rehearse
 
-# A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py).
-PYTEST := python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
+# A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py). Three on two
+# processors: the tests of SLURM wait for its timers, others for a process that ends.
+PYTEST := python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder
 
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
 	$(PYTEST) -m 'not slow'

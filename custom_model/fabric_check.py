@@ -21,9 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 from custom_model.settings import CustomSettings
 from run_folder import nccl_log
 from run_folder.errors import LogError
@@ -46,6 +43,9 @@ def bus_factor(collective: str, world_size: int) -> float:
 
 def measure(settings: CustomSettings) -> None:
     """Every rank: time the collectives over the sizes; rank 0 writes nccl.log, line by line."""
+    import torch  # here and below: the process that starts the ranks and judges does not wait for it
+    import torch.distributed as dist
+
     local_rank = int(os.environ["LOCAL_RANK"])
     gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if gpu else torch.device("cpu")
@@ -69,8 +69,11 @@ def measure(settings: CustomSettings) -> None:
     dist.destroy_process_group()
 
 
-def measure_size(collective: str, mib: int, settings: CustomSettings, device: torch.device) -> str:
+def measure_size(collective: str, mib: int, settings: CustomSettings, device: Any) -> str:
     """One line of results. The size of an all-gather is that of its result, of a reduce-scatter that of its input."""
+    import torch
+    import torch.distributed as dist
+
     # A multiple of the ranks, so that all shares are equal. Zeros stay zeros however often they are added.
     world_size = dist.get_world_size()
     count = mib * 2**20 // 4 // world_size

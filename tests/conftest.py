@@ -1,4 +1,4 @@
-"""How the tests share a machine: two at a time (`make test`), but a file's, which share trainings, in one process."""
+"""How the tests share a machine: three at a time (`make test`), but a file's, which share trainings, in one process."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *("slurm/test_jobs", "custom_model/test_custom_launchers", "slurm/test_job_faults", "speed-ladder/", "deepspeed/"),
-    *("test_trainings_on_ranks", "slurm/"),
+    *("slurm/test_jobs", "slurm/test_job_faults", "speed-ladder/", "test_readmes", "resilience/test_drill_launcher"),
+    *("fsdp/", "by_hand/", "deepspeed/", "test_trainings_on_ranks", "slurm/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a

@@ -26,6 +26,17 @@ def tiny_profile() -> dict[str, str]:
     return variables | {"PATH": PATH}
 
 
+def program(path: Path, lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{lines}\n")
+    path.chmod(0o755)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def die_after(whole: Path, checkpoint: str, folder: Path) -> Path:
     """A copy of a run as it would be had its node failed some steps after a checkpoint."""
     shutil.copytree(whole, folder)
@@ -50,21 +61,30 @@ def launch(log_dir: Path, launcher: str, *arguments: str, **variables: str) -> P
     return run
 
 
+def only_run(logs: Path, exercise: str = "baseline") -> Path:
+    (run,) = (logs / exercise).iterdir()
+    return run
+
+
 def record(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
 
 
+def steps(run: Path) -> list[dict[str, str]]:
+    with (run / "steps.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 def losses(run: Path) -> list[float]:
     """The loss of each step, of which each must have one line."""
-    with (run / "steps.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = steps(run)
     assert [int(line["step"]) for line in lines] == list(range(1, len(lines) + 1)), "a gap, or a step twice"
     return [float(line["loss"]) for line in lines]
 
 
 def wait_until(condition: Callable[[], object]) -> None:
     """For what another process does soon; the limit is far away, and no test passes because of it."""
-    end_s = time.monotonic() + 180
+    end_s = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end_s, "waited in vain"
         time.sleep(0.05)

@@ -54,12 +54,11 @@ def processes_of(run: Path) -> list[str]:
 
 
 def is_rank(pid: int, run: Path) -> bool:
-    """True if that process is rank 0 of the run, and not its launcher."""
+    """True if that process is a rank of the run, `python [-u] train.py`, and not its launcher."""
     process = Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
-        environment = (process / "environ").read_bytes().split(b"\0")
-        of_run = f"RUN_DIR={run}".encode() in environment and b"RANK=0" in environment
-        return of_run and b"train.py" in (process / "cmdline").read_bytes()
+        of_run = f"RUN_DIR={run}".encode() in (process / "environ").read_bytes().split(b"\0")
+        return of_run and b"train.py" in (process / "cmdline").read_bytes().split(b"\0")[1:3]
     return False
 
 

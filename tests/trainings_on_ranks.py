@@ -36,7 +36,7 @@ PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent
 # Of every training, unless it says otherwise: a tiny model, without weight decay.
 SETTINGS = {
     **{"MODEL_NAME": "tiny", "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "DATASET": "sample"},
-    **{"TRAIN_SIZE": "48", "EVAL_SIZE": "4", "MAX_LENGTH": "128", "NUM_EPOCHS": "1", "BATCH_SIZE": "4"},
+    **{"TRAIN_SIZE": "48", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "NUM_EPOCHS": "1", "BATCH_SIZE": "4"},
     **{"GRAD_ACC": "2", "LEARNING_RATE": "2e-3", "WEIGHT_DECAY": "0", "FP16": "false", "BF16": "false"},
     **{"REPORT_TO": "none", "SAVE": "no", "GENERATE_SIZE": "0", "OUTPUT_DIR": "bloom-qa-finetuned"},
     "MAX_STEPS": "0",  # all of them

@@ -1,6 +1,5 @@
 """A cell of the grid is trained for real and fills its row; two processes have twice the tokens of one."""
 
-import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -8,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.filled_tables import filled_table
-from tests.launching import REPO, tiny_profile
+from tests.launching import REPO, steps, tiny_profile
 from tests.trainings_on_ranks import Ranks, training
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
-
-
-def steps(run: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader((run / "steps.csv").read_text().splitlines()))
 
 
 def test_cell_of_a_grid_trains_and_fills_its_row(tmp_path: Path) -> None:

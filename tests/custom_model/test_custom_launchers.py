@@ -27,7 +27,7 @@ def filled(logs: Path, table: str) -> str:
 @pytest.fixture(scope="module")
 def single_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of single_node.slurm with evaluation, saved model and answers."""
-    own = SHORT | {"MAX_STEPS": "24", "SAVE": "end", "GENERATE_SIZE": "4"}
+    own = SHORT | {"MAX_STEPS": "24", "SAVE": "end", "GENERATE_SIZE": "4", "SEQ_LENGTH": "128", "MAX_LENGTH": "128"}
     return launch(tmp_path_factory.mktemp("logs"), "custom_model/single_node.slurm", **own)
 
 
@@ -43,11 +43,11 @@ def test_single_node_trains_saves_and_answers(single_node: Path) -> None:
 
 
 def test_K8_flops_are_recorded_and_printed(single_node: Path) -> None:
-    # 3 layers of 8h² + 4Sh + 4hf and a head of 2hV, times three for the backward pass; h 64, f 256, S 256, V 1024.
-    per_token = 3 * (3 * (8 * 64**2 + 4 * 256 * 64 + 4 * 64 * 256) + 2 * 64 * 1024)
+    # 3 layers of 8h² + 4Sh + 4hf and a head of 2hV, times three for the backward pass; h 64, f 256, S 128, V 1024.
+    per_token = 3 * (3 * (8 * 64**2 + 4 * 128 * 64 + 4 * 64 * 256) + 2 * 64 * 1024)
     assert record(single_node)["model"]["flops_per_token"] == per_token
-    assert record(single_node)["flops_per_gpu_per_step"] == per_token * 256 * 4 * 2  # batch 4, accumulation 2
-    assert f"{per_token * 256 * 8 / 1e12:.4g} TFLOP per GPU and step" in (single_node / "train.out").read_text()
+    assert record(single_node)["flops_per_gpu_per_step"] == per_token * 128 * 4 * 2  # batch 4, accumulation 2
+    assert f"{per_token * 128 * 8 / 1e12:.4g} TFLOP per GPU and step" in (single_node / "train.out").read_text()
 
 
 def test_multi_gpu_with_two_processes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from custom_model.fabric_check import bus_factor, judge, row
 from run_folder import nccl_log
-from tests.launching import PATH, REPO, tiny_profile
+from tests.launching import PATH, REPO, program, tiny_profile
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row("all_reduce", 4 * 2**20, 0.0005, 2) + "\n"
@@ -42,7 +42,7 @@ def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
 
 
 # A stand-in for nccl-tests built with MPI, and for the mpirun that starts it as one world or, without MPI, as several.
-PERF = """#!/bin/bash
+PERF = """\
 echo "# $0 $*" >> "$CALLS"
 printf '%s' "$FAKE_OUTPUT"
 """
@@ -51,13 +51,12 @@ printf '%s' "$FAKE_OUTPUT"
 def check_fabric(folder: Path, output: str) -> subprocess.CompletedProcess[str]:
     """The check takes tests that are linked with MPI; ldd, mpirun and the tests are stand-ins here."""
     programs = {
-        "ldd": '#!/bin/bash\n[ -n "$1" ] && echo "libmpi.so.40"\n',
-        "mpirun": '#!/bin/bash\n[ "$1 $2" = "-np 2" ] && shift 2 && exec "$@"\n',
+        "ldd": '[ -n "$1" ] && echo "libmpi.so.40"',
+        "mpirun": '[ "$1 $2" = "-np 2" ] && shift 2 && exec "$@"',
         **{f"{name}_perf": PERF for name in ("all_reduce", "all_gather", "reduce_scatter")},
     }
     for name, text in programs.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+        program(folder / name, text)
     script = "cd custom_model; source ../workshop/launch.sh; start_run;"
     script += "check_first python -m custom_model.fabric_check torchrun; launch echo trains"
     variables = tiny_profile() | {"PATH": f"{folder}:{PATH}", "GPUS_PER_NODE": "2", "LOG_DIR": str(folder / "logs")}

@@ -99,8 +99,8 @@ def test_launcher_goes_on_in_the_folder_of_a_run_that_died_as_if_it_never_had(
 ) -> None:
     died = die_after(runs / "zero3", "checkpoint-5", tmp_path / "died")
     update_run_record(died, start_time="2026-11-24T06:00:00+00:00")
-    own = SETTINGS | start | {"GPUS_PER_NODE": "2", "GENERATE_SIZE": "4", "RESUME_RUN": str(died)}
-    launch(tmp_path, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json", **own)
+    own = {"GPUS_PER_NODE": "2", "GENERATE_SIZE": "4", "MAX_NEW_TOKENS": "8", "RESUME_RUN": str(died)}
+    launch(tmp_path, "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero3.json", **SETTINGS | start | own)
     facts = record(died)
     assert (facts["state"], facts["config"], facts["world_size"]) == ("completed", "zero3", 2)
     assert [attempt["resumed_step"] for attempt in facts["attempts"]] == [5]

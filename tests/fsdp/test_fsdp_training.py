@@ -125,7 +125,8 @@ def test_K10_final_model_is_whole_and_loads(runs: Path, config: str) -> None:
 
 
 def test_launcher_trains_as_the_ranks_do_and_weights_and_biases_has_the_figures(runs: Path, tmp_path: Path) -> None:
-    own = SETTINGS | SIZES | {"GPUS_PER_NODE": "2", "SAVE": "no", "REPORT_TO": "wandb", "GENERATE_SIZE": "5"}
+    answers = {"GENERATE_SIZE": "5", "MAX_NEW_TOKENS": "8"}
+    own = SETTINGS | SIZES | answers | {"GPUS_PER_NODE": "2", "SAVE": "no", "REPORT_TO": "wandb"}
     launched = launch(tmp_path, "fsdp/multi_gpu.slurm", "fsdp/fsdp_configs/full_shard.json", **own)
     assert (record(launched)["state"], record(launched)["config"]) == ("completed", "full_shard")
     assert losses(launched) == pytest.approx(losses(runs / "full_shard"), abs=1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, losses, record, tiny_profile, wait_until
+from tests.launching import REPO, losses, only_run, record, tiny_profile, wait_until
 from tests.leftovers import leftovers, with_own_shm
 
 SHORT = {
@@ -28,7 +28,7 @@ def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
     """The run folder of a job that has ended with this exit code and left nothing."""
     shown, _ = job.communicate(timeout=300)
     assert job.returncode == code, shown[-5000:]
-    (run,) = (folder / "resilience").iterdir()
+    run = only_run(folder, "resilience")
     assert leftovers(run, folder / "shm") == []
     return run
 

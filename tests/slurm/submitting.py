@@ -1,13 +1,14 @@
 """A job of the throw-away SLURM, and its run."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.launching import REPO, record, tiny_profile, wait_until
-from tests.leftovers import leftovers
+from tests.launching import REPO, program, record, tiny_profile, wait_until
+from tests.leftovers import is_rank, leftovers
 
 # The smallest training that uses every part.
 SHORT = {
@@ -33,6 +34,12 @@ class Job:
         (run,) = {path.parent for path in self.folder.glob("*/*/run.json")}
         return run
 
+    @property
+    def rank(self) -> int:
+        """The process id of its only rank."""
+        (rank,) = [pid for pid in self.cluster.processes() if is_rank(pid, self.run)]
+        return rank
+
     def record(self, ended_as: str = "COMPLETED") -> dict[str, Any]:
         """Its run.json after the end, which is the one that is given, and after which nothing is left."""
         state = self.cluster.wait(self.id, timeout_s=400)
@@ -55,3 +62,10 @@ def submit(
     environment = {name: value for name, value in environment.items() if value}
     all_options = [f"--output={folder}/job.out", "--mem=3G", "--cpus-per-task=1", *options.split()]
     return Job(cluster, cluster.submit(script, *args, cwd=cwd, options=all_options, env=environment), folder)
+
+
+def stand_in(folder: Path, name: str, lines: str) -> dict[str, str]:
+    """Settings with which a launcher finds these lines of bash as a program of its Python environment."""
+    program(folder / "venv/bin" / name, lines)
+    program(folder / "venv/bin/python", f'exec {sys.executable} "$@"')
+    return {"WORKSHOP_VENV": f"{folder}/venv"}

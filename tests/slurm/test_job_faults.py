@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from submitting import Job, submit
+from submitting import Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.launching import losses, wait_until
-from tests.leftovers import is_rank, processes_of
+from tests.launching import losses, program, wait_until
+from tests.leftovers import processes_of
 from workshop.job.control import Control
 from workshop.job.run_record import NOT_BEGUN
 
@@ -23,19 +23,10 @@ DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "
 ENDLESS = {"MAX_STEPS": "", "NUM_EPOCHS": "100000"}
 
 
-def write_program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 def held_back(folder: Path) -> dict[str, str]:
     """Settings with which a training does not begin before there is a file `begin` in the folder."""
-    real = Path(sys.executable)
-    torchrun = f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {real.with_name("torchrun")} "$@"'
-    for name, line in {"python": f'exec {real} "$@"', "torchrun": torchrun}.items():
-        write_program(folder / "venv/bin" / name, f"#!/bin/bash\n{line}\n")
-    return {"WORKSHOP_VENV": f"{folder}/venv"}
+    torchrun = Path(sys.executable).with_name("torchrun")
+    return stand_in(folder, "torchrun", f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {torchrun} "$@"')
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +53,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             cluster.run("scontrol", "release", str(jobs["late"].id))
             notice_before_it_begins(jobs["late"], folder / "begin")
         jobs["limit"].wait_for("steps.csv", "\n1,")
+        os.setpriority(os.PRIO_PROCESS, jobs["limit"].rank, 19)  # SLURM takes its time, and the others need theirs
         cluster.expire(jobs["limit"].id)
         for name in jobs.keys() - {"late", "limit"}:
             jobs[name].wait_for("train.out", "waits for you to do it")
@@ -71,7 +63,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         loggers = " ".join(processes_of(jobs["cancelled"].run))
         assert "psrecord" in loggers and "memory_logger" in loggers
         cluster.cancel(jobs["cancelled"].id)
-        write_program(folder / "urgent.slurm", "#!/bin/bash\nsleep 2\n")
+        program(folder / "urgent.slurm", "sleep 2")
         node = cluster.show(jobs["preempted"].id)["NodeList"]
         options = ["--partition=urgent", f"--nodelist={node}", "--exclusive", "--mem=1G"]
         cluster.submit(folder / "urgent.slurm", cwd=folder, options=options)
@@ -91,7 +83,7 @@ def notice_before_it_begins(job: Job, begin: Path) -> None:
 
 
 def kill_while_it_saves(job: Job) -> None:
-    (rank,) = [pid for pid in job.cluster.processes() if is_rank(pid, job.run)]
+    rank = job.rank
     os.kill(rank, signal.SIGSTOP)
     send_notice(job)
     wait_until(lambda: Control(job.run).told)

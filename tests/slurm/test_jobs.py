@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from submitting import SHORT, Job, submit
+from submitting import SHORT, Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
 from run_folder import nccl_log
@@ -33,18 +33,20 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
     processors = folder / "processors.slurm"
     processors.write_text(PROCESSORS)
     fabric = {"FABRIC_MAX_MIB": "1"}
+    # What a task gives its training is told; that a cell trains: tests/benchmark/test_benchmark_runs.py.
+    cells = stand_in(folder, "deepspeed", 'echo "a cell with FP16=$FP16 BF16=$BF16 MAX_LENGTH=$MAX_LENGTH"')
     learns = {"MAX_STEPS": "", "GRAD_ACC": "2", "GENERATE_SIZE": "2"}
 
     def started(name: str, script: str, *arguments: str, options: str = "", **settings: str) -> Job:
         return submit(slurm, folder / name, script, *arguments, options=options, **settings)
 
     baseline, two_nodes, on_one_node = "baseline/baseline.slurm", "--nodes=2 --gpus-per-node=1", "--nodelist=node1"
+    offload = f"--gpus-per-node=2 {on_one_node}"
     return {
         "tables": started("tables", baseline, options=on_one_node, **learns),
-        "beside": started("beside", baseline, options=on_one_node),
         "memory": started("memory", baseline, options="--mem=300M"),
         "zero": started("zero", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", options=two_nodes),
-        "offload": started("offload", "deepspeed-zero3-offload/run.slurm", "--steps=16", options="--gpus-per-node=2"),
+        "offload": started("offload", "deepspeed-zero3-offload/run.slurm", "--steps=16", options=offload),
         "fsdp": started(
             "fsdp", "fsdp/multi_node.slurm", "fsdp_configs/hybrid_shard.json", options="--nodes=2 --gpus-per-node=2"
         ),
@@ -52,7 +54,7 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
         "slow fabric": started(
             "slow", "custom_model/multi_node.slurm", options=two_nodes, **fabric, FABRIC_MIN_GB_PER_S="1e6"
         ),
-        "array": started("array", "benchmark/benchmark.slurm", options="--array=9-10", **CELL),
+        "array": started("array", "benchmark/benchmark.slurm", options="--array=9-10", **CELL | cells),
         "processors": started(
             "processors",
             str(processors),
@@ -74,7 +76,7 @@ def test_sbatch_completes_and_fills_the_tables(jobs: dict[str, Job]) -> None:
 
 
 def test_K11_two_jobs_on_one_node_keep_apart(jobs: dict[str, Job]) -> None:
-    for job in (jobs["tables"], jobs["beside"]):
+    for job in (jobs["tables"], jobs["offload"]):
         found = job.record()
         assert (found["state"], found["slurm_job_id"]) == ("completed", str(job.id))
         assert job.cluster.show(job.id)["NodeList"] == job.cluster.nodes[0]
@@ -143,9 +145,11 @@ def test_every_task_of_a_job_array_finds_its_script_and_runs_its_cell(jobs: dict
     array = jobs["array"]
     for task in (9, 10):
         assert array.cluster.wait(f"{array.id}_{task}", timeout_s=400) == "COMPLETED", array.output
-    records = [record(path.parent) for path in array.folder.glob("benchmark/*/run.json")]
-    cells = {(found["config"], found["precision"], found["state"]) for found in records}
-    assert cells == {("zero0", "bf16", "completed"), ("zero1", "bf16", "completed")}
+    runs = [path.parent for path in array.folder.glob("benchmark/*/run.json")]
+    found = {(record(run)["config"], record(run)["state"]) for run in runs}
+    assert found == {("zero0", "completed"), ("zero1", "completed")}
+    for run in runs:
+        assert "a cell with FP16=false BF16=true MAX_LENGTH=128" in (run / "train.out").read_text()
 
 
 def test_launcher_of_each_node_shares_out_all_its_processors(jobs: dict[str, Job]) -> None:
@@ -159,9 +163,10 @@ def test_launcher_of_each_node_shares_out_all_its_processors(jobs: dict[str, Job
 def test_K11_launcher_killed_without_slurm_leaves_no_logger(tmp_path: Path) -> None:
     settings = tiny_profile() | SHORT | {"LOG_DIR": str(tmp_path), "MAX_STEPS": "100000"}
     launcher = subprocess.Popen(["bash", "baseline/baseline.slurm"], cwd=REPO, env=settings, stdout=subprocess.DEVNULL)
-    wait_until(lambda: any(tmp_path.glob("*/*/steps.csv")))
-    (run,) = (tmp_path / "baseline").iterdir()
-    assert any("psrecord" in command for command in processes_of(run))
+    runs = tmp_path / "baseline"
+    for logger in ("psrecord", "memory_logger"):  # which start after the training
+        wait_until(lambda name=logger: any(name in " ".join(processes_of(run)) for run in runs.glob("*")))
+    (run,) = runs.iterdir()
     launcher.kill()
     launcher.wait()
     wait_until(lambda: processes_of(run) == [])

@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 from throwaway_slurm import ThrowawaySlurm
 
-from tests.launching import REPO, record, wait_until
+from tests.launching import REPO, git, record, wait_until
 from tests.leftovers import leftovers
 
 # Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
 # write: the loggers write into the same file.
 TRAIN = 'import os\nprint("train.py is {version}; data:", os.environ["DATASET"], "config:", os.environ["CONFIG"])\n'
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -92,7 +87,7 @@ def test_editing_while_queued_does_not_change_what_runs(slurm: ThrowawaySlurm, c
     found = record(run)
     assert (found["state"], found["config"], found["launcher"]) == ("completed", "zero1", "baseline.slurm")
     assert found["submission"] == "DATASET=mine.json baseline.slurm ds_configs/zero1.json"
-    assert found["git_commit"] == git(copy, "rev-parse", "HEAD").strip() and found["git_dirty"] is True
+    assert found["git_commit"] == git(copy, "rev-parse", "HEAD") and found["git_dirty"] is True
     assert '+print("train.py is submitted' in found["git_diff"] and "edited" not in found["git_diff"]
     assert (run / "code.diff").read_text() == found["git_diff"]
     assert "warning: changed since submission" not in slurm.job_output(job)

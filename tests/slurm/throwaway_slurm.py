@@ -285,9 +285,6 @@ PreemptMode=REQUEUE
 # Believe CPUs and RealMemory below instead of the hardware.
 SlurmdParameters=config_overrides
 ReturnToService=2
-# From a job's SIGTERM to its SIGKILL (default 30 s).
-KillWait=15
-SlurmdTimeout=30
 UnkillableStepTimeout=10
 # Keep ended jobs for scontrol as long as the cluster lives (default 300 s).
 MinJobAge=86400

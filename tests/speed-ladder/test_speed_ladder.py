@@ -1,6 +1,5 @@
 """The rungs are what they say, and the top one trains as the textbook does, also on several ranks and sharded."""
 
-import csv
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import torch
 import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
 from run_folder.env_file import sourced
-from tests.launching import PATH, REPO, launch, losses, record
+from tests.launching import PATH, REPO, launch, losses, record, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
@@ -65,10 +64,6 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launched(folder: Path, launcher: str, *config: str, **settings: str) -> Path:
     own = {"MODEL_NAME": str(folder / "tiny")} | settings
     return launch(folder / "logs", launcher, *config, **TRAINING | own)
-
-
-def steps(run: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader((run / "steps.csv").read_text().splitlines()))
 
 
 @pytest.mark.parametrize("method", SHARDED)

@@ -13,15 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.launching import PATH, REPO, tiny_profile
+from tests.launching import PATH, REPO, only_run, program, tiny_profile
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
-
-
-def only_run(log_dir: Path) -> Path:
-    (run,) = (log_dir / "baseline").iterdir()
-    return run
 
 
 def bash(*words: str | Path, cwd: Path = REPO, **changes: str | Path) -> subprocess.CompletedProcess[str]:
@@ -157,9 +152,7 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> No
     submitted.parent.mkdir(parents=True)
     submitted.touch()
     scontrol = tmp_path / "bin/scontrol"
-    scontrol.parent.mkdir()
-    scontrol.write_text(f"#!/bin/bash\necho '   Command={submitted} --steps 4'\n")
-    scontrol.chmod(0o755)
+    program(scontrol, f"echo '   Command={submitted} --steps 4'")
     copy = tmp_path / "spool/slurm_script"
     copy.parent.mkdir()
     copy.write_text((REPO / "baseline/baseline.slurm").read_text())

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
-from huggingface_hub import constants, errors, snapshot_download
+from huggingface_hub import constants
 from huggingface_hub.constants import ENDPOINT
 
 from workshop.data.forms import is_path, name_and_slice
@@ -38,6 +37,8 @@ class Repository(NamedTuple):
 
     def snapshot(self, **options: Any) -> Any:
         """`huggingface_hub.snapshot_download` of the files that a run needs. Raises WorkshopError."""
+        from huggingface_hub import snapshot_download
+
         try:
             return snapshot_download(self.name, **FILES[self.kind], **options)
         except (OSError, ValueError) as error:
@@ -47,6 +48,8 @@ class Repository(NamedTuple):
 
 def unreachable() -> str:
     """Why the hub cannot be reached; "" if it answers, whatever it says. By the hub's own client, through its proxy."""
+    import httpx  # here: a launcher whose run needs nothing of the hub does not wait for it
+
     try:
         httpx.head(ENDPOINT, timeout=5)
     except (httpx.HTTPError, httpx.InvalidURL, ImportError) as error:  # ImportError: of a SOCKS proxy
@@ -68,6 +71,8 @@ def needs(settings: Mapping[str, str]) -> list[Repository]:
 
 def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> WorkshopError:
     """`what` (variable and value) could not be loaded: what was found, and what to do about it."""
+    from huggingface_hub import errors
+
     causes = [error]  # the libraries on top of the hub's wrap its errors in their own
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)

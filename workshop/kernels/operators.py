@@ -9,6 +9,7 @@ PyTorch's own is not. A finished operator is renamed: who finds one can load it.
 """
 
 import argparse
+import ctypes
 import fcntl
 import hashlib
 import importlib.metadata
@@ -99,7 +100,11 @@ def build_name() -> str:
 
 def gpu_architecture() -> str | None:
     """The compute capability of this rank's GPU, such as 9.0; None without a GPU."""
-    import torch  # takes seconds, which a configuration without operators does not wait for
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:  # no driver, so no GPU: PyTorch's import would take seconds to say so
+        return None
+    import torch
 
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     return "{}.{}".format(*torch.cuda.get_device_capability(local_rank)) if torch.cuda.is_available() else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.launching import REPO
+from tests.launching import REPO, program
 from tools.doctor import checks
 from tools.doctor.checks import Place
 
@@ -19,10 +19,9 @@ ONLINE = {"REPORT_TO": "wandb", "WANDB_MODE": "online"}
 DRIVER = "NVIDIA H200, 580.65.06\n" * 2  # as nvidia-smi prints it
 
 
-def program(folder: Path, name: str, script: str) -> dict[str, str]:
+def only(folder: Path, name: str, script: str) -> dict[str, str]:
     """An environment in which this program is the only one."""
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
+    program(folder / name, script)
     return {"PATH": str(folder)}
 
 
@@ -53,7 +52,7 @@ def test_another_pin_and_an_environment_that_jobs_do_not_take_are_named(tmp_path
 def test_each_fault_of_pytorch_on_gpus_has_its_line_and_fix(
     changed: dict[str, Any], driver: str, in_job: bool, torch: str, gpus: str, tmp_path: Path
 ) -> None:
-    there = program(tmp_path, "nvidia-smi", f"printf '{driver}'") if driver else {"PATH": str(tmp_path)}
+    there = only(tmp_path, "nvidia-smi", f"printf '{driver}'") if driver else {"PATH": str(tmp_path)}
     place = Place(there | ({"SLURM_JOB_ID": "7"} if in_job else {}), facts={"torch": GPU_NODE | changed})
     found = [check(place) for check in (checks.torch, checks.gpus)]
     assert driver == "" or "2 x NVIDIA H200, 580.65.06" in found[0].text
@@ -104,14 +103,14 @@ def test_check_without_its_facts_says_why_and_the_others_still_look() -> None:
 
 def test_partition_of_the_jobs_is_there_up_and_has_gpus(tmp_path: Path) -> None:
     assert checks.slurm(Place({"PATH": str(tmp_path)})).status == "warning"
-    program(tmp_path, "sbatch", "exit 1")
-    there = program(tmp_path, "sinfo", f"printf '{LISTED}'")
+    only(tmp_path, "sbatch", "exit 1")
+    there = only(tmp_path, "sinfo", f"printf '{LISTED}'")
     for partition, status in (("", "warning"), ("gpu", "ok"), ("old", "error")):
         found = checks.slurm(Place(there | {"SBATCH_PARTITION": partition}))
         assert found.status == status and "gpu (up, limit 1-00:00:00, nodes: 2, gpu:h200:8)" in found.text
     unknown = checks.slurm(Place(there | {"SBATCH_PARTITION": "gpus"}))
     assert unknown.status == "error" and "SBATCH_PARTITION=gpus is not one of them" in unknown.text
-    place = Place(program(tmp_path, "sinfo", "echo 'sinfo: error: no controller' >&2; exit 1"))
+    place = Place(only(tmp_path, "sinfo", "echo 'sinfo: error: no controller' >&2; exit 1"))
     silent = checks.slurm(place)
     assert checks.launchers(place) is None
     assert (silent.status, silent.text, silent.fix) == ("error", "sinfo: error: no controller", "scontrol ping")

@@ -1,31 +1,24 @@
 """A snapshot is the code of the moment, and says how it differs from its commit."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.launching import git, program
 from tools.submit import snapshot
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "repo"
-    (root / "ex").mkdir(parents=True)
+    program(root / "ex/launcher.slurm", "")
     (root / "ex/train.py").write_text("print('old')\n")
-    (root / "ex/launcher.slurm").write_text("#!/bin/bash\n")
-    (root / "ex/launcher.slurm").chmod(0o755)
     (root / "ex/ds_config.json").symlink_to("zero1.json")
     (root / ".gitignore").write_text(".venv/\n/logs/*\n/cluster.env\n")
     (root / "logs").mkdir()
     (root / "logs/README.md").write_text("runs\n")
     return root
-
-
-def git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def commit(root: Path) -> str:

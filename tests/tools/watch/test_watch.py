@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.launching import REPO
+from tests.launching import REPO, program
 from tools.__main__ import main
 from tools.commands.watch import Folders
 from tools.logs import live_run
@@ -138,8 +138,7 @@ def test_queue_says_what_waits_and_why(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     assert slurm.waiting() == []
     said = "'|7 ada fsdp-multi-gpu: Resources, start N/A'"
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho {said}\necho 'slurm is talkative'\n")
-    (tmp_path / "squeue").chmod(0o755)
+    program(tmp_path / "squeue", f"echo {said}\necho 'slurm is talkative'")
     assert slurm.waiting() == ["7 ada fsdp-multi-gpu: Resources, start N/A"]
 
 

@@ -1,13 +1,12 @@
 """What the library would guess, keep too long, or do on every rank."""
 
-import subprocess
-import sys
+import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launching import REPO
 from tests.workshop.environment import ENVIRONMENT
 from workshop.data import encoding, sources
 from workshop.data.encoding import load_tokenizer
@@ -60,23 +59,25 @@ def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
     assert load_data(settings, load_tokenizer("sample")).train.to_list() != first
 
 
-RANK = """
-import sys
-from workshop.data import encoding
-from workshop.data.load import load_data
-from workshop.settings import Settings
-real = encoding._tokenised
-encoding._tokenised = lambda *a, **k: (print("encodes"), real(*a, **k))[1]
-print(len(load_data(Settings.from_environment(), encoding.load_tokenizer("sample")).train))
-"""
+def test_one_process_encodes_while_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "50", "EVAL_SIZE": "3"})
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
+    said, real, both = (tmp_path / "said").open("a", buffering=1), encoding._tokenised, multiprocessing.Barrier(2)
 
+    def slowly(*arguments: Any, **named: Any) -> Any:
+        print("encodes", file=said)
+        time.sleep(0.2)  # for the other to do it too, if it does not wait
+        return real(*arguments, **named)
 
-def test_one_process_encodes_while_the_others_wait(tmp_path: Path) -> None:
-    environ = ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "50", "EVAL_SIZE": "3", "PATH": "/usr/bin:/bin"}
-    environ |= {"HF_HOME": str(tmp_path), "PYTHONPATH": str(REPO)}
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = sorted(rank.communicate()[0].split() for rank in ranks)
-    assert said == [["50"], ["encodes", "encodes", "50"]], "training and evaluation, once"
+    def rank() -> None:
+        both.wait()
+        print(len(load_data(settings, load_tokenizer("sample")).train), file=said)
+
+    monkeypatch.setattr(encoding, "_tokenised", slowly)
+    ranks = [multiprocessing.get_context("fork").Process(target=rank) for _ in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    # Training and evaluation, once.
+    assert sorted((tmp_path / "said").read_text().split()) == ["50", "50", "encodes", "encodes"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, tiny_profile, wait_until
+from tests.launching import PATH, REPO, only_run, tiny_profile, wait_until
 from tests.leftovers import leftovers
 from workshop import job
 from workshop.job.control import Control
@@ -54,11 +54,6 @@ def finished(folder: Path, training: str, subclass: str = "", **changes: str) ->
     run = only_run(folder)
     assert leftovers(run, folder / "shm") == [], shown
     return launched.returncode, json.loads((run / "run.json").read_text()), shown
-
-
-def only_run(folder: Path) -> Path:
-    (run,) = (folder / "baseline").iterdir()
-    return run
 
 
 def ended(record: dict) -> tuple[str, str]:

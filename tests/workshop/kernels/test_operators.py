@@ -12,8 +12,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.launching import REPO, tiny_profile, wait_until
+from tests.launching import REPO, program, tiny_profile, wait_until
 from workshop.errors import WorkshopError
 from workshop.kernels import operators
 from workshop.training.deepspeed import read_json
@@ -40,8 +41,7 @@ class Small:
         self.output = folder / "output"
         self.compiler = folder / "c++"
         first = f"echo >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done"
-        self.compiler.write_text(f'#!/bin/bash\ncase " $* " in *" -c "*) {first};; esac\nexec c++ "$@"\n')
-        self.compiler.chmod(0o755)
+        program(self.compiler, f'case " $* " in *" -c "*) {first};; esac\nexec c++ "$@"')
 
     def register(self) -> None:
         """In this process DeepSpeed knows the operator."""
@@ -170,6 +170,15 @@ def test_only_the_optimizer_that_a_configuration_uses_is_compiled() -> None:
     code = "import sys; from workshop.kernels.operators import main; main(); assert 'torch' not in sys.modules, 'slow'"
     command = [sys.executable, "-c", code, str(REPO / "fsdp/fsdp_configs/full_shard.json")]
     assert subprocess.run(command, cwd=REPO).returncode == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.usefixtures("optimizers_compiled")
+def test_launcher_on_a_laptop_waits_neither_for_pytorch_nor_for_the_hubs_client() -> None:
+    code = "import sys; from workshop.data import hub; from workshop.kernels import operators; hub.main()\n"
+    code += "operators.main(); assert not {'torch', 'httpx'} & sys.modules.keys(), 'slow'"
+    command = [sys.executable, "-c", code, str(CONFIGS / "zero2_offload.json")]
+    assert subprocess.run(command, cwd=REPO, env=tiny_profile()).returncode == 0
 
 
 @pytest.mark.usefixtures("optimizers_compiled")

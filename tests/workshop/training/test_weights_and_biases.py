@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainingArguments
 
+from tests.launching import program
 from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
@@ -86,8 +87,7 @@ def test_hanging_or_failing_sync_is_a_line_not_a_failure(
     monkeypatch, run_of_client, capsys, tmp_path: Path, client: str, said: str
 ) -> None:
     monkeypatch.setattr("workshop.training.weights_and_biases.hindrance", lambda: "")
-    (tmp_path / "python").write_text(f"#!/bin/bash\n{client}\n")
-    (tmp_path / "python").chmod(0o755)
+    program(tmp_path / "python", client)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     report_summary({}, timeout_s=0.3 if "sleep" in client else 60)
     assert said in capsys.readouterr().out
