@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     question.add_argument("--model", metavar="NAME", help="one of workshop/shapes/*.json, as bloom-7b1")
     question.add_argument("--gpus", type=int, metavar="N", help="of all nodes; default: 1")
     question.add_argument("--nodes", type=int, metavar="M", help="default: 1")
-    question.add_argument("--length", type=int, metavar="TOKENS", help="of a row; default: 512")
+    question.add_argument("--length", type=int, metavar="TOKENS", help="of a row; default: 512; layouts from 4,097 on")
     question.add_argument("--batch", type=int, metavar="ROWS", help="per GPU and step; default: 16")
     question.add_argument(
         "--tokens", type=float, help=f"of the whole work, as 1e9; default: {ranking.ROWS_PER_GPU:,} rows on each GPU"
@@ -228,7 +228,7 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments)
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
-    simulate.keep([*planned, *accuracy.shapes(runs), *(step for _, _, step, *_ in projection.PUBLISHED)])
+    simulate.keep([*planned, *accuracy.shapes(runs), *projection.published_shapes()])
     constants.save(accuracy.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"
 

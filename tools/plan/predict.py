@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.errors import InputError
 from tools.plan import constants, memory, timing
@@ -72,6 +72,7 @@ class Prediction:
         parts: of an optimizer step, seconds.
         ranges: all figures, by the names that `plan --format json` has for them.
         loading_mib: of a node's CPU memory, pretrained weights before the training.
+        traffic: of a step (timing.traffic).
     """
 
     workload: Workload
@@ -81,6 +82,7 @@ class Prediction:
     parts: StepTime
     ranges: dict[str, Range]
     loading_mib: float
+    traffic: tuple[float, float]
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -160,9 +162,13 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     """Args: step: the simulated micro-batch of the workload's shape."""
     found, ratios, family = fitted.constants, fitted.ratios, workload.family
     parameters = step["parameters"]
+    if workload.layout:
+        step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
     context = memory.cuda_context(fitted.cuda_context, workload)
     parts = timing.step_time(timing.work_of(workload, step, gpu), found["step_time_s"])
+    if workload.layout:
+        parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
     step_s = _within(parts.total, ratios["step_time_s"], f"{parts.decided_by}, {family}", parts.decided_by)
     other_s = total(timing.other_work(workload, parameters, parts.total), found["other_s"])
     others = _within(other_s, ratios["other_s"], "all", family)
@@ -181,7 +187,8 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     }
     # Each rank reads all weights in fp32: workshop/training/models.py, load_model.
     loading_mib = 4 * parameters / MIB * ranks / workload.nodes * workload.pretrained
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib)
+    traffic = timing.traffic(workload, step)
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic)
 
 
 def _gpu_memory(

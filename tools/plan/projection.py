@@ -10,16 +10,17 @@ node, and adds up the gradients of the nodes once per step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tools import plots
 from tools.plan import constants
 from tools.plan.gpus import GPUS
+from tools.plan.layout import Layout
 from tools.plan.predict import markdown, predict_from
 from tools.plan.simulate import Step, steps, without_errors
-from tools.plan.workload import Strategy, Workload
+from tools.plan.workload import Strategy, Workload, of_layout
 
 SIZES = (8, 64, 1_024, 16_384)
 # Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
@@ -151,7 +152,7 @@ PUBLISHED = (
 
 
 def published_table() -> str:
-    """What the projection says of other projects' measured runs, and how wrong it is."""
+    """What the projection says of other projects' measured runs, and how wrong it is; then of layouts."""
     rows = []
     for source, run, step, gpu, gpus, strategy, fabric_gb_per_s, published in PUBLISHED:
         found = project(step, gpu, fabric_gb_per_s, [gpus])
@@ -159,4 +160,46 @@ def published_table() -> str:
         error = f"{100 * (speed / published - 1):+.0f}"
         rows.append([source, run, f"{gpus} x {gpu}, {strategy}", f"{published:,.0f}", f"{speed:,.0f}", error])
     titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "projected", "error (%)"]
-    return markdown(titles, rows)
+    return f"{markdown(titles, rows)}\n\n{_layouts_table()}"
+
+
+# torchtitan's tables of layouts, read on 2026-11-24. Table 5 does not say how many micro-batches and stages: here as
+# many as ranks, torchtitan's default, and interleaved two stages per rank. Llama-3.1-405B is no shape of
+# workshop/shapes; its sizes are in torchtitan/models/llama/__init__.py.
+_SIZES = {"hidden_size": 16_384, "intermediate_size": 53_248, "num_hidden_layers": 126, "vocab_size": 128_256}
+_SIZES |= {"num_attention_heads": 128, "num_key_value_heads": 8}
+_8B, _405B = {"model_name": "llama-3.1-8b"}, {"model_name": "llama", "module": "transformers", "sizes": _SIZES}
+_CP = [Layout(8 // cp, 1, cp, 1, 1, 32_768 * cp, 1, 4_096, 1_024, True) for cp in (1, 2, 4, 8)]
+_ALL = [Layout(8 // cp, 8, cp, 8, 1, 32_768 * cp, 8, 16_384, 1_024, True) for cp in (1, 2, 4, 8)]
+_SCHEDULES = [Layout(8, 8, 1, 8, chunks, 8_192, 8, 16_384, 1_024, True) for chunks in (1, 2)]
+# Table, nodes, model, layouts and their tokens/s per GPU.
+_LAYOUTS = (
+    (2, 1, _8B, _CP, (3_890, 2_540, 1_071, 548)),
+    (6, 64, _405B, _ALL, (76, 47, 31, 16)),
+    (5, 64, _405B, _SCHEDULES, (100, 128)),
+)
+
+
+def published_shapes() -> list[dict[str, Any]]:
+    """The steps of the published tables."""
+    layouts = [layout.shape | model for _, _, model, layouts, _ in _LAYOUTS for layout in layouts]
+    return [*(step for _, _, step, *_ in PUBLISHED), *layouts]
+
+
+def _layouts_table() -> str:
+    """How fast a layout is beside the first of its table."""
+    rows = []
+    for table, nodes, model, layouts, published in _LAYOUTS:
+        speeds = []
+        for layout, of_theirs in zip(layouts, published, strict=True):
+            workload = of_layout(model, layout, nodes, fabric_gb_per_s=FABRIC_GB_PER_S)
+            (step,) = without_errors(steps([workload.shape]))
+            # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
+            fast = replace(workload, shape=workload.shape | {"compile": True, "float8": "tensorwise"})
+            prediction = predict_from(step, fast, GPUS["h100-80gb"], constants.load())
+            speeds.append(prediction.ranges["tokens_per_second"].expected)
+            told, projected = of_theirs / published[0], speeds[-1] / speeds[0]
+            cells = [f"{table}, {8 * nodes} GPUs", layout.name, f"{layout.length:,}", f"{of_theirs:,}"]
+            rows.append([*cells, f"{told:.2f}", f"{projected:.2f}", f"{100 * (projected / told - 1):+.0f}"])
+    titles = ["torchtitan's table", "layout", "tokens per row", "published (tokens/s per GPU)", "over the first"]
+    return markdown([*titles, "projected", "error (%)"], rows)

@@ -21,10 +21,11 @@ from tools.logs.folder import read_object
 from tools.logs.mfu import PEAK_TFLOPS
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
+from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
 from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import check_node, workload_of
-from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
+from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload, of_layout
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
 
@@ -45,6 +46,11 @@ HUB_NAMES = {
 }
 # Rows that each GPU trains on where no number of tokens is asked for: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
+# The longest rows that a reference run has; longer ones are long.
+MEASURED_LENGTH = 4_096
+_MOST_TOKENS = 131_072  # of a micro-batch of several rows: more would be no faster
+NO_SCRIPT = "no script here runs it"
+_LAYOUT_TITLES = ("sent in a node (MiB per rank)", "between nodes (MiB per node)", "stages wait (%)", "runs in")
 SQUAD_EXAMPLES = 87_599
 # SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
 _SIGNAL_MINUTES = 2
@@ -74,6 +80,11 @@ class Question:
     @property
     def tokens_per_step(self) -> int:
         return self.gpus * self.batch * self.length
+
+    @property
+    def long(self) -> bool:
+        """Whether layouts are ranked beside the strategies."""
+        return self.length > MEASURED_LENGTH
 
     @property
     def steps(self) -> int:
@@ -109,8 +120,8 @@ class Candidate:
     """One way to do the training.
 
     Attributes:
-        settings, command: the line's parts, as `submit` takes it.
-        strategy: the configuration's name; config: what has to be in it.
+        settings, command: the line's parts, as `submit` takes it; none of a layout that no script here runs.
+        strategy: the configuration's or the layout's name; config: what has to be in it.
         changed: the shipped file of that name has something else.
         prediction: None until it is ranked.
     """
@@ -129,7 +140,18 @@ class Candidate:
 
     @property
     def micro_batches(self) -> str:
+        if self.workload.layout:
+            return f"1 x {self.workload.layout.micro_batches}"
         return f"{self.workload.shape['batch_size']} x {self.workload.strategy.accumulation}"
+
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """What a rank sends in its node and a node to the others; the share of a step that stages wait; the script."""
+        in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
+        bubble = self.workload.layout.bubble if self.workload.layout else 0
+        runs_in = " ".join(word for word in self.command if word.endswith((".slurm", ".py")))
+        found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes, "bubble": round(bubble, 4)}
+        return found | {"runs_in": runs_in or NO_SCRIPT}
 
     @property
     def checkpointing(self) -> bool:
@@ -144,18 +166,21 @@ class Candidate:
 
 
 def rank(question: Question) -> list[Candidate]:
-    """All candidates, predicted: the first choice, then by their speed.
+    """All candidates, predicted: the first choice, then by their speed. A script here runs the first, if one fits.
 
     Raises:
         InputError: an unknown model, or a shape that cannot be simulated.
     """
     question.check()
-    found = list(candidates(question))
+    found = [*candidates(question), *layouts(question)]
     predictions = without_errors(predict([one.workload for one in found], question.hardware))
     ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
     ranked.sort(key=lambda one: one.prediction.place[:2])
-    first = first_choice([one.prediction.place for one in ranked])
-    return [ranked.pop(first), *ranked]
+    runnable = [one for one in ranked if one.command and one.prediction.verdict == ranked[0].prediction.verdict]
+    options = runnable or ranked
+    first = options[first_choice([one.prediction.place for one in options])]
+    ranked.remove(first)
+    return [first, *ranked]
 
 
 def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
@@ -170,6 +195,8 @@ def candidates(question: Question) -> Iterator[Candidate]:
     for launcher, names in _launchers(question):
         for name in names:
             for micro_batch in _micro_batches(question.batch):
+                if question.long and micro_batch > 1 and micro_batch * question.length > _MOST_TOKENS:
+                    continue
                 # The ladder's rungs have no checkpointing: speed-ladder/ladder_settings.py.
                 for checkpointing in (False,) if question.rung else (False, True):
                     found = _candidate(question, launcher, name, micro_batch, checkpointing)
@@ -177,6 +204,39 @@ def candidates(question: Question) -> Iterator[Candidate]:
                     # Not a hybrid one whose replicas leave no ranks to share among.
                     if strategy.config.get("dp_replicate_size", 1) == 1 or strategy.shards > 1:
                         yield found
+
+
+def layouts(question: Question) -> Iterator[Candidate]:
+    """For long rows of a decoder like Llama, with and without checkpointing."""
+    folder = Path(question.model)
+    file = folder / "config.json" if folder.is_absolute() else SHAPES / f"{question.model}.json"
+    model = read_object(file) if file.exists() else {}
+    keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
+    if not question.long or not keys or question.precision != "bf16":
+        return
+    head_size = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
+    for dp, tp, cp, pp, chunks in splits(question.gpus):
+        if keys % tp == 0 and question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+            sizes = (question.length, question.batch * question.gpus // dp, model["hidden_size"], keys * head_size)
+            for checkpointing in (False, True):
+                yield _with_layout(question, Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing))
+
+
+def _with_layout(question: Question, layout: Layout) -> Candidate:
+    pretrained = question.model in HUB_NAMES
+    about = {"pretrained": pretrained, "fabric_gb_per_s": question.fabric_gb_per_s, "max_steps": question.steps}
+    workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
+    words = command = []
+    if layout.script:
+        dimension = layout.script.removesuffix(".py")
+        words = [f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}", *["MODEL_INIT=random"][pretrained:]]
+        words += [f"MAX_STEPS={question.steps}", f"MAX_LENGTH={question.length}", "BATCH_SIZE=1"]
+        words += [f"GRAD_ACC={layout.micro_batches}", f"{dimension.upper()}_SIZE={layout.sizes[dimension]}"]
+        words += ["SEQUENCE_PARALLEL=true"] * (dimension == "tp") + ["SCHEDULE=interleaved"] * (layout.chunks > 1)
+        words += ["GRADIENT_CHECKPOINTING=true"] * layout.checkpointing + [f"LOSS_CHUNK={LOSS_CHUNK}"]
+        command = [f"--nodes={question.nodes}"] * (question.nodes > 1)
+        command += [f"--gpus-per-node={question.gpus // question.nodes}", "dimensions/dimensions.slurm", layout.script]
+    return Candidate(words, command, layout.name, {}, False, workload)
 
 
 def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
@@ -264,6 +324,11 @@ def text(question: Question, ranked: list[Candidate]) -> str:
         ]
         for one in best_of_each(ranked)
     ]
+    if question.long:
+        titles += _LAYOUT_TITLES
+        for row, one in zip(rows, best_of_each(ranked), strict=True):
+            in_node, between_nodes, bubble, runs_in = one.traffic.values()
+            row += [f"{in_node:,.0f}", f"{between_nodes:,.0f}", f"{100 * bubble:.1f}" if bubble else "-", runs_in]
     return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked[0])}"
 
 
@@ -272,6 +337,8 @@ def _first(question: Question, first: Candidate) -> str:
     found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
     if first.prediction.verdict != "fits":
         return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
+    if not first.command:
+        return f"First: {first.strategy}, but {NO_SCRIPT}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
     weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
@@ -302,6 +369,7 @@ def as_json(question: Question, ranked: list[Candidate]) -> dict[str, Any]:
             "limited_by": one.prediction.parts.decided_by,
             "verdict": one.prediction.reason,
         }
+        | (one.traffic if question.long else {})
         for one in ranked
     ]
     return {"question": vars(question) | work, "candidates": entries}

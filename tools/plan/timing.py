@@ -88,7 +88,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     on_cpu = strategy.share_on_cpu
     adam_s = _ADAM_BYTES * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
-    sent = _sent_bytes(workload, step["parameters"])
+    in_node, between_nodes = traffic(workload, step)
     moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
@@ -115,8 +115,8 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "deepspeed_updates": step["parameter_tensors"] / strategy.shards * (zero and method != "zero3" and not on_cpu),
         "zero0_gradients": step["parameter_tensors"] * (method == "zero0" and several),
         "rows": shape["batch_size"] * accumulation * (not workload.data_workers),
-        "link": sent / (gpu.link_gb_per_s * 1e9) * (workload.nodes == 1),
-        "fabric": sent / (workload.fabric_gb_per_s * 1e9) * (workload.nodes > 1),
+        "link": in_node / (gpu.link_gb_per_s * 1e9),
+        "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9),
         "pcie": moved_s,
         "unpinned": pageable_s,
         "cpu_adam": shard * on_cpu * offloads_zero,
@@ -129,11 +129,16 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     }
 
 
-def _sent_bytes(workload: Workload, parameters: int) -> float:
-    """What a rank sends in a step, by the ZeRO paper's formulas (tools/logs/communication.py)."""
+def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
+    """Bytes per step: what a rank sends in its node, what a node sends to the others.
+
+    Without a layout by the ZeRO paper's formulas (tools/logs/communication.py): one ring, which a node leaves once.
+    """
     strategy = workload.strategy
+    if workload.layout:
+        return workload.layout.traffic(step, strategy.world_size // workload.nodes)
     if strategy.world_size == 1:
-        return 0
+        return 0, 0
     method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)
     sharding = {
         "method": method,
@@ -142,7 +147,8 @@ def _sent_bytes(workload: Workload, parameters: int) -> float:
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
-    return sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * parameters * width
+    sent = sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * step["parameters"] * width
+    return (sent, 0) if workload.nodes == 1 else (0, sent)
 
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
+from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.tables.repository import ROOT
 
 TRAIN = "train.py"
@@ -27,7 +28,6 @@ _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
 # The ladder's switches that change the model, and their values in the library's own way.
 _USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
-_LOSS_CHUNK = 4096
 # Kernels that keep what flex_attention keeps, and their time beside its on an H200 (speed-ladder/RESULTS.md).
 _BESIDE_FLEX = {"documents": 0.47, "cudnn": 0.73}
 # torch/nn/parallel/distributed.py, bucket_cap_mb's default.
@@ -134,6 +134,7 @@ class Workload:
         save: no, steps, epoch, or end.
         save_steps: of `steps`; 0: so seldom that it takes 1 % of the time.
         pretrained: weights are read on the CPU before they go to the GPU; random ones are drawn there.
+        layout: of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row.
     """
 
     shape: dict[str, Any]
@@ -152,6 +153,7 @@ class Workload:
     save: str = "no"
     save_steps: int = 0
     pretrained: bool = False
+    layout: Layout | None = None
 
     @property
     def family(self) -> str:
@@ -175,12 +177,17 @@ class Workload:
     @property
     def rows_per_step(self) -> int:
         """Rows of all ranks in an optimizer step."""
-        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
+        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size // self._row_parts
+
+    @property
+    def _row_parts(self) -> int:
+        return self.layout.row_parts if self.layout else 1
 
     @property
     def tokens_per_step(self) -> float:
         """Positions of all ranks in a step, padding included."""
-        return self.rows_per_step * self.shape["max_length"] * (DYNAMIC_SHARE if self.dynamic_padding else 1)
+        positions = self.rows_per_step * self._row_parts * self.shape["max_length"]
+        return positions * (DYNAMIC_SHARE if self.dynamic_padding else 1)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -302,7 +309,7 @@ def of_settings(
     if switches != _USUAL:
         labelled = switches.pop("logits") == "labelled"
         positions = settings["batch_size"] * settings["max_length"]
-        chunk = settings.get("loss_chunk") or _LOSS_CHUNK
+        chunk = settings.get("loss_chunk") or LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
         if shape["compile"] and method == "ddp" and strategy.config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
@@ -330,6 +337,16 @@ def of_settings(
     if rows := _short_rows(found):
         shape["short_rows"] = rows
     return found
+
+
+def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -> Workload:
+    """Args: model: its part of the shape, and what replaces the layout's; about: other attributes of Workload."""
+    # FSDP's copies, of which each has other matrices or layers; and as many passes through all layers as a rank's
+    # micro-batches through its stage are.
+    gpus, copies = layout.dp * layout.row_parts * layout.pp, layout.tp * layout.pp
+    method, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
+    strategy = Strategy(method, gpus, accumulation, True, {"dp_replicate_size": copies})
+    return Workload(layout.shape | model, strategy, nodes, layout=layout, **about)
 
 
 def _generated(settings: Mapping[str, Any], world_size: int) -> int:

@@ -103,8 +103,15 @@ def _flex_backward(
 
 _flex.register_fake(_flex._init_fn)
 _flex_backward.register_fake(_flex_backward._init_fn)
+
+
+def _flex_gradients(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    query, key, value, *kept = ctx.saved_tensors  # read once: checkpointing computes them again
+    return _flex_backward(gradient, query, key, value, kept)
+
+
 _flex.register_autograd(
-    lambda ctx, gradient, _: _flex_backward(gradient, *ctx.saved_tensors[:3], list(ctx.saved_tensors[3:])),
+    _flex_gradients,
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output),
 )
 

@@ -10,18 +10,20 @@ import pytest
 from run_folder.settings import is_tiny
 from tools.errors import InputError
 from tools.plan import ranking
-from tools.plan.ranking import Candidate, Question, best_of_each, candidates, rank
+from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
 from tools.plan.simulate import steps
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
+LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def simulated_together() -> None:
     """One start of PyTorch for what each question would have simulated alone."""
-    steps([one.workload.shape for question in (SEVEN, TINY, GPT2) for one in candidates(question)])
+    every = [*layouts(LONG), *(one for question in (SEVEN, TINY, GPT2, LONG) for one in candidates(question))]
+    steps([one.workload.shape for one in every])
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,25 @@ def test_node_without_the_cpu_memory_does_not_fit(gpt2: list[Candidate]) -> None
     assert small.reason == f"does not fit: needs {offload.ranges['cpu_mib'].expected / 1024:,.0f} of a node's 1 GiB"
     between = replace(offload, gpu=replace(GPT2, node_gib=(small.least_cpu_gib + small.largest_cpu_gib) / 2).hardware)
     assert between.reason.startswith("close: may come to ")
+
+
+def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_them() -> None:
+    """Checkpointed blocks with flex_attention could not be simulated."""
+    ranked = rank(LONG)
+    firsts = {one.strategy: one for one in best_of_each(ranked)}
+    assert {one.workload.steps * one.workload.tokens_per_step for one in ranked} == {LONG.tokens_per_step * LONG.steps}
+    speeds = [one.prediction.ranges for one in ranked]
+    rows = [one["samples_per_second"].expected * 8192 for one in speeds]
+    assert [one["tokens_per_second"].expected for one in speeds] == pytest.approx(rows)
+    unmarked = {name for name, one in firsts.items() if one.traffic["runs_in"] != NO_SCRIPT}
+    assert firsts.keys() - unmarked == {"tp 2 x cp 2", "tp 2 x pp 2", "cp 2 x pp 2"}
+    assert {"dp 4", "cp 4", "dp 2 x tp 2", "dp 2 x pp 2", "full_shard", "zero3"} < firsts.keys()
+    assert "tp 4" not in firsts  # two heads of keys
+    line = firsts["dp 2 x cp 2"].line
+    assert "BATCH_SIZE=1 GRAD_ACC=4 CP_SIZE=2" in line
+    assert line.endswith("--nodes=2 --gpus-per-node=2 dimensions/dimensions.slurm cp.py")
+    assert f"| {NO_SCRIPT} |" in ranking.text(LONG, ranked) and ranked[0].command
+    assert not list(layouts(replace(LONG, length=4096))) + list(layouts(replace(LONG, model="bloom-7b1")))
 
 
 def test_every_shipped_shape_but_the_tiny_ones_has_a_hub_name() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.plan import simulate
+from tools.plan.projection import published_shapes
 from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import every_list, read
 from workshop.simulate import step_on_meta
@@ -20,6 +21,11 @@ def test_kept_steps_are_what_the_simulation_says(words: tuple[str, ...]) -> None
     now = json.loads(json.dumps(step_on_meta.simulate(step_on_meta.StepShape(**shape))))
     parts = [{key: part[key] for key in kept["parts"][0]} for part in now["parts"]]
     assert now | {"parts": parts} == kept, "expected `python -m tools plan --fit` after a change"
+
+
+def test_published_tables_are_compared_without_a_simulation() -> None:
+    missing = {simulate.key(shape) for shape in published_shapes()} - KEPT.keys()
+    assert not missing, "expected `python -m tools plan --fit` after a change"
 
 
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")

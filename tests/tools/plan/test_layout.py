@@ -1,0 +1,89 @@
+"""A layout's rank: what it holds, computes and sends, beside the same counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from tools.plan.layout import Layout, splits
+
+# Four blocks of 100 parameters between an embedding and a head of 50 each; a block keeps 10 bytes.
+PEAKS = [5, 30, 40, 50, 60, 90]
+STEP = {
+    "parts": [{"peak_bytes": peak, "gradient_bytes": 8} for peak in PEAKS + PEAKS[::-1]],
+    **{"parameters": 500, "block_parameters": 100, "blocks": 4, "largest_parameter": 50, "parameter_tensors": 8},
+    "operations": {
+        "blocks": {"attention": {"flops": 64, "bytes": 4}, "other": {"flops": 0, "bytes": 8}},
+        "outside": {"matrix product": {"flops": 16, "bytes": 2}},
+    },
+}
+# One row of 8 tokens in each of 4 micro-batches; 6 numbers in a hidden state, 2 in the keys.
+ALONE = Layout(1, 1, 1, 1, 1, 8, 4, 6, 2, False)
+
+
+def sent(layout: Layout, per_node: int = 8) -> tuple[float, float]:
+    return layout.traffic(layout.on_rank(STEP), per_node)
+
+
+def peaks(layout: Layout) -> list[float]:
+    return [part["peak_bytes"] for part in layout.on_rank(STEP)["parts"]]
+
+
+def test_each_dimension_sends_what_its_formula_says() -> None:
+    hidden = 2 * 6 * 8  # bytes of a micro-batch
+    assert sent(ALONE) == (0, 0)
+    # An all-reduce sends twice its half; 4 per block and 2 at the ends; of 4 micro-batches.
+    again = replace(ALONE, checkpointing=True)
+    assert [sent(replace(one, tp=2))[0] for one in (ALONE, again)] == [hidden * (n * 4 + 2) * 4 for n in (4, 6)]
+    # Half of a row's keys and values, 3 or 4 times per block; weights gathered twice per micro-batch, gradients once.
+    ring, shards = 2 * 2 * 2 * 4 * 4 * 4, (2 * 4 + 1) * 2 * 500 / 2
+    assert [sent(replace(one, cp=2))[0] for one in (ALONE, again)] == [3 * ring + shards, 4 * ring + shards]
+    assert sent(replace(ALONE, dp=2))[0] == shards
+    # fp32 hidden states, forward and back; copies of 250 fp32 gradients.
+    assert sent(replace(ALONE, pp=4))[0] == 2 * 2 * hidden * 4
+    assert [sent(replace(ALONE, pp=2, chunks=v))[0] for v in (1, 2)] == [2 * hidden * 4, 3 * 2 * hidden * 4]
+    assert sent(replace(ALONE, dp=2, pp=2))[0] == 2 * hidden * 4 + 4 * 250
+
+
+def test_group_over_nodes_goes_by_the_network_with_all_groups_beside_it() -> None:
+    inside, between = sent(replace(ALONE, dp=2, tp=4), per_node=4)
+    assert inside == sent(replace(ALONE, tp=4))[0]
+    # Each of the four ranks of a node shares its quarter of the weights with one of the other node.
+    assert between == 4 * (2 * 4 + 1) / 2 * 2 * 500 / 4
+    # One ring over two nodes leaves each of them once.
+    assert sent(replace(ALONE, dp=8), per_node=4) == (0, sent(replace(ALONE, dp=8))[0])
+
+
+def test_rank_computes_its_share_of_the_whole_rows_attention() -> None:
+    """Simulated with a quarter of a row, attention had a sixteenth of the operations instead of a quarter."""
+    operations = replace(ALONE, cp=2, tp=2).on_rank(STEP)["operations"]
+    assert operations["blocks"]["attention"] == {"flops": 4 * 64, "bytes": 4}
+    # The slowest of three stages has two blocks of four, where an even share was 4 / 3, and the head alone.
+    stage = replace(ALONE, pp=3).on_rank(STEP)
+    assert stage["operations"]["blocks"]["other"]["bytes"] == pytest.approx(8 * 2 / (4 / 3))
+    assert stage["operations"]["outside"]["matrix product"]["flops"] == 3 * 16
+    assert (stage["parameters"], stage["blocks"]) == (2 * 100 + 50, 2)
+    assert replace(ALONE, tp=2).on_rank(STEP)["parameters"] == 250
+
+
+def test_stage_holds_the_micro_batches_that_are_in_flight() -> None:
+    # Of two stages: two blocks of two micro-batches in flight, and beside these what a block needs while it computes.
+    assert peaks(replace(ALONE, pp=2)) == [60 + 10 * (2 * 2 - 4), 90 + 10 * (2 * 1 - 4)]
+    assert peaks(replace(ALONE, pp=2, micro_batches=1))[0] == 60 + 10 * (2 - 4)
+    # Interleaved: p + (p - 1) / v on the first stage.
+    assert peaks(replace(ALONE, pp=2, chunks=2))[0] == 60 + 10 * (2 * 2.5 - 4)
+    # Tensor parallel ranks hold two hidden states of all of them, half of each their own.
+    assert peaks(replace(ALONE, tp=2, checkpointing=True))[1] == 30 + 96
+    assert peaks(replace(ALONE, tp=2))[1] == 30 + 4 * 96
+
+
+def test_bubble_and_the_scripts_that_run_a_layout() -> None:
+    assert replace(ALONE, pp=4).bubble == pytest.approx(3 / 7)
+    assert replace(ALONE, pp=4, chunks=2).bubble == pytest.approx(3 / 11)
+    assert ALONE.bubble == 0
+    found = {Layout(*split, 8, 4, 6, 2, False).name: Layout(*split, 8, 4, 6, 2, False).script for split in splits(4)}
+    assert found == {
+        **{"dp 4": "cp.py", "dp 2 x cp 2": "cp.py", "cp 4": "cp.py", "dp 2 x tp 2": "tp.py", "tp 4": "tp.py"},
+        **{"dp 2 x pp 2": "pp.py", "dp 2 x pp 2, interleaved": "pp.py", "pp 4": "pp.py", "pp 4, interleaved": "pp.py"},
+        **dict.fromkeys(("tp 2 x cp 2", "tp 2 x pp 2", "tp 2 x pp 2, interleaved"), ""),
+        **dict.fromkeys(("cp 2 x pp 2", "cp 2 x pp 2, interleaved"), ""),
+    }

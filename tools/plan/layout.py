@@ -1,0 +1,160 @@
+"""A layout: how ranks share rows, matrices, positions and layers (DP x TP x CP x PP), and what that costs a rank.
+
+Under every layout a rank computes as many operations as under data parallelism. So a rank's step is the simulated step
+of its part of a row (`on_rank`), with other traffic. Neighbouring ranks share matrices, the next positions, then rows,
+then layers: what sends most stays inside a node. A micro-batch is one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from typing import Any
+
+from tools.logs.communication import messages_of
+
+LOSS_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many ranks share what (dp, tp, cp, pp); then what is shared."""
+
+    dp: int  # ranks that share the rows of a step
+    tp: int  # the matrices, and the positions between them
+    cp: int  # the positions of a row
+    pp: int  # the layers
+    chunks: int  # of layers per stage: 1, 1F1B; 2, interleaved
+    length: int  # tokens of a row
+    micro_batches: int  # of each of the dp groups in a step
+    hidden: int  # numbers per token in the hidden states
+    keys: int  # in the keys; as many values
+    checkpointing: bool  # a block's forward pass runs again in the backward pass, with its messages
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"dp": self.dp, "tp": self.tp, "cp": self.cp, "pp": self.pp}
+
+    @property
+    def name(self) -> str:
+        found = [f"{name} {size}" for name, size in self.sizes.items() if size > 1] or ["dp 1"]
+        return " x ".join(found) + ", interleaved" * (self.chunks > 1)
+
+    @property
+    def script(self) -> str:
+        """Of dimensions/, the one that runs it; "" if none does: each shares one thing beside the rows."""
+        shared = [name for name in ("tp", "cp", "pp") if self.sizes[name] > 1] or ["cp"]
+        return "" if len(shared) > 1 else f"{shared[0]}.py"
+
+    @property
+    def copies(self) -> bool:
+        """Whether each of the dp groups holds all states, as in pp.py; else FSDP shares them among dp x cp ranks."""
+        return self.script == "pp.py"
+
+    @property
+    def row_parts(self) -> int:
+        return self.tp * self.cp
+
+    @property
+    def bubble(self) -> float:
+        """The share of a step in which a stage waits."""
+        return (self.pp - 1) / (self.chunks * self.micro_batches + self.pp - 1)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """A rank's part of a micro-batch, as workshop.simulate.step_on_meta takes it: no mask, never all logits."""
+        return {
+            **{"batch_size": 1, "max_length": self.length // self.row_parts, "precision": "bf16"},
+            **{"engine": "autocast" if self.copies else "half", "gradient_checkpointing": self.checkpointing},
+            **{"fast": True, "attention": "flex", "loss": "chunked", "loss_chunk": LOSS_CHUNK},
+            "stream": "fp32" if self.copies else "bf16",
+        }
+
+    def on_rank(self, step: dict[str, Any]) -> dict[str, Any]:
+        """The step of the fullest and slowest rank, from the simulated one of `shape`.
+
+        Operations count p times: the rank's micro-batches are p times as many as the workload's, with a p-th of the
+        layers. The first stage also has the embedding, the last one the head: the largest parameters.
+        """
+        layers, own = step["blocks"], ceil(step["blocks"] / self.pp)
+        ends = step["parameters"] - layers * step["block_parameters"] if self.pp == 1 else step["largest_parameter"]
+        parameters = (own * step["block_parameters"] + ends) / self.tp
+        operations: dict[str, dict[str, dict[str, float]]] = {}
+        for place, classes in step["operations"].items():
+            times = own * self.pp / layers if place == "blocks" else self.pp
+            operations[place] = {name: {what: n * times for what, n in one.items()} for name, one in classes.items()}
+        # A rank's queries see the whole row; the simulated ones saw their own part of it.
+        operations["blocks"]["attention"]["flops"] *= self.row_parts
+        found = {"block_parameters": step["block_parameters"] / self.tp, "blocks": own, "parameters": parameters}
+        found |= {"parameter_tensors": step["parameter_tensors"] / self.pp, "operations": operations}
+        found["largest_parameter"] = step["largest_parameter"] / self.tp
+        return step | found | {"parts": self._parts(step, own, parameters)}
+
+    def _parts(self, step: dict[str, Any], own: int, parameters: float) -> list[dict[str, float]]:
+        """The moments of a micro-batch; of a pipeline those of its first and its last stage at their fullest."""
+        parts, layers = step["parts"], step["blocks"]
+        # The positions of all tensor parallel ranks: gathered before the matrices, and not yet summed up after them.
+        passing = 2 * self._hidden_bytes * (1 - 1 / self.tp) * (1 if self.checkpointing else own)
+        if self.pp == 1:
+            more = [(part["peak_bytes"] + passing, part["gradient_bytes"] / self.tp) for part in parts]
+            return [part | {"peak_bytes": a, "gradient_bytes": b} for part, (a, b) in zip(parts, more, strict=True)]
+        peaks = [part["peak_bytes"] for part in parts]
+        kept = (peaks[layers] - peaks[1]) / (layers - 1)  # of a block, from its forward to its backward pass
+        first, last = max(peaks[1 : layers + 1] + peaks[layers + 3 :]), max(peaks[layers + 1 : layers + 3])
+        moments = []
+        for stage, peak in ((0, first), (self.pp - 1, last)):
+            peak += passing + kept * (own * self._in_flight(stage) - layers)
+            gradients = {"peak_with_gradients_bytes": peak + 4 * parameters, "gradient_bytes": 2 * parameters}
+            moments.append({"peak_bytes": peak} | gradients)
+        return moments
+
+    def _in_flight(self, stage: int) -> float:
+        """Micro-batches whose activations a stage holds at its peak: PyTorch's pipelining/schedules.py, warm-up."""
+        p, v = self.pp, self.chunks
+        chunks = (v - 1) * p + (2 if v > 1 else 1) * (p - 1 - stage) + 1
+        return min(chunks / v, self.micro_batches)
+
+    @property
+    def _hidden_bytes(self) -> float:
+        """Of a micro-batch, on the tensor parallel ranks together."""
+        return (4 if self.copies else 2) * self.hidden * self.length / self.cp
+
+    def traffic(self, step: dict[str, Any], per_node: int) -> tuple[float, float]:
+        """Bytes per step: what a rank sends in groups on one node, what a node sends for groups on several.
+
+        Args: step: of the rank; per_node: ranks on a node.
+        """
+        m, layers, parameters, again = self.micro_batches, step["blocks"], step["parameters"], self.checkpointing
+        # A block: four all-reduces, or pairs of all-gather and reduce-scatter, half of them in the forward pass; two
+        # more at the embedding and the head.
+        all_reduces = m * (layers * (6 if again else 4) + 2)
+        matrices = 2 * (self.tp - 1) / self.tp * self._hidden_bytes * all_reduces
+        # Keys and values in bf16 around the ring; in the backward pass once more, with their gradients.
+        ring = (self.cp - 1) * 4 * self.keys / self.tp * self.length / self.cp * m * layers * (4 if again else 3)
+        shards = self.dp * (1 if self.copies else self.cp)
+        # Copies add up fp32 gradients; shards of bf16 are gathered and scattered.
+        method = {"method": "ddp"} if self.copies else {"method": "fsdp2", "reshard_after_forward": True}
+        states = sum(messages_of(method, shards, m)) * (4 if self.copies else 2) * parameters
+        # Hidden states go on from every chunk, their gradients come back; of two stages each has an end.
+        stages = (2 * self.chunks - (self.pp == 2)) * m * self._hidden_bytes / self.tp * (self.pp > 1)
+        # What is sent, by how many ranks, and how far apart these are.
+        groups = [(matrices, self.tp, 1), (ring, self.cp, self.tp), (states, shards, self.tp)]
+        groups.append((stages, self.pp, self.dp * self.row_parts))
+        in_node = between_nodes = 0.0
+        for sent_bytes, ranks, distance in groups:
+            on_node = min(ranks, max(1, per_node // distance))
+            if on_node == ranks:
+                in_node += sent_bytes
+            else:  # a ring leaves the node by one rank; the node's other groups send beside it
+                between_nodes += sent_bytes * per_node / on_node
+        return in_node, between_nodes
+
+
+def splits(gpus: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """All (dp, tp, cp, pp, chunks) of that many GPUs."""
+    sizes = [size for size in range(1, gpus + 1) if gpus % size == 0]
+    for tp, cp, pp in product(sizes, repeat=3):
+        if gpus % (tp * cp * pp) == 0:
+            yield from ((gpus // (tp * cp * pp), tp, cp, pp, chunks) for chunks in ((1, 2) if pp > 1 else (1,)))
