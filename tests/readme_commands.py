@@ -21,6 +21,7 @@ RUN_ELSEWHERE = (
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/resilience/test_drill_launcher.py
     r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
+    r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
     r"python -m pictures\.draw",  # tests/test_pictures.py
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
     r"python -m tools new-exercise",  # tests/tools/commands/test_new_exercise_command.py: writes into the repository

@@ -23,7 +23,7 @@ from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
 
 # Commands that only read and print: a README must not be able to start anything else.
-_ALLOWED = ("fill", "plot", "plan", "runs", "report --folders")
+_ALLOWED = ("fill", "plot", "plan", "profile", "runs", "report --folders")
 _BLOCK = re.compile(
     rf"^(?P<start>[ \t]*{BLOCK_START.pattern}[ \t]*)$(?:\n[\s\S]*?^(?P<end>[ \t]*{BLOCK_END}[ \t]*)$)?",
     re.MULTILINE,

@@ -6,7 +6,6 @@ shares from here and times from steps.csv, and leave out the first steps, which 
 """
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +13,11 @@ import torch
 from torch.autograd import DeviceType
 from transformers import TrainerCallback
 
+from run_folder.gpu_time import shares
 from workshop.settings import Settings
 from workshop.training.callbacks import synchronise
 
-Interval = tuple[float, float]
 ROWS = 30  # kernels in the table
-
-
-def covered_us(intervals: Iterable[Interval]) -> float:
-    """Length of the union of the intervals (microseconds): kernels that run side by side count once."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
-
-
-def shares(kernels: Iterable[tuple[str, Interval]], wall_us: float) -> str:
-    """Lines on how the wall time of a GPU divides up, given the name and the interval of all it ran."""
-    kernels = list(kernels)
-    busy = covered_us(interval for _, interval in kernels)
-    computing = covered_us(interval for name, interval in kernels if "nccl" not in name.lower())
-    communicating = covered_us(interval for name, interval in kernels if "nccl" in name.lower())
-    lines = {
-        "computing (or copying)": computing,
-        "communicating (NCCL)": communicating,
-        "  with nothing computed beside it": busy - computing,
-        "idle": wall_us - busy,
-    }
-    return "\n".join(f"{name:<36}{time_us / wall_us:7.1%}" for name, time_us in lines.items())
 
 
 class Profiler(TrainerCallback):
@@ -84,7 +59,9 @@ class Profiler(TrainerCallback):
             for event in profile.events()
             if event.device_type == DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
         ]
-        where = shares(kernels, wall_us) if kernels else "no GPU: the CPU's operators only"
+        where = "no GPU: the CPU's operators only"
+        if kernels:
+            where = "\n".join(f"{name:<36}{share:7.1%}" for name, share in shares(kernels, wall_us).items())
         order = "self_device_time_total" if kernels else "self_cpu_time_total"
         table = profile.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=100)
         heading = f"steps {self.first} to {self.last}, rank 0, {wall_us / 1e3:.1f} ms with the profiler running"

@@ -7,17 +7,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from workshop.measure.profiling import Profiler, covered_us, shares
+from run_folder.gpu_time import covered, shares
+from tools.logs.folder import RunFolder
+from tools.logs.trace import read_trace
+from workshop.measure.profiling import Profiler
 
 
 def test_kernels_side_by_side_count_once() -> None:
-    assert covered_us([(5, 7), (0, 4), (1, 2), (3, 6)]) == 7
+    assert covered([(5, 7), (0, 4), (1, 2), (3, 6)]) == 7
 
 
 def test_communication_behind_computation_is_told_from_waiting_for_it() -> None:
-    text = shares([("gemm", (0, 50)), ("ncclDevKernel_AllGather", (40, 60)), ("gemm", (70, 80))], wall_us=100)
-    figures = [line.split()[-1] for line in text.splitlines()]
-    assert figures == ["60.0%", "20.0%", "10.0%", "30.0%"]
+    kernels = [("gemm", (0, 50)), ("ncclDevKernel_AllGather", (40, 60)), ("gemm", (70, 80))]
+    assert [*shares(kernels, 100).values()] == [0.6, 0.2, 0.1, 0.3]
 
 
 @pytest.mark.parametrize(("asked", "steps", "products"), [("2:3", 4, 2), ("1:9", 4, 4)])
@@ -34,3 +36,10 @@ def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: 
     assert line.split()[-1] == str(products)
     trace = json.loads(gzip.decompress((tmp_path / "profile_trace.json.gz").read_bytes()))
     assert sum(event.get("name") == "aten::mm" for event in trace["traceEvents"]) == products
+    # The tools read what PyTorch writes; without a GPU one kernel is added.
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": trace["traceEvents"][0].get("ts", 0), "dur": 5}
+    with gzip.open(tmp_path / "profile_trace.json.gz", "wt") as file:
+        json.dump({"traceEvents": [*trace["traceEvents"], kernel]}, file)
+    read = read_trace(RunFolder(tmp_path, {}, None))
+    assert (read.first, read.last) == tuple(map(int, asked.split(":"))) and read.wall_us > 0
+    assert sum(one.name == "aten::mm" for one in read.operators) == products

@@ -1,0 +1,69 @@
+"""A trace's summary is right about what one sees in Perfetto: what the GPU did, and what it waited for."""
+
+import gzip
+import json
+
+import pytest
+
+from tools.__main__ import main
+
+STEPS = "step,step_time_s,tokens,real_tokens,loss,epoch\n" + "".join(f"{n},0.0{n},8,8,1.0,0.1\n" for n in range(1, 10))
+CPU = """cpu_op 0 3 aten::mm
+user_annotation 85 50 Optimizer.step#DeepSpeedCPUAdam.step
+user_annotation 0 200 the whole step"""
+# Two steps of 100 ms each: category, start, length (ms), name.
+GPU = """kernel 0 40 nvjet_sm90_hsh_256x128
+kernel 30 20 ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)
+kernel 50 10 void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>
+gpu_memcpy 60 20 Memcpy DtoH (Device -> Pinned)
+gpu_memset 140 2 Memset (Device)
+kernel 142 8 multi_tensor_apply_kernel|x
+gpu_user_annotation 0 200 Optimizer.step"""
+EXPECTED = """Step (ms), without the profiler | 75.0
+Step (ms), with it | 100.0
+Computing or copying (%) | 40.0
+Communicating (%) | 10.0
+Communicating alone (%) | 5.0
+Idle (%) | 55.0
+Kernels per step | 3
+Median kernel (us) | 15,000.0
+Longest gap (ms) | 60.00
+What the CPU did in it | Optimizer.step#DeepSpeedCPUAdam.step
+communication (ms) | 10.0
+copies to and from the CPU (ms) | 10.0
+attention (ms) | 0.0
+matrix products (ms) | 20.0
+optimizer and clipping (ms) | 4.0
+softmax and loss (ms) | 5.0
+norms, casts and the rest (ms) | 1.0""".splitlines()
+
+
+@pytest.fixture
+def profiled(make_run):
+    def profiled(events: str):
+        folder = make_run("r1", {"settings": {"rung": "0_textbook"}}, {"warmup_steps": 5}, **{"steps.csv": STEPS})
+        (folder / "profile.txt").write_text("steps 10 to 11, rank 0, 200.0 ms with the profiler running\n")
+        found: list[dict] = [{"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1}]
+        for category, start, length, name in (line.split(" ", 3) for line in events.splitlines()):
+            times = {"ts": 1000 * int(start), "dur": 1000 * int(length)}
+            found.append({"ph": "X", "cat": category, "name": name, **times})
+        (folder / "profile_trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": found}).encode()))
+        return folder
+
+    return profiled
+
+
+def test_summary_of_a_trace_is_that_of_its_kernels(profiled, capsys):
+    assert main(["profile", str(profiled(f"{GPU}\n{CPU}"))]) == 0
+    header, _, *rows = [line.strip("| ") for line in capsys.readouterr().out.splitlines()]
+    assert (header, rows[: len(EXPECTED)]) == ("Profile | 0_textbook", EXPECTED)
+    assert rows[-5].startswith("0_textbook | matrix products | `nvjet_sm90_hsh_256x128` | 20.00 | ")
+
+
+def test_trace_of_a_cpu_and_a_damaged_one_are_named(profiled, capsys):
+    folder = profiled(CPU)
+    assert main(["profile", str(folder)]) == 2
+    assert "found 'no kernel of a GPU'" in capsys.readouterr().err
+    (folder / "profile_trace.json.gz").write_bytes(b"{")
+    assert main(["profile", str(folder)]) == 2
+    assert "expected a trace of PyTorch's profiler" in capsys.readouterr().err
