@@ -23,6 +23,7 @@ RUN_ELSEWHERE = (
     r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
     r"python -m pictures\.draw",  # tests/test_pictures.py
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
+    r"python -m tools grade-code",  # tests/by_hand/test_holes.py: runs on ranks
     r"python -m tools new-exercise",  # tests/tools/commands/test_new_exercise_command.py: writes into the repository
 )
 REFERENCE = "logs/reference"

@@ -38,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         _grade(folder, folder.name if same[folder.name] == 1 else str(folder), line["holes"], line["isolated"])
         for folder, line in zip(folders, lines, strict=True)
     ]
-    for cell in (cell for grade in grades for _, cells in grade.checked for cell in cells):
-        if cell.verdict == WRONG and arguments.format == "text":
-            print(f"{cell.table}: {cell.row}: {one_line(cell.text)}")
+    for grade in grades if arguments.format == "text" else ():
+        for cell in (cell for _, cells in grade.checked for cell in cells if cell.verdict == WRONG):
+            print(f"{grade.file}: {cell.row}: {one_line(cell.text)}")
     lead = f"{counted(len(grades), 'folder')} of code, run with inputs that were drawn after it was loaded."
     return print_grades(grades, arguments.format, "grade-code", lead)
 
@@ -51,7 +51,7 @@ def _grade(folder: Path, name: str, holes: list[tuple[str, str | None]], isolate
     rows = [[hole, ""] for hole, _ in holes]
     table = Table(folder, "holes", "**Table holes** *The code*", ["Hole", "Verdict"], "", rows, [], 0)
     cells = [
-        Judgement(str(folder), 0, hole, "Verdict", BLANK if wrong is None else WRONG if wrong else RIGHT, wrong or "")
+        Judgement("holes", 0, hole, "Verdict", BLANK if wrong is None else WRONG if wrong else RIGHT, wrong or "")
         for hole, wrong in holes
     ]
     return Grade(str(folder), name, [(FilledTable(table, []), cells)], remark="" if isolated else "not isolated")
