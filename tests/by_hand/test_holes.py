@@ -32,11 +32,12 @@ WRONG = {
     "sharded_block": [
         ("return own", "return gradient", "has the shape [15], expected [8]"),
         ("return own", "return own / dist.get_world_size()", "is 0.5 times the right one"),
-        ("    return own", "    return pad(gradient, (0, 1)).chunk(2)[dist.get_rank()]", ALONE),
-        ("dist.all_gather_into_tensor(weights, shard)", "weights.zero_()[: len(shard)] = shard", "differs by up to"),
+        ("return own", "return padded.chunk(2)[dist.get_rank()]", ALONE),
+        ("dist.all_gather(shards, shard)", "shards = [shard, shard]", "differs by up to"),
     ],
     "clip_shards": [
         ("dist.all_reduce(squares)", "pass", ALONE),
+        ("return norm", "return", "returns or leaves None, expected a tensor"),
         ("torch.clamp(max_norm / norm, max=1.0)", "max_norm / norm", "times the right one"),
         ("torch.zeros(())", "torch.zeros(1)", "has the shape [1], expected []"),
     ],
@@ -81,8 +82,7 @@ def test_code_that_loops_reads_the_answers_or_asks_the_network_gets_nothing(tmp_
     """Where a site forbids namespaces, the last two succeed: the table says so."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = {
-            # Without end; asleep, to leave the processor to other tests.
-            "gradient_sum": "import time\nwhile True:\n    time.sleep(1)",
+            "gradient_sum": "import time\nwhile True:\n    time.sleep(1)",  # leaves the processor to other tests
             "accumulation": f"open({str(SOLUTIONS / 'accumulation.py')!r})",
             "sharded_block": f"import socket\nsocket.create_connection({server.getsockname()})",
             "clip_shards": "bytearray(3 * 2**30)",
@@ -108,4 +108,3 @@ def test_page_has_each_hole_with_its_reason_and_that_the_code_was_not_isolated()
     grade = grade_code._grade(Path("ada"), "ada", found, isolated=False)
     text = re.sub(r"<[^>]+>|\s+", " ", grades.render([grade], "grade-code", "1 folder"))
     assert "not isolated" in text and "gradient_sum ada is &lt;0.5&gt; times" in " ".join(text.split())
-    assert [cell.verdict for _, cells in grade.checked for cell in cells] == ["wrong", "not filled in", "right"]

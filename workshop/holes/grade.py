@@ -132,6 +132,8 @@ def _run_rank(hole: Hole, folder: Path, rank: int, link: int) -> NoReturn:
             inputs = [torch.tensor(one) for one in json.loads(lines.readline())]
         with CollectiveCounter() as counter:
             found = hole.call(function, inputs)
+        if any(tensor is None for tensor in found):
+            raise TypeError(f"{hole.name} returns or leaves None, expected a tensor")
         sent = [[call.collective, call.bytes, number] for call, number in counter.calls.items()]
         answer = {"found": [tensor.tolist() for tensor in found], "sent": sent}
     except NotImplementedError:

@@ -7,11 +7,12 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 def sharded_block(block, shard, inputs):
-    weights = torch.empty(shard.numel() * dist.get_world_size())
-    dist.all_gather_into_tensor(weights, shard)
-    vector_to_parameters(weights, block.parameters())
+    shards = [torch.empty_like(shard) for _ in range(dist.get_world_size())]
+    dist.all_gather(shards, shard)
+    vector_to_parameters(torch.cat(shards), block.parameters())
     block(inputs).square().sum().backward()
     gradient = parameters_to_vector([parameter.grad for parameter in block.parameters()])
+    padded = pad(gradient, (0, shard.numel() * len(shards) - gradient.numel()))
     own = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(own, pad(gradient, (0, weights.numel() - gradient.numel())))
+    dist.reduce_scatter(own, list(padded.chunk(len(shards))))
     return own
