@@ -30,8 +30,15 @@ def run(arguments: argparse.Namespace) -> int:
     same = Counter(folder.name for folder in folders)
     command = [sys.executable, "-m", "workshop.holes.grade", *(str(folder.absolute()) for folder in folders)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        lines = [json.loads(line) for line in tqdm(process.stdout, "grading", len(folders), leave=False, unit="folder")]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            answers = tqdm(process.stdout, "grading", len(folders), leave=False, unit="folder")
+            lines = [json.loads(line) for line in answers]
+        except KeyboardInterrupt:
+            process.kill()
+            raise
     if process.returncode:
         raise InputError(f"{' '.join(command[:3])} ended with exit code {process.returncode}")
     grades = [

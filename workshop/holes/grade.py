@@ -24,7 +24,7 @@ import torch._dynamo  # here, not in every rank
 import torch.distributed as dist
 
 from workshop.holes.checks import HOLES, Hole
-from workshop.holes.isolation import isolate, isolation_allowed
+from workshop.holes.isolation import end_with_parent, isolate, isolation_allowed
 from workshop.measure.collectives import CollectiveCounter
 
 LIMIT_S = 10  # for a hole; a right one takes a fifth of a second
@@ -103,6 +103,7 @@ def _hold_ranks(hole: Hole, folder: Path, root: Path, links: tuple[int, ...], is
         os.chdir(root)
         if isolated:
             isolate(folder, root)
+        end_with_parent()
         for rank, link in enumerate(links):
             if not os.fork():
                 _run_rank(hole, folder, rank, link)
@@ -114,6 +115,7 @@ def _hold_ranks(hole: Hole, folder: Path, root: Path, links: tuple[int, ...], is
 
 def _run_rank(hole: Hole, folder: Path, rank: int, link: int) -> NoReturn:
     """A rank: it runs the participant's code, answers, and waits for its end."""
+    end_with_parent()
     os.dup2(link, _LINK)
     os.dup2(2, 1)
     os.closerange(3, 2**16)

@@ -6,6 +6,7 @@ It is made of Linux's namespaces, which need no root where a site lets users hav
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
@@ -19,7 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 # Numbers of linux/sched.h, mount.h, prctl.h, capability.h, sockios.h and if.h.
 NEW_NAMESPACES = 0x10000000 | 0x40000000 | 0x20000 | 0x20000000  # of users, network, mounts and processes
 READ_ONLY, REMOUNT, BIND, RECURSIVE, NO_SUID_NO_DEVICES_NO_EXEC = 0x1, 0x20, 0x1000, 0x4000, 0xE
-NO_NEW_PRIVILEGES, CAPABILITY_VERSION_3 = 38, 0x20080522
+DEATH_SIGNAL, NO_NEW_PRIVILEGES, CAPABILITY_VERSION_3 = 1, 38, 0x20080522
 SET_INTERFACE_FLAGS, INTERFACE_UP = 0x8914, 0x1
 
 
@@ -64,6 +65,11 @@ def isolate(folder: Path, root: Path) -> None:
     # Without capabilities nobody undoes a mount or the loopback; a new program does not get them back.
     _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _call("capset", struct.pack("Ii", CAPABILITY_VERSION_3, 0), bytes(24))
+
+
+def end_with_parent() -> None:
+    """This process is killed when the one that started it ends, however that ends."""
+    _call("prctl", DEATH_SIGNAL, signal.SIGKILL)
 
 
 def isolation_allowed() -> bool:
