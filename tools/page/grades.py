@@ -20,11 +20,11 @@ _MARKS = {
 _MOST_MISSED = 10  # cells in the list of those that most people got wrong
 
 
-def render(grades: Sequence[Grade], tolerance: str, logs: str) -> str:
+def render(grades: Sequence[Grade], command: str, lead: str) -> str:
     """The page's HTML, with its style in it.
 
     Args:
-        tolerance: that figures were checked with, in percent; logs: the folders of the runs.
+        command: that makes it; lead: how many grades there are, and what they are about.
     """
     pages = rendering.environment()
     pages.globals |= {"marks": _MARKS, "verdicts": VERDICTS}
@@ -33,8 +33,8 @@ def render(grades: Sequence[Grade], tolerance: str, logs: str) -> str:
         grades=grades,
         tables=tables,
         missed=_missed(tables),
-        tolerance=tolerance,
-        logs=logs,
+        command=command,
+        lead=lead,
         style=(rendering.STATIC / "page.css").read_text("utf-8"),
     )
 

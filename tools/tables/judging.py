@@ -64,19 +64,21 @@ def counts(checked: Checked) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Grade:
-    """One participant's file.
+    """One participant's file, or folder of code.
 
     Attributes:
         file: as given.
         name: whose it is.
         checked: its tables as the runs fill them, each with the judgement of its cells.
         problem: why it could not be checked, "" for nothing.
+        remark: what else to know about the check, "" for nothing.
     """
 
     file: str
     name: str
     checked: Checked
     problem: str = ""
+    remark: str = ""
 
     @property
     def count(self) -> Counter[str]:
