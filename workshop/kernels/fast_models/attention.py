@@ -28,7 +28,7 @@ from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi
 
 from workshop.kernels.fast_models.documents import SIZES, attend, bounds
 
-LONG_DOCUMENT = 2048  # tokens, from which flex_attention is as fast as documents.py
+SHORT_ROW = 512  # tokens of a row of one document, up to which documents.py is faster than cuDNN
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -43,11 +43,9 @@ def fastest_kernel(config: Any, packed: bool, length: int) -> str:
     kind = config.model_type
     if kind == "gpt2":  # of the library's kernels it takes this one
         return "sdpa"
-    if not packed and kind != "bloom":  # ALiBi is more than cuDNN's causal mask
-        return "cudnn"
-    if head_size(config) in SIZES and (packed or length <= LONG_DOCUMENT):
+    if head_size(config) in SIZES and (packed or length <= SHORT_ROW):
         return "documents"
-    return "flex"
+    return "flex" if packed or kind == "bloom" else "cudnn"  # which has neither documents nor ALiBi
 
 
 def head_size(config: Any) -> int:

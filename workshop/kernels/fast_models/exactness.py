@@ -23,6 +23,8 @@ SIZES = {
     **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
 }
+# A small model's scores and logits stay far below the usual caps: a kernel that leaves caps out would go unnoticed.
+CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
@@ -54,6 +56,7 @@ def _small(config: Any, max_length: int) -> Any:
     changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
     if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
         changes["num_key_value_heads"] = changes["num_attention_heads"]
+    changes |= {name: 0.1 for name in CAPS if values.get(name)}
     if kinds := list(dict.fromkeys(values.get("layer_types") or ())):
         changes["layer_types"] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
     return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)

@@ -1,13 +1,14 @@
 """The blocks that flex attention computes: those it needs, found without looking at every pair of positions."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from workshop.kernels.fast_models.attention import block_mask, slopes, visible
+from workshop.kernels.fast_models.attention import block_mask, fastest_kernel, slopes, visible
 from workshop.kernels.fast_models.documents import attend, bounds
 
 CPU = torch.device("cpu")
@@ -42,6 +43,21 @@ def listed(mask: BlockMask, kind: str) -> list[list[int]]:
     assert numbers.dtype == indices.dtype == torch.int32
     lines = zip(numbers.flatten().tolist(), indices.flatten(0, -2).tolist(), strict=True)
     return [line[:number] for number, line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "head_size", "packed", "length", "kernel"),
+    [
+        *(("bloom", 64, True, 8192, "documents"), ("bloom", 64, False, 2048, "flex"), ("bloom", 80, True, 512, "flex")),
+        *(("llama", 64, True, 512, "documents"), ("llama", 64, False, 512, "documents")),
+        *(("llama", 64, False, 1024, "cudnn"), ("llama", 96, True, 512, "flex"), ("gpt2", 64, True, 512, "sdpa")),
+    ],
+)
+def test_rows_get_the_kernel_that_is_fastest_for_them(
+    kind: str, head_size: int, packed: bool, length: int, kernel: str
+) -> None:
+    config = SimpleNamespace(model_type=kind, hidden_size=4 * head_size, num_attention_heads=4)
+    assert fastest_kernel(config, packed, length) == kernel
 
 
 @pytest.mark.parametrize("length", [128, 384, 512])
