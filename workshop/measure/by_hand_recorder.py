@@ -6,7 +6,7 @@ The same files, in the same units, as the callbacks write for the exercises with
 import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -29,32 +29,51 @@ COUNTED_STEP = 3
 
 
 class StepEvidence:
-    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method."""
+    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method.
 
-    def __init__(self, settings: Settings, model: torch.nn.Module, data: Data, method: str, **sharding: Any) -> None:
+    Args:
+        dp_size: groups of ranks with rows of their own, where the ranks of a group share them: `step` is then given the
+            rows of each step. None: each rank has its own, and the model's forward pass shows them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: torch.nn.Module,
+        data: Data,
+        method: str,
+        dp_size: int | None = None,
+        **sharding: Any,
+    ) -> None:
         self.settings = settings
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
-        self.recorder.counter = TokenCounter(model, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        device, ranks = torch.device("cuda" if torch.cuda.is_available() else "cpu"), dist.get_world_size()
+        self.recorder.counter = TokenCounter(model if dp_size is None else None, device, ranks // (dp_size or ranks))
         self.hang_watch = HangWatch(settings)
-        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
+        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * (dp_size or ranks))
         self.precision = SeenPrecision(blocks_of(model))
         self._number = 0
         self._start_s = 0.0  # of the first step
-        record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32")
+        record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
         if self.writes:
             update_run_record(settings.run_dir, sharding={"method": method, **sharding})
         forget_peak()
 
     @contextmanager
-    def step(self) -> Iterator[None]:
-        """Around an optimizer step: its time, its tokens, and in one step its collectives."""
+    def step(self, batches: Sequence[dict[str, torch.Tensor]] = ()) -> Iterator[None]:
+        """Around an optimizer step: its time, its tokens, and in one step its collectives.
+
+        `batches` are the rows that this rank's group trains on, whole, if it shares them.
+        """
         self._number += 1
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
             self.hang_watch.on_train_begin()
             self._start_s = time.perf_counter()
         counter = CollectiveCounter() if self._number == COUNTED_STEP else None
         self.recorder.start_clock()
+        for batch in batches:
+            self.recorder.counter.count(batch)
         with counter or nullcontext():
             yield
         self.recorder.on_step_end()

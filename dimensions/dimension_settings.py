@@ -1,0 +1,59 @@
+"""The settings of tp.py, cp.py and pp.py, checked without torch: by-hand's, and how the ranks are laid out."""
+
+import os
+from dataclasses import dataclass
+from typing import Self
+
+from by_hand_settings import ByHandSettings
+
+from run_folder.plural import counted
+from run_folder.settings import boolean, choice, count, setting
+from workshop.errors import WorkshopError
+from workshop.training.deepspeed import world_size
+
+# What only one of the scripts reads.
+OWN = {"tp": ("tp_size", "sequence_parallel"), "cp": ("cp_size",), "pp": ("pp_size", "schedule")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionSettings(ByHandSettings):
+    """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
+
+    dimension: str = setting(choice(*OWN), "tp")  # the script that runs
+    tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
+    sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices
+    cp_size: int = setting(count, 0)  # ranks that share each row's positions
+    pp_size: int = setting(count, 0)  # ranks that share the layers; GRAD_ACC is the number of micro-batches
+    schedule: str = setting(choice("gpipe", "1f1b", "interleaved"), "1f1b")
+    loss_chunk: int = setting(count, 0)  # positions per row whose logits exist at a time; 0: all
+
+    not_shown = ("resume_from", "profile")
+
+    @classmethod
+    def of(cls, dimension: str) -> Self:
+        """The settings of one of the scripts, from the environment."""
+        return cls.from_environment(os.environ | {"DIMENSION": dimension})
+
+    def check(self) -> None:
+        super().check()
+        for dimension, names in OWN.items():
+            for name in names:
+                if dimension != self.dimension and (value := getattr(self, name)) != getattr(type(self), name):
+                    raise WorkshopError(
+                        f"{name.upper()}={value}: only {dimension}.py reads it; "
+                        f"expected it to be left out of {self.dimension}.py's runs"
+                    )
+
+    def check_config(self) -> None:
+        self.layout(world_size())
+
+    def layout(self, ranks: int) -> tuple[int, int]:
+        """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
+
+        Raises WorkshopError for ranks that cannot be split so.
+        """
+        name = f"{self.dimension}_size"
+        size = getattr(self, name) or ranks
+        if ranks % size:
+            raise WorkshopError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
+        return ranks // size, size
