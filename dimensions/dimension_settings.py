@@ -6,6 +6,7 @@ from typing import Self
 
 from by_hand_settings import ByHandSettings
 
+from custom_model.settings import MODEL_NAME
 from run_folder.plural import counted
 from run_folder.settings import boolean, choice, count, setting
 from workshop.errors import WorkshopError
@@ -15,10 +16,15 @@ from workshop.training.deepspeed import world_size
 OWN = {"tp": ("tp_size", "sequence_parallel"), "cp": ("cp_size",), "pp": ("pp_size", "schedule")}
 
 
+def _model_name(text: str) -> str:
+    return MODEL_NAME if text == "tiny" else text  # tiny.env names the other chapters' small model
+
+
 @dataclass(frozen=True, kw_only=True)
 class DimensionSettings(ByHandSettings):
     """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
 
+    model_name: str = setting(_model_name, MODEL_NAME)
     dimension: str = setting(choice(*OWN), "tp")  # the script that runs
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices

@@ -37,9 +37,10 @@ export FP16="${FP16:-false}"
 export BF16="${BF16:-true}"
 
 # ---- As in the baseline ----
-# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; this exercise saves no model in OUTPUT_DIR.
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; SAVE=end leaves a checkpoint of the weights in OUTPUT_DIR.
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
+export SAVE="${SAVE:-no}"
 
 # The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"

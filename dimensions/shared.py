@@ -1,16 +1,20 @@
 """What tp.py, cp.py and pp.py share and no lesson is about; by-hand's common.py and ddp.py have the rest."""
 
-from collections.abc import Iterable
+from math import prod
 
 import torch
 import torch.distributed as dist
+from common import own_device
 from dimension_settings import DimensionSettings
+from torch.distributed.checkpoint import save
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy, pad
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from run_folder.plural import counted
 from workshop.data.encoding import IGNORE
+from workshop.errors import WorkshopError
 
 
 class LossHead(torch.nn.Linear):
@@ -54,6 +58,14 @@ def next_tokens(labels: torch.Tensor) -> torch.Tensor:
     return pad(labels[:, 1:], (0, 1), value=IGNORE)
 
 
+def check_heads(config: PreTrainedConfig, ranks: int) -> None:
+    """Raises WorkshopError if the ranks cannot have whole heads, as many each."""
+    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)  # fewer than query heads, or as many
+    if heads % ranks:
+        found = f"{config.model_type} has {counted(heads, 'key head')}"
+        raise WorkshopError(f"TP_SIZE={ranks}: {found}; expected a divisor: a rank has whole heads")
+
+
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:
     """For the optimizer, which cannot update parameters of several meshes together; biases and norms do not decay."""
     groups: dict[tuple, list[torch.nn.Parameter]] = {}
@@ -66,32 +78,38 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:
     ]
 
 
-def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], copies: int, max_norm: float = 1.0) -> torch.Tensor:
-    """Scale the gradients to `max_norm` at most; gives their norm before, over all ranks.
+def clip_grad_norm(model: torch.nn.Module, copies: int = 1, max_norm: float = 1.0) -> torch.Tensor:
+    """Scale the gradients so that their norm is `max_norm` at most; gives the norm before, that of all parts.
 
-    PyTorch's own refuses gradients of several meshes. Here each rank adds up the squares of what it holds, divided by
+    PyTorch's own refuses gradients on several meshes. Here each rank adds up the squares of what it holds, divided by
     the number of ranks that hold the same.
 
     Args:
-        copies: ranks that hold a parameter that is no DTensor.
+        copies: ranks that hold a parameter which is no DTensor.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
-    shares = [_copies(gradient, copies) for gradient in gradients]
-    squares = sum(part.float().square().sum() / share for part, share in zip(local, shares, strict=True))
+    squares, parts = torch.zeros((), device=own_device()), []
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parts.append(parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad)
+            squares += parts[-1].float().square().sum() / _copies(parameter.grad, copies)
     dist.all_reduce(squares)
     norm = squares.sqrt()
-    for part in local:
+    for part in parts:
         part.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
     return norm
 
 
 def _copies(gradient: torch.Tensor, copies: int) -> int:
-    """Ranks that hold the same part; a rank that has only a summand of a gradient has nothing to square."""
     if not isinstance(gradient, DTensor):
         return copies
-    assert not any(place.is_partial() for place in gradient.placements), gradient.placements
-    shards = 1
-    for size, place in zip(gradient.device_mesh.shape, gradient.placements, strict=True):
-        shards *= 1 if place.is_replicate() else size
-    return dist.get_world_size() // shards
+    mesh = zip(gradient.device_mesh.shape, gradient.placements, strict=True)
+    return dist.get_world_size() // prod(size for size, place in mesh if not place.is_replicate())
+
+
+def save_weights(model: torch.nn.Module, settings: DimensionSettings) -> None:
+    """With SAVE=end: all ranks write their parts of the weights into one checkpoint; a tied head is in it once.
+
+    torch.distributed.checkpoint opens it on any other number of ranks and in any other layout.
+    """
+    if settings.save != "no":
+        save(dict(model.named_parameters()), checkpoint_id=settings.output_path)
