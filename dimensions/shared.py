@@ -1,14 +1,18 @@
 """What tp.py, cp.py and pp.py share and no lesson is about; by-hand's common.py and ddp.py have the rest."""
 
+from functools import partial
 from math import prod
 
 import torch
 import torch.distributed as dist
 from common import own_device
+from ddp import share_of_learning_rate
 from dimension_settings import DimensionSettings
 from torch.distributed.checkpoint import save
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy, pad
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -78,6 +82,14 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:
     ]
 
 
+def optimizer_of(model: torch.nn.Module, settings: DimensionSettings, steps: int) -> tuple[AdamW, LambdaLR]:
+    """The optimizer and the learning rate of by-hand's scripts: it falls to 0 in a straight line."""
+    groups, fused = parameter_groups(model, settings.weight_decay), settings.optimizer == "adamw_torch_fused"
+    optimizer = AdamW(groups, lr=settings.learning_rate, fused=fused)
+    share = partial(share_of_learning_rate, warmup=settings.lr_warmup_steps, steps=steps)
+    return optimizer, LambdaLR(optimizer, share)
+
+
 def clip_grad_norm(model: torch.nn.Module, copies: int = 1, max_norm: float = 1.0) -> torch.Tensor:
     """Scale the gradients so that their norm is `max_norm` at most; gives the norm before, that of all parts.
 
@@ -111,5 +123,5 @@ def save_weights(model: torch.nn.Module, settings: DimensionSettings) -> None:
 
     torch.distributed.checkpoint opens it on any other number of ranks and in any other layout.
     """
-    if settings.save != "no":
+    if settings.save != "no":  # SAVE=end
         save(dict(model.named_parameters()), checkpoint_id=settings.output_path)

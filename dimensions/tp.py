@@ -13,9 +13,9 @@ from math import ceil
 import torch
 import torch.distributed as dist
 from common import build_model, end_rank, own_device
-from ddp import batches_of_steps, share_of_learning_rate
+from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import check_heads, clip_grad_norm, next_tokens, parameter_groups, save_weights, use_loss_head
+from shared import check_heads, clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Placement, Replicate, Shard
@@ -65,8 +65,8 @@ def main() -> None:
     between = Shard(1) if settings.sequence_parallel else Replicate()
     parallelize_module(model, mesh["tp"], plan(model, between), src_data_rank=None)
     model.tie_weights()  # embedding and head have become two parameters; each rank has the same rows of both
-    layout = {"tp_size": tp_size, "rank_parameters": local_numel(model.parameters())}
-    evidence = StepEvidence(settings, model, data, method="tp", dp_size=dp_size, **layout)
+    held = local_numel(model.parameters())
+    evidence = StepEvidence(settings, model, data, method="tp", dp_size=dp_size, rank_parameters=held)
     #    And sharded along "dp", as in fsdp.py: what is gathered and reduced is a rank's part.
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if settings.bf16 else None)
     options = {"mesh": mesh["dp"], "mp_policy": policy, "reshard_after_forward": True}
@@ -75,12 +75,8 @@ def main() -> None:
     fully_shard(model, **options)
 
     # 4. The optimizer, as in fsdp.py.
-    groups, fused = parameter_groups(model, settings.weight_decay), settings.optimizer == "adamw_torch_fused"
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
-    )
+    optimizer, scheduler = optimizer_of(model, settings, steps)
 
     for micro_batches in islice(batches_of_steps(loader, settings), steps):
         with evidence.step(micro_batches):
@@ -129,10 +125,8 @@ def plan(model: PreTrainedModel, between: Placement) -> dict[str, ParallelStyle]
             "blocks.*.down_proj": rows,
             "head": head,
         }
-        norms, positions = (
-            ("blocks.*.*_norm", "final_norm"),
-            {"position_embedding": PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=between)},
-        )
+        norms = ("blocks.*.*_norm", "final_norm")
+        parts["position_embedding"] = PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=between)
     else:
         # Several matrices have the same input: made a DTensor once, its gradients are added up before the ranks do.
         parts = {
@@ -149,10 +143,9 @@ def plan(model: PreTrainedModel, between: Placement) -> dict[str, ParallelStyle]
             "model.layers.*.mlp.down_proj": rows,
             "lm_head": head,
         }
-        norms, positions = ("model.layers.*.*_layernorm", "model.norm"), {}
-    if between.is_shard():
-        parts |= positions | {name: SequenceParallel(use_local_output=True) for name in norms}
-    return parts
+        norms = ("model.layers.*.*_layernorm", "model.norm")
+    by_position = {name: SequenceParallel(use_local_output=True) for name in norms}  # each rank norms its positions
+    return parts | (by_position if between.is_shard() else {})
 
 
 if __name__ == "__main__":

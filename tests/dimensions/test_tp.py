@@ -1,16 +1,25 @@
 """Tensor parallelism, alone and with FSDP, trains what one process trains, and sends what the formulas say."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint import load
+from transformers import AutoModelForCausalLM
 
-from tests.launching import REPO, losses
+from custom_model.model import SimpleGPTConfig, SimpleGPTModel
+from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training, training
+from tools.logs import communication
+from tools.logs.run import Run
+from tools.logs.runs import read_run
+from workshop.training.models import shape_config
 
 STEPS, EXACT = 20, 1e-5
+DRIVER = Path(__file__).with_name("run_and_record.py")
 SIZES = {
     **{
         "TRAIN_SIZE": "40",
@@ -46,14 +55,29 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def run(name: str, exercise: str, script: str, model: str, **own: str) -> Training:
         model = str(folder / model) if model == "tied-llama" else model
-        command = [Path(__file__).with_name("run_and_record.py"), script]
-        return training(folder / name, exercise, "", command, **SIZES | {"MODEL_NAME": model} | own)
+        return training(folder / name, exercise, "", [DRIVER, script], **SIZES | {"MODEL_NAME": model} | own)
 
     models = sorted({model for model, _ in RUNS.values()})
     ranks.train([run(f"one, {model}", "by-hand", "ddp", model) for model in models], ranks=1)
     for count, some in ((2, TWO_RANKS), (4, FOUR_RANKS)):
         ranks.train([run(name, "dimensions", "tp", model, **own) for name, (model, own) in some.items()], ranks=count)
     return folder
+
+
+def counted(run: Path) -> Run:
+    """The run with the facts that the launcher would have written."""
+    facts = {"exercise": "dimensions", "state": "completed", "start_time": "2026-11-24T10:00:00+00:00", "nodes": 1}
+    (run / "run.json").write_text(json.dumps(facts | record(run)))
+    return read_run(run)
+
+
+def of_rank_0(run: Path) -> list[communication.Collective]:
+    return [one for one in communication.read(run / "collectives.csv") if one.rank == 0]
+
+
+def steps(run: Path, columns: tuple[str, ...]) -> list[list[str]]:
+    with (run / "steps.csv").open() as file:
+        return [[row[name] for name in columns] for row in csv.DictReader(file)]
 
 
 def proof(run: Path) -> dict[str, Any]:
@@ -82,3 +106,48 @@ def test_training_is_that_of_one_process(runs: Path, name: str) -> None:
         distance = {name: ((ours[name] - tensor).norm() / tensor.norm()).item() for name, tensor in theirs.items()}
         assert {name: far for name, far in distance.items() if not far <= EXACT} == {}
         assert ours.keys() == theirs.keys()
+
+
+def test_each_layer_adds_up_four_times_and_the_bytes_are_those_of_the_formula(runs: Path) -> None:
+    """Beside the formula: the norm, the loss, the targets; by positions the gradients of norms and positions."""
+    for name in RUNS:
+        figures = counted(runs / name).figures
+        small = 0.02 if "gpt" in name and "position" in name else 0.005
+        assert figures.sent_mib == pytest.approx(figures.predicted_sent_mib, rel=small), name
+        assert figures.sent_mib > figures.predicted_sent_mib, name
+    large = [one.calls for one in of_rank_0(runs / "gpt, two micro-batches") if one.message_bytes == 4 * 64 * 64 * 4]
+    assert large == [2 * (4 * 2 + 2)]
+
+
+def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:
+    expected = record(runs / "one, simple-gpt")
+    for name, dp_size in (("gpt, two micro-batches", 1), ("gpt, FSDP, by position", 2)):
+        facts = record(runs / name)
+        assert facts["dp_size"] == dp_size
+        assert facts["steps_per_epoch"] == expected["steps_per_epoch"]
+        assert facts["flops_per_gpu_per_step"] * facts["world_size"] == expected["flops_per_gpu_per_step"]
+        columns = ("tokens", "real_tokens", "samples", "epoch")
+        assert steps(runs / name, columns) == steps(runs / "one, simple-gpt", columns)
+
+
+def test_more_ranks_than_key_heads_are_refused(ranks: Ranks, tmp_path: Path) -> None:
+    run = training(tmp_path / "run", "dimensions", "", [DRIVER, "tp"], **SIZES | {"MODEL_NAME": "tiny-llama"})
+    assert 0 not in ranks.ask(trainings=[run], ranks=4)
+    assert "TP_SIZE=4: llama has 2 key heads; expected a divisor" in (tmp_path / "run/train.out").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name, (_, own) in RUNS.items() if "SAVE" in own])
+def test_checkpoint_of_two_ranks_opens_in_one_process_as_the_same_model(runs: Path, name: str) -> None:
+    if RUNS[name][0] == "simple-gpt":
+        found = record(runs / name)["settings"]
+        sizes = {key: found[key] for key in ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim")}
+        models = [SimpleGPTModel(SimpleGPTConfig(**sizes, seq_length=64)) for _ in range(2)]
+    else:
+        models = [AutoModelForCausalLM.from_config(shape_config("tiny-llama")) for _ in range(2)]
+    opened, expected = models
+    load(dict(opened.named_parameters()), checkpoint_id=runs / name / "bloom-qa-finetuned", no_dist=True)
+    expected.load_state_dict(torch.load(runs / f"one, {RUNS[name][0]}" / "proof-0.pt")["weights"], strict=False)
+    expected.tie_weights()
+    ids = torch.arange(60).view(2, 30)
+    torch.testing.assert_close(opened(ids).logits, expected(ids).logits, rtol=1e-4, atol=1e-4)
+    assert opened(ids).logits.std() > 0.1

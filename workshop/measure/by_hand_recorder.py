@@ -19,7 +19,7 @@ from workshop.job.run_record import update_run_record
 from workshop.measure.collectives import CollectiveCounter, write_collectives
 from workshop.measure.model_facts import record_facts
 from workshop.settings import Settings
-from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak
+from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.models import blocks_of
 from workshop.training.sharding import SeenPrecision
 
@@ -32,6 +32,7 @@ class StepEvidence:
     """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method.
 
     Args:
+        method: what is done, for run.json; with dp_size the dimension that the ranks of a group are (tp, cp, pp).
         dp_size: groups of ranks with rows of their own, where the ranks of a group share them: `step` is then given the
             rows of each step. None: each rank has its own, and the model's forward pass shows them.
     """
@@ -56,8 +57,9 @@ class StepEvidence:
         self._number = 0
         self._start_s = 0.0  # of the first step
         record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
+        size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
         if self.writes:
-            update_run_record(settings.run_dir, sharding={"method": method, **sharding})
+            update_run_record(settings.run_dir, sharding={"method": method, **size, **sharding})
         forget_peak()
 
     @contextmanager
@@ -77,8 +79,10 @@ class StepEvidence:
         with counter or nullcontext():
             yield
         self.recorder.on_step_end()
-        if counter and self.writes:
-            write_collectives(self.settings.run_dir / "collectives.csv", self._number, counter.calls)
+        if counter:
+            calls_of_ranks = gather_objects(counter.calls)
+            if self.writes:
+                write_collectives(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
 
     def record(self, loss: float) -> None:
         """Write the step down, with its loss over all ranks."""
@@ -94,10 +98,12 @@ class StepEvidence:
     def close(self) -> None:
         """Write summary.json."""
         self.hang_watch.stop()
+        peaks_mib = gather_objects(self.recorder.steps[-1].peak_mem_alloc_mib)
         summary = {
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
             **self.recorder.summary(),
+            "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:
             (self.settings.run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

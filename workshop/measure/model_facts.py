@@ -66,6 +66,7 @@ def record_facts(
             "layers": getattr(model.config, "num_hidden_layers", None),
             "hidden_size": hidden_size,
             "attention_size": heads * head_size if heads and head_size else hidden_size,  # they may differ
+            "key_value_size": key_value_size(model.config),
             "untied_embedding": size.untied,
         },
         "device": "cuda" if gpu else "cpu",
@@ -94,6 +95,15 @@ def record_facts(
             f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
             f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
         )
+
+
+def key_value_size(config: Any) -> int | None:
+    """Numbers in a position's keys, and in its values; less than the attention size where query heads share a key."""
+    heads = getattr(config, "num_attention_heads", None)
+    key_heads, hidden_size = getattr(config, "num_key_value_heads", heads), getattr(config, "hidden_size", None)
+    if not (heads and hidden_size):
+        return None
+    return key_heads * (getattr(config, "head_dim", None) or hidden_size // heads)
 
 
 def host_id() -> str:
