@@ -75,10 +75,16 @@ class SelfAttention(nn.Module):
         sizes, of_part = ((-1, 3, self.head_size), 3) if self.by_head else ((3, -1, self.head_size), 2)
         parts = self.qkv_proj(hidden).unflatten(-1, sizes).unbind(of_part)
         queries, keys, values = (part.transpose(1, 2) for part in parts)  # [batch, heads, length, size of a head]
-        mixed = functional.scaled_dot_product_attention(
+        return self.out_proj(self.attend(queries, keys, values, visible).transpose(1, 2).flatten(2))
+
+    @staticmethod
+    def attend(
+        queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What each query finds, in its shape."""
+        return functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=visible, is_causal=visible is None
         )
-        return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class SimpleGPTBlock(GradientCheckpointingLayer):

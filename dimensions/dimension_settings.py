@@ -56,10 +56,20 @@ class DimensionSettings(ByHandSettings):
     def layout(self, ranks: int) -> tuple[int, int]:
         """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
 
-        Raises WorkshopError for ranks that cannot be split so.
+        Raises WorkshopError for ranks that cannot be split so, or rows that they cannot share.
         """
         name = f"{self.dimension}_size"
         size = getattr(self, name) or ranks
         if ranks % size:
             raise WorkshopError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
+        if self.dimension != "tp" and self.padding != "max_length":
+            raise WorkshopError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
+        if self.dimension == "cp" and self.max_length % (2 * size):
+            expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
+            raise WorkshopError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
+        if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
+            expected = f"expected a multiple of {size}: they follow each other through so many ranks"
+            raise WorkshopError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")
+        if self.dimension == "pp" and self.schedule == "interleaved" and size == 1:
+            raise WorkshopError("SCHEDULE=interleaved on 1 rank: expected 2 or more")
         return ranks // size, size

@@ -47,7 +47,12 @@ class LossHead(torch.nn.Linear):
 
 
 def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHead:
-    """Make the model's `logits` the loss over the head's `targets`; its weights and their names stay."""
+    """Make the model's `logits` the loss over the head's `targets`; its weights and their names stay.
+
+    With GRADIENT_CHECKPOINTING its blocks also keep their inputs only.
+    """
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
     head = model.get_output_embeddings()
     head.__class__ = LossHead
     head.chunk = settings.loss_chunk or settings.max_length
@@ -118,10 +123,10 @@ def _copies(gradient: torch.Tensor, copies: int) -> int:
     return dist.get_world_size() // prod(size for size, place in mesh if not place.is_replicate())
 
 
-def save_weights(model: torch.nn.Module, settings: DimensionSettings) -> None:
+def save_weights(weights: dict[str, torch.Tensor], settings: DimensionSettings) -> None:
     """With SAVE=end: all ranks write their parts of the weights into one checkpoint; a tied head is in it once.
 
     torch.distributed.checkpoint opens it on any other number of ranks and in any other layout.
     """
     if settings.save != "no":  # SAVE=end
-        save(dict(model.named_parameters()), checkpoint_id=settings.output_path)
+        save(weights, checkpoint_id=settings.output_path)

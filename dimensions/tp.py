@@ -60,8 +60,6 @@ def main() -> None:
     model = build_model(settings, tokenizer)
     check_heads(model.config, tp_size)
     head = use_loss_head(model, settings)
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
     between = Shard(1) if settings.sequence_parallel else Replicate()
     parallelize_module(model, mesh["tp"], plan(model, between), src_data_rank=None)
     model.tie_weights()  # embedding and head have become two parameters; each rank has the same rows of both
@@ -101,7 +99,7 @@ def main() -> None:
             optimizer.zero_grad()
             dist.all_reduce(loss, group=mesh.get_group("dp"))
         evidence.record(loss.item())
-    save_weights(model, settings)
+    save_weights(dict(model.named_parameters()), settings)
     evidence.close()
 
 

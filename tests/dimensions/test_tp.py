@@ -80,12 +80,12 @@ def steps(run: Path, columns: tuple[str, ...]) -> list[list[str]]:
         return [[row[name] for name in columns] for row in csv.DictReader(file)]
 
 
-def proof(run: Path) -> dict[str, Any]:
-    """What run_and_record.py has left, without the biases of the GPT's keys.
+def proof(run: Path, rank: int = 0) -> dict[str, Any]:
+    """What run_and_record.py has left on a rank, without the biases of the GPT's keys.
 
     Softmax does not see them: their gradient is 0 but for rounding, which Adam makes as large as any other's.
     """
-    found = torch.load(run / "proof-0.pt")
+    found = torch.load(run / f"proof-{rank}.pt")
     for tensors in (found["weights"], *found["gradients"]):
         for name in tensors:
             if name.endswith("qkv_proj.bias"):
