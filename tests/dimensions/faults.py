@@ -37,28 +37,9 @@ def positions_from_0_on_each_rank(cp: ModuleType) -> Replacement:
     return cp, "shard_of", shard
 
 
-def wrong_half_of_the_keys(cp: ModuleType) -> Replacement:
-    around = cp.around
-
-    def other_half(ring: dist.ProcessGroup, key: torch.Tensor, value: torch.Tensor) -> Iterator[Any]:
-        for step, rows, columns, passing in around(ring, key, value):
-            yield step, rows, slice(columns.stop, None) if columns.stop else columns, passing
-
-    return cp, "around", other_half
-
-
 def tied_gradients_not_added(_: ModuleType) -> Replacement:
     alone = dist.new_subgroups_by_enumeration
     return dist, "new_subgroups_by_enumeration", lambda _: alone([[rank] for rank in range(dist.get_world_size())])
-
-
-def tied_head_counted_twice(pp: ModuleType) -> Replacement:
-    class Stage(pp.Stage):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            self.own = dict(self.model.named_parameters())
-
-    return pp, "Stage", Stage
 
 
 def gradients_divided_by_micro_batches(pp: ModuleType) -> Replacement:
@@ -71,11 +52,9 @@ CP_FAULTS = {
     "world size missing": scaled_gradients(lambda: 1 / dist.get_world_size()),
     "target lost at each border": target_lost_at_each_border,
     "positions from 0 on each rank": positions_from_0_on_each_rank,
-    "wrong half of the keys": wrong_half_of_the_keys,
 }
 PP_FAULTS = {
     "tied gradients not added": tied_gradients_not_added,
-    "tied head counted twice": tied_head_counted_twice,
     "gradients divided by micro-batches": gradients_divided_by_micro_batches,
 }
 
