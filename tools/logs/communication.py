@@ -85,7 +85,7 @@ def counted(run: RunFolder) -> dict[str, float]:
     """
     if "collectives.csv" not in run.files:
         return {}
-    found = read(run.folder / "collectives.csv")
+    found = [one for one in read(run.folder / "collectives.csv") if len(one.ranks) > 1]
     of_ranks = [[one for one in found if one.rank == rank] for rank in {one.rank for one in found}]
 
     def largest(calls: Callable[[Collective], float]) -> float:

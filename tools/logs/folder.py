@@ -32,6 +32,7 @@ LOST_AFTER_S = 600
 _NAME = re.compile(r"\w[\w.+-]*")
 # What tables select by as it is in the settings.
 _SETTINGS = ("use_fsdp", "batch_size", "grad_acc", "max_length", "loss", "loss_chunk", "max_steps", "seed")
+_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule")
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
@@ -174,6 +175,7 @@ class RunFolder:
             "model": name.rsplit("/", 1)[-1] or None,
             "world_size": world_size,
             "dp_size": dp_size,
+            "ranks_per_row": world_size // dp_size if dp_size else None,
             "train_examples": train_examples,
             "examples_per_gpu": train_examples / dp_size if train_examples and dp_size else None,
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
