@@ -72,9 +72,9 @@ class SelfAttention(nn.Module):
 
         Without `visible` a query sees all keys up to its own. There are as many heads as qkv_proj has rows for.
         """
-        sizes, of_part = ((-1, 3, self.head_size), 3) if self.by_head else ((3, -1, self.head_size), 2)
-        parts = self.qkv_proj(hidden).unflatten(-1, sizes).unbind(of_part)
-        queries, keys, values = (part.transpose(1, 2) for part in parts)  # [batch, heads, length, size of a head]
+        sizes, order = ((-1, 3), (3, 0, 2, 1, 4)) if self.by_head else ((3, -1), (2, 0, 3, 1, 4))
+        parts = self.qkv_proj(hidden).unflatten(-1, (*sizes, self.head_size))
+        queries, keys, values = parts.permute(order)  # each [batch, heads, length, size of a head]
         return self.out_proj(self.attend(queries, keys, values, visible).transpose(1, 2).flatten(2))
 
     @staticmethod

@@ -51,7 +51,11 @@ class DimensionSettings(ByHandSettings):
                     )
 
     def check_config(self) -> None:
-        self.layout(world_size())
+        _, size = self.layout(world_size())
+        if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
+            found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"
+            expected = f"expected rows of one length (max_length), a multiple of {counted(size, 'rank')}"
+            raise WorkshopError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
 
     def layout(self, ranks: int) -> tuple[int, int]:
         """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from custom_model.settings import MODEL_NAME
 from run_folder.plural import counted
 from workshop.data.encoding import IGNORE
 from workshop.errors import WorkshopError
@@ -68,7 +69,9 @@ def next_tokens(labels: torch.Tensor) -> torch.Tensor:
 
 
 def check_heads(config: PreTrainedConfig, ranks: int) -> None:
-    """Raises WorkshopError if the ranks cannot have whole heads, as many each."""
+    """Raises WorkshopError if tp.py has no plan for the model, or its ranks cannot have whole heads, as many each."""
+    if config.model_type not in (MODEL_NAME, "llama"):
+        raise WorkshopError(f"MODEL_NAME: found a {config.model_type}; expected {MODEL_NAME} or a Llama")
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)  # fewer than query heads, or as many
     if heads % ranks:
         found = f"{config.model_type} has {counted(heads, 'key head')}"

@@ -130,10 +130,17 @@ def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:
         assert steps(runs / name, columns) == steps(runs / "one, simple-gpt", columns)
 
 
-def test_more_ranks_than_key_heads_are_refused(ranks: Ranks, tmp_path: Path) -> None:
-    run = training(tmp_path / "run", "dimensions", "", [DRIVER, "tp"], **SIZES | {"MODEL_NAME": "tiny-llama"})
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("tiny-llama", "TP_SIZE=4: llama has 2 key heads; expected a divisor"),
+        ("tiny-qwen3", "found a qwen3; expected simple-gpt or a Llama"),
+    ],
+)
+def test_model_that_cannot_be_cut_so_is_refused(ranks: Ranks, tmp_path: Path, model: str, told: str) -> None:
+    run = training(tmp_path / "run", "dimensions", "", [DRIVER, "tp"], **SIZES | {"MODEL_NAME": model})
     assert 0 not in ranks.ask(trainings=[run], ranks=4)
-    assert "TP_SIZE=4: llama has 2 key heads; expected a divisor" in (tmp_path / "run/train.out").read_text()
+    assert told in (tmp_path / "run/train.out").read_text()
 
 
 @pytest.mark.parametrize("name", [name for name, (_, own) in RUNS.items() if "SAVE" in own])
