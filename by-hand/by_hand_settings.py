@@ -17,11 +17,13 @@ class ByHandSettings(GPTSettings):
 
     model_name: str = setting(default=MODEL_NAME)
 
+    not_shown = ("gradient_checkpointing", "resume_from", "profile")
+
     def check(self) -> None:
         super().check()
         if self.fp16:
             raise WorkshopError("FP16=true: fp16 needs a gradient scaler, which is not shown here; expected BF16=true")
-        for name in ("gradient_checkpointing", "resume_from", "profile"):
+        for name in self.not_shown:
             if value := getattr(self, name):
                 raise WorkshopError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 

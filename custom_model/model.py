@@ -6,6 +6,7 @@ the variable VOCAB_SIZE, in six copies (erratum K9); this is the one file of it 
 """
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +46,12 @@ class SimpleGPTConfig(PreTrainedConfig):
     seq_length: int = 512
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
+    qkv_by_head: bool = True  # the rows of qkv_proj: head by head, so that a part is whole heads; or all queries first
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """The configuration of a config.json; one that does not name the order has the older one."""
+        return super().from_dict({"qkv_by_head": False} | config_dict, **options)
 
 
 class ResidualLinear(nn.Linear):
@@ -56,17 +63,28 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: SimpleGPTConfig) -> None:
         super().__init__()
-        self.heads = config.num_heads
+        self.by_head, self.head_size = config.qkv_by_head, config.hidden_size // config.num_heads
         self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out_proj = ResidualLinear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """hidden [batch, length, hidden]; visible [batch, 1, length, length], true where a query may see a key."""
-        batch, length, size = hidden.shape
-        parts = self.qkv_proj(hidden).view(batch, length, 3, self.heads, size // self.heads)
-        queries, keys, values = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, length, size of a head]
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
-        return self.out_proj(mixed.transpose(1, 2).reshape(batch, length, size))
+    def forward(self, hidden: torch.Tensor, visible: torch.Tensor | None) -> torch.Tensor:
+        """hidden [batch, length, hidden]; visible [batch, 1, length, length], true where a query may see a key.
+
+        Without `visible` a query sees all keys up to its own. There are as many heads as qkv_proj has rows for.
+        """
+        sizes, order = ((-1, 3), (3, 0, 2, 1, 4)) if self.by_head else ((3, -1), (2, 0, 3, 1, 4))
+        parts = self.qkv_proj(hidden).unflatten(-1, (*sizes, self.head_size))
+        queries, keys, values = parts.permute(order)  # each [batch, heads, length, size of a head]
+        return self.out_proj(self.attend(queries, keys, values, visible).transpose(1, 2).flatten(2))
+
+    @staticmethod
+    def attend(
+        queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What each query finds, in its shape."""
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=visible, is_causal=visible is None
+        )
 
 
 class SimpleGPTBlock(GradientCheckpointingLayer):
@@ -83,7 +101,7 @@ class SimpleGPTBlock(GradientCheckpointingLayer):
         self.up_proj = nn.Linear(config.hidden_size, config.ff_dim)
         self.down_proj = ResidualLinear(config.ff_dim, config.hidden_size)
 
-    def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, visible: torch.Tensor | None) -> torch.Tensor:
         """[batch, length, hidden] to the same shape."""
         hidden = hidden + self.attention(self.attention_norm(hidden), visible)
         return hidden + self.down_proj(functional.gelu(self.up_proj(self.feed_forward_norm(hidden))))
@@ -125,17 +143,19 @@ class SimpleGPTModel(PreTrainedModel, GenerationMixin):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         **options: Any,
     ) -> CausalLMOutput:
         """Logits [batch, length, vocabulary] and, with labels, the loss; all arguments are [batch, length].
 
-        `attention_mask` is 0 at padding, on either side. `options` is what the Trainer and generate also pass; the
+        `attention_mask` is 0 at padding, on either side; without it there is none. `position_ids` are counted from the
+        first real token if they are not given. `options` is what the Trainer and generate also pass; the
         loss uses `num_items_in_batch` of it.
         """
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        hidden = self.token_embedding(input_ids) + self.position_embedding(positions(attention_mask))
-        visible = visible_keys(attention_mask)
+        if position_ids is None:
+            position_ids = positions(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+        hidden = self.token_embedding(input_ids) + self.position_embedding(position_ids)
+        visible = None if attention_mask is None else visible_keys(attention_mask)
         for block in self.blocks:
             hidden = block(hidden, visible)
         logits = self.head(self.final_norm(hidden))
@@ -190,6 +210,8 @@ def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> Si
         ff_dim=settings.ff_dim,
         seq_length=settings.seq_length,
     )
+    if Path(settings.resume_from, "config.json").is_file():
+        config.qkv_by_head = SimpleGPTConfig.from_pretrained(settings.resume_from).qkv_by_head
     with torch.device(f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"):
         model = SimpleGPTModel(config)
     fit_to_tokenizer(model, tokenizer, settings)

@@ -21,19 +21,22 @@ Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], 
 _MODEL: Schema = {
     "name": str,
     **dict.fromkeys(("parameters", "block_parameters", "embedding_parameters", "layers", "hidden_size"), int),
-    **{"attention_size": int, "untied_embedding": bool, "flops_per_token": int},
+    **{"attention_size": int, "key_value_size": int, "untied_embedding": bool, "flops_per_token": int},
 }
 # What was seen while the run trained.
 _SHARDING: Schema = {
     "method": str,
     **dict.fromkeys(("parameters", "gradients", "optimizer", "cpu_offload", "reshard_after_forward"), bool),
     **{"own_modules": [str], "replicas": int},
+    # Of dimensions/.
+    **dict.fromkeys(("tp_size", "cp_size", "pp_size", "rank_parameters", "stages"), int),
+    **{"schedule": str, "bubble": float, "imbalance": float},
 }
 # Those that every exercise has, and those of single exercises that tables select by or show.
 _SETTINGS: Schema = {
     **record_types(),
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str},
-    **{"num_layers": int, "hidden_size": int},
+    **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
 }
 # What ended before the run went on.
 _ATTEMPT: Schema = {
@@ -49,7 +52,7 @@ RUN_RECORD: Schema = {
     # The training's rank 0.
     **{"settings": _SETTINGS, "model": _MODEL, "sharding": _SHARDING, "precision": str, "trainer_classes": [str]},
     **{"device": str, "gpu_names": [str], "emulated_nodes": bool, "versions": dict},
-    **dict.fromkeys(("world_size", "cpu_threads", "flops_per_gpu_per_step"), int),
+    **dict.fromkeys(("world_size", "dp_size", "cpu_threads", "flops_per_gpu_per_step"), int),
     **dict.fromkeys(("train_examples", "eval_examples", "steps_per_epoch"), int),
     # The launcher, at the end, and after each attempt but the first.
     **{"exit_code": int, "cause": str, "reason": str, "end_time": str},
@@ -67,6 +70,7 @@ SUMMARY_RECORD: Schema = {
     **{"warmup_steps": int, "timed_start": str, "timed_end": str},
     **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib"), float),
+    "peak_mem_alloc_mib_of_ranks": [float],
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
     "checkpoints": int,

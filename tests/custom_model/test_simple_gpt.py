@@ -1,5 +1,6 @@
 """The model does what its description says: the library's GPT-2, masking, causality, arithmetic, generation."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -45,6 +46,8 @@ def as_gpt2(model: SimpleGPTModel) -> GPT2LMHeadModel:
     for name, tensor in model.state_dict().items():
         for part, theirs in IN_GPT2.items():
             name = re.sub(rf"(^|\.){part}\.", rf"\1{theirs}.", name)
+        if ".c_attn." in name and ours.qkv_by_head:  # the library has all queries first
+            tensor = tensor.unflatten(0, (ours.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
         weights[name] = tensor.t() if ".c_" in name else tensor
     gpt2.load_state_dict(weights)
     return gpt2
@@ -53,6 +56,17 @@ def as_gpt2(model: SimpleGPTModel) -> GPT2LMHeadModel:
 def test_logits_are_those_of_the_library_s_gpt2() -> None:
     model, ids = small(), torch.tensor([[3, 17, 5, 5, 39, 0, 21]])
     torch.testing.assert_close(model(ids).logits, as_gpt2(model)(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_model_saved_before_its_queries_were_stored_head_by_head_is_the_same_model(tmp_path: Path) -> None:
+    model, ids = small(qkv_by_head=False), torch.tensor([[3, 17, 5, 5, 39, 0, 21]])
+    torch.testing.assert_close(model(ids).logits, as_gpt2(model)(ids).logits, rtol=1e-4, atol=1e-4)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    del saved["qkv_by_head"]
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

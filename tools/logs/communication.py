@@ -6,18 +6,22 @@ with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from run_folder.safe_open import read_plain
 from tools.errors import LogError, UnavailableError
+from tools.logs import dimension_traffic
 from tools.logs.folder import RunFolder
 
-COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]
+COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
+OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
 # What a ring of n ranks sends per rank, in parts (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
 # all-gather. Of a broadcast and a reduce: the mean over the ranks, as the ends of their chain send less.
 _PARTS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "reduce": 1, "all-to-all": 1}
+_PARTS |= {"receive": 0}  # is another rank's send
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -29,6 +33,7 @@ class Collective:
     Attributes:
         name: all-reduce, all-gather, reduce-scatter, ...
         ranks: those that take part.
+        rank, peer: whose call it is, and the rank that a send goes to or a receive comes from.
         message_bytes: the whole message of one call: what an all-gather leaves, what a reduce-scatter begins with.
     """
 
@@ -36,6 +41,8 @@ class Collective:
     ranks: tuple[int, ...]
     message_bytes: int
     calls: int
+    rank: int = 0
+    peer: int | None = None
 
     @property
     def sent_bytes(self) -> float:
@@ -46,54 +53,67 @@ class Collective:
 
 
 def read(path: Path) -> list[Collective]:
-    """What rank 0 called in the counted step, from collectives.csv (logs/README.md).
+    """What the ranks called in the counted step, from collectives.csv (logs/README.md).
 
     Raises:
         LogError: the header or a line is not as in the contract.
     """
     lines = read_plain(path).decode("utf-8", "replace").splitlines()
-    if lines[:1] != [",".join(COLUMNS)]:
+    columns = next((some for some in (COLUMNS, OLDER_COLUMNS) if lines[:1] == [",".join(some)]), None)
+    if not columns:
         raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
     found = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            _, name, group, _, message_bytes, calls = line.split(",")
-            ranks = tuple(map(int, group.split()))
-            found.append(Collective(name, ranks, int(message_bytes), int(calls)))
+            row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
+            ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
+            sizes = int(row["bytes"]), int(row["calls"]), int(row["rank"])
+            found.append(Collective(row["collective"], ranks, *sizes, peer))
         except ValueError:
-            raise LogError(path, number, line, "step, collective, ranks, dtype, bytes of one call, calls") from None
+            raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
         if not ranks:
             raise LogError(path, number, line, "the ranks of the group")
     return found
 
 
 def counted(run: RunFolder) -> dict[str, float]:
-    """What a rank called and sent in the counted step; {} where nothing was counted.
+    """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
     ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have fewer
-    ranks on the node run side by side.
+    ranks on the node run side by side. A send leaves it if the peer is elsewhere.
     """
     if "collectives.csv" not in run.files:
         return {}
-    found = read(run.folder / "collectives.csv")
-    calls = {name: sum(one.calls for one in found if one.name == name) for name in _NAMED}
+    found = [one for one in read(run.folder / "collectives.csv") if len(one.ranks) > 1]
+    of_ranks = [[one for one in found if one.rank == rank] for rank in {one.rank for one in found}]
+
+    def largest(calls: Callable[[Collective], float]) -> float:
+        return max((sum(map(calls, of_rank)) for of_rank in of_ranks), default=0)
+
+    kinds = {name: largest(lambda one, name=name: one.calls * (one.name == name)) for name in _NAMED}
     world_size, nodes = run.facts["world_size"] or 1, run.facts["nodes"] or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
-    inside = [sum(rank < on_first for rank in one.ranks) for one in found]
-    between = [
-        one.sent_bytes * on_first / here for one, here in zip(found, inside, strict=True) if 0 < here < len(one.ranks)
-    ]
-    return calls | {
-        "other": sum(one.calls for one in found) - sum(calls.values()),
-        "sent_mib": sum(one.sent_bytes for one in found) / 2**20,
-        "between_nodes_mib": sum(between) / 2**20,
+    between = 0.0
+    for one in found:
+        here = sum(rank < on_first for rank in one.ranks)
+        if one.name == "send":
+            between += one.sent_bytes * (one.rank < on_first <= one.peer)
+        elif one.rank == 0 and 0 < here < len(one.ranks):
+            between += one.sent_bytes * on_first / here
+    return kinds | {
+        "sends": largest(lambda one: one.calls * (one.name == "send")),
+        "other": largest(lambda one: one.calls * (one.name not in (*_NAMED, "send", "receive"))),
+        "sent_mib": largest(lambda one: one.sent_bytes) / 2**20,
+        "between_nodes_mib": between / 2**20,
     }
 
 
 def predicted(run: RunFolder) -> dict[str, float]:
-    """What a rank would send by the paper's formulas; {} where the record lacks something."""
+    """What a rank would send by the paper's formulas, or those of dimensions/; {} where the record lacks something."""
     record = run.record
+    if (record.get("sharding") or {}).get("method") in dimension_traffic.FORMULAS:
+        return {"sent_mib": dimension_traffic.sent_bytes(record) / 2**20}
     parameters, precision = (record.get("model") or {}).get("parameters"), record.get("precision")
     sharding, accumulation = record.get("sharding") or {}, (record.get("settings") or {}).get("grad_acc")
     world_size = run.facts["world_size"]

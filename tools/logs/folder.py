@@ -32,6 +32,7 @@ LOST_AFTER_S = 600
 _NAME = re.compile(r"\w[\w.+-]*")
 # What tables select by as it is in the settings.
 _SETTINGS = ("use_fsdp", "batch_size", "grad_acc", "max_length", "loss", "loss_chunk", "max_steps", "seed")
+_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule")
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
@@ -142,7 +143,7 @@ class RunFolder:
         settings, facts = self.record.get("settings") or {}, self.facts
         if steps := settings.get("max_steps"):
             per_gpu = facts["examples_per_gpu_step"]
-            return steps * per_gpu * facts["world_size"] if per_gpu and facts["world_size"] else None
+            return steps * per_gpu * facts["dp_size"] if per_gpu and facts["dp_size"] else None
         return facts["epochs"] * facts["train_examples"] if facts["epochs"] and facts["train_examples"] else None
 
     @property
@@ -161,6 +162,7 @@ class RunFolder:
         record, settings = self.record, self.record.get("settings") or {}
         processes = (record.get("nodes") or 0) * (record.get("gpus_per_node") or 0)
         world_size = record.get("world_size") or processes or None
+        dp_size = record.get("dp_size") or world_size  # older records: each rank had examples of its own
         train_examples = record.get("train_examples") or settings.get("train_size")
         name = (record.get("model") or {}).get("name") or settings.get("model_name") or ""
         width = (record.get("model") or {}).get("hidden_size") or settings.get("hidden_size")
@@ -172,8 +174,10 @@ class RunFolder:
             **{key: sharding.get(key) for key in ("method", "cpu_offload")},
             "model": name.rsplit("/", 1)[-1] or None,
             "world_size": world_size,
+            "dp_size": dp_size,
+            "ranks_per_row": world_size // dp_size if dp_size else None,
             "train_examples": train_examples,
-            "examples_per_gpu": train_examples / world_size if train_examples and world_size else None,
+            "examples_per_gpu": train_examples / dp_size if train_examples and dp_size else None,
             **{f"shards_{key}": sharding.get(key) for key in ("parameters", "gradients", "optimizer")},
             # Unknown of older runs, whose records do not name the classes.
             "unchanged_model": None if sharding.get("own_modules") is None else not sharding["own_modules"],

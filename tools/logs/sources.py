@@ -104,6 +104,7 @@ def _run_json(sources: RunFigures) -> Found:
         **{f"sharding.{key}": value for key, value in seen.items()},
         **{key: None if value is None else float(value) for key, value in numbers.items()},
         **{key: run.facts[key] for key in ("unchanged_model", "hf_trainer")},
+        "bubble_percent": None if seen.get("bubble") is None else seen["bubble"] * 100,
         **_attempts(run),
         "steps_per_epoch": record.get("steps_per_epoch"),
         "runtime_s": None if run.state == "running" else run.runtime_s,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
@@ -44,7 +45,8 @@ def table(lines: Sequence[Submission], gpu: Gpu) -> str:
     for line in lines:
         groups[line.exercise.name].append(line)
     if several := len(groups) > 1:
-        groups["together"] = list(lines)
+        known = [own for own in groups.values() if minutes_and_gpu_hours(own, gpu)]
+        groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured
     rows = []
     for name, own in groups.items():
         required = [line for line in own if line.contains(MUST_DO)]

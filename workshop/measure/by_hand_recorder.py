@@ -6,7 +6,7 @@ The same files, in the same units, as the callbacks write for the exercises with
 import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -19,7 +19,7 @@ from workshop.job.run_record import update_run_record
 from workshop.measure.collectives import CollectiveCounter, write_collectives
 from workshop.measure.model_facts import record_facts
 from workshop.settings import Settings
-from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak
+from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.models import blocks_of
 from workshop.training.sharding import SeenPrecision
 
@@ -29,37 +29,60 @@ COUNTED_STEP = 3
 
 
 class StepEvidence:
-    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method."""
+    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method.
 
-    def __init__(self, settings: Settings, model: torch.nn.Module, data: Data, method: str, **sharding: Any) -> None:
+    Args:
+        method: what is done, for run.json; with dp_size the dimension that the ranks of a group are (tp, cp, pp).
+        dp_size: groups of ranks with rows of their own, where the ranks of a group share them: `step` is then given the
+            rows of each step. None: each rank has its own, and the model's forward pass shows them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: torch.nn.Module,
+        data: Data,
+        method: str,
+        dp_size: int | None = None,
+        **sharding: Any,
+    ) -> None:
         self.settings = settings
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
-        self.recorder.counter = TokenCounter(model, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        device, ranks = torch.device("cuda" if torch.cuda.is_available() else "cpu"), dist.get_world_size()
+        self.recorder.counter = TokenCounter(model if dp_size is None else None, device, ranks // (dp_size or ranks))
         self.hang_watch = HangWatch(settings)
-        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dist.get_world_size())
+        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * (dp_size or ranks))
         self.precision = SeenPrecision(blocks_of(model))
         self._number = 0
         self._start_s = 0.0  # of the first step
-        record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32")
+        record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
+        size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
         if self.writes:
-            update_run_record(settings.run_dir, sharding={"method": method, **sharding})
+            update_run_record(settings.run_dir, sharding={"method": method, **size, **sharding})
         forget_peak()
 
     @contextmanager
-    def step(self) -> Iterator[None]:
-        """Around an optimizer step: its time, its tokens, and in one step its collectives."""
+    def step(self, batches: Sequence[dict[str, torch.Tensor]] = ()) -> Iterator[None]:
+        """Around an optimizer step: its time, its tokens, and in one step its collectives.
+
+        `batches` are the rows that this rank's group trains on, whole, if it shares them.
+        """
         self._number += 1
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
             self.hang_watch.on_train_begin()
             self._start_s = time.perf_counter()
         counter = CollectiveCounter() if self._number == COUNTED_STEP else None
         self.recorder.start_clock()
+        for batch in batches:
+            self.recorder.counter.count(batch)
         with counter or nullcontext():
             yield
         self.recorder.on_step_end()
-        if counter and self.writes:
-            write_collectives(self.settings.run_dir / "collectives.csv", self._number, counter.calls)
+        if counter:
+            calls_of_ranks = gather_objects(counter.calls)
+            if self.writes:
+                write_collectives(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
 
     def record(self, loss: float) -> None:
         """Write the step down, with its loss over all ranks."""
@@ -75,10 +98,12 @@ class StepEvidence:
     def close(self) -> None:
         """Write summary.json."""
         self.hang_watch.stop()
+        peaks_mib = gather_objects(self.recorder.steps[-1].peak_mem_alloc_mib)
         summary = {
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
             **self.recorder.summary(),
+            "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:
             (self.settings.run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -7,6 +7,7 @@ and its group, on the CPU (gloo) and on GPUs (NCCL). PyTorch's CommDebugMode cou
 
 import csv
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Collective:
 
     collective: str
     group: str  # the ranks that take part: "0 1 2 3"
+    peer: int | None  # the rank that a send goes to, or that a receive comes from
     dtype: str
     bytes: int
 
@@ -65,13 +67,16 @@ def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective
         group = dist.ProcessGroup.unbox(group)
     ranks = dist.get_process_group_ranks(group)
     dtype = str(message[0].dtype).removeprefix("torch.") if message else ""
-    return Collective(kind, " ".join(map(str, ranks)), dtype, sum(tensor.nbytes for tensor in message))
+    peer = arguments.get("dst" if kind == "send" else "src") if kind in ("send", "receive") else None
+    peer = None if peer is None else ranks[peer]
+    return Collective(kind, " ".join(map(str, ranks)), peer, dtype, sum(tensor.nbytes for tensor in message))
 
 
-def write_collectives(path: Path, step: int, calls: Counter[Collective]) -> None:
-    """collectives.csv: one line per kind of call, the largest messages first (logs/README.md)."""
+def write_collectives(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) -> None:
+    """collectives.csv: per rank one line per kind of call, the largest messages first (logs/README.md)."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["step", *(item.name for item in fields(Collective)), "calls"])
-        for collective, number in sorted(calls.items(), key=lambda item: (-item[0].bytes, item[0].collective)):
-            writer.writerow([step, *astuple(collective), number])
+        writer.writerow(["step", "rank", *(item.name for item in fields(Collective)), "calls"])
+        for rank, calls in enumerate(calls_of_ranks):
+            for collective, number in sorted(calls.items(), key=lambda item: (-item[0].bytes, item[0].collective)):
+                writer.writerow([step, rank, *astuple(collective), number])

@@ -37,10 +37,13 @@ class RunRecorder(TrainerCallback):
         record_facts(self.settings, self.data, model, rows, asked_for)
 
 
-def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str) -> None:
+def record_facts(
+    settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, dp_size: int | None = None
+) -> None:
     """Write run.json's facts and print them, on rank 0: of `rows`, packed or not, in the precision that is asked for.
 
-    Collective: every rank calls it.
+    `dp_size` is the number of groups of ranks that have rows of their own; None: each rank has. Collective: every rank
+    calls it.
     """
     gpu = torch.cuda.is_available()
     gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)
@@ -48,11 +51,13 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
     size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
+    dp_size = dp_size or world_size
     heads, hidden_size, head_size = (
         getattr(model.config, name, None) for name in ("num_attention_heads", "hidden_size", "head_dim")
     )
     facts = {
         "world_size": world_size,
+        "dp_size": dp_size,
         "model": {
             "name": short_name(settings.model_name),
             "parameters": size.parameters,
@@ -61,6 +66,7 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
             "layers": getattr(model.config, "num_hidden_layers", None),
             "hidden_size": hidden_size,
             "attention_size": heads * head_size if heads and head_size else hidden_size,  # they may differ
+            "key_value_size": key_value_size(model.config),
             "untied_embedding": size.untied,
         },
         "device": "cuda" if gpu else "cpu",
@@ -69,11 +75,11 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
         "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
         "train_examples": rows if settings.streaming else len(data.train),  # packed, they are fewer rows
         "eval_examples": len(data.evaluation),
-        "steps_per_epoch": math.ceil(rows / (settings.batch_size * world_size * settings.grad_acc)),
+        "steps_per_epoch": math.ceil(rows / (settings.batch_size * dp_size * settings.grad_acc)),
         "versions": versions(),
     }
     if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
-        tokens = settings.batch_size * settings.grad_acc * settings.max_length
+        tokens = settings.batch_size * settings.grad_acc * settings.max_length * dp_size // world_size
         facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
         facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
     update_run_record(settings.run_dir, **facts)
@@ -81,7 +87,7 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
         f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
         f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} asked for, on "
         f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
-        f"batch {settings.batch_size} x {settings.grad_acc} x {world_size}, "
+        f"batch {settings.batch_size} x {settings.grad_acc} x {dp_size}, "
         f"{counted(facts['steps_per_epoch'], 'step')} per epoch"
     )
     if "flops_per_gpu_per_step" in facts:
@@ -89,6 +95,15 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
             f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
             f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
         )
+
+
+def key_value_size(config: Any) -> int | None:
+    """Numbers in a position's keys, and in its values; less than the attention size where query heads share a key."""
+    heads = getattr(config, "num_attention_heads", None)
+    key_heads, hidden_size = getattr(config, "num_key_value_heads", heads), getattr(config, "hidden_size", None)
+    if not (heads and hidden_size):
+        return None
+    return key_heads * (getattr(config, "head_dim", None) or hidden_size // heads)
 
 
 def host_id() -> str:

@@ -71,18 +71,24 @@ def find_callback(trainer: Trainer, kind: type) -> Any:
 class TokenCounter:
     """Counts what the model is trained on, as its batches pass by: a hook, so that the Trainer stays the library's.
 
-    The batches of the evaluation are left out, and so are those a loader has made ahead.
+    The batches of the evaluation are left out, and so are those a loader has made ahead. Without a model `count` is
+    told of each batch; `copies` is the number of ranks that are told of the same rows.
     """
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+    def __init__(self, model: torch.nn.Module | None, device: torch.device, copies: int = 1) -> None:
+        self.copies = copies
         # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
         # Added up on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        model.register_forward_pre_hook(self._count, with_kwargs=True)
+        if model is not None:
+            model.register_forward_pre_hook(self._count, with_kwargs=True)
 
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
-        if not model.training:
-            return
+        if model.training:
+            self.count(batch)
+
+    def count(self, batch: dict[str, torch.Tensor]) -> None:
+        """Add the batch to what `take` will give."""
         ids, real, samples = batch["input_ids"], batch["input_ids"].numel(), len(batch["input_ids"])
         if "attention_mask" in batch:
             real = batch["attention_mask"].sum()
@@ -102,6 +108,7 @@ class TokenCounter:
         self.counts.zero_()  # in place: a compiled forward pass holds it
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts)
+        counts //= self.copies
         return dict(zip(("tokens", "real_tokens", "samples", "logit_positions"), counts.tolist(), strict=True))
 
 

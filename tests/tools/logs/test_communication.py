@@ -7,9 +7,10 @@ import pytest
 from tools.errors import LogError
 from tools.logs import communication
 from tools.logs.communication import messages_of
+from tools.logs.runs import read_run
 
 REPO = Path(__file__).parents[3]
-HEADER = "step,collective,group,dtype,bytes,calls\n"
+OLDER_HEADER, HEADER = "step,collective,group,dtype,bytes,calls\n", ",".join(communication.COLUMNS) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def run_by_hand(make_run):
         facts = {"exercise": "by-hand", "experiment": "by-hand", "world_size": 4, "gpus_per_node": 4, "config": config}
         facts |= {"model": {"name": "simple-gpt", "parameters": 2**20}, "precision": "bf16", "sharding": sharding}
         facts |= {"settings": {"grad_acc": 1, "bf16": True}}
-        make_run(name, facts, **{"collectives.csv": HEADER + "".join(f"3,{line}\n" for line in lines)})
+        make_run(name, facts, **{"collectives.csv": OLDER_HEADER + "".join(f"3,{line}\n" for line in lines)})
 
     return make
 
@@ -74,14 +75,30 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_ring_sends_each_kind_s_share_of_the_message(tmp_path: Path) -> None:
-    lines = ["all-reduce,0 1 2 3,bfloat16,1000,2", "all-gather,0 1,bfloat16,1000,1", "send,0 1,float32,1000,1"]
-    found = communication.read(written(tmp_path, HEADER + "".join(f"3,{line}\n" for line in lines)))
-    assert [kind.sent_bytes for kind in found] == [3000, 500, 1000]
+    lines = ["all-reduce,0 1 2 3,,bfloat16,1000,2", "all-gather,0 1,,bfloat16,1000,1"]
+    lines += ["send,0 1,1,float32,1000,1", "receive,0 1,1,float32,1000,1"]
+    found = communication.read(written(tmp_path, HEADER + "".join(f"3,0,{line}\n" for line in lines)))
+    assert [kind.sent_bytes for kind in found] == [3000, 500, 1000, 0]
+
+
+def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_once(make_run) -> None:
+    """Ranks 0 to 3, two to a node: those in the middle send activations on and gradients back."""
+    lines = [f"{rank},send,0 1 2 3,{rank + 1},float32,{2**20},2" for rank in range(3)]
+    lines += [f"{rank},send,0 1 2 3,{rank - 1},float32,{2**20},2" for rank in range(1, 4)]
+    lines += [f"{rank},receive,0 1 2 3,{rank - 1},float32,{2**20},2" for rank in range(1, 4)]
+    facts = {"exercise": "dimensions", "experiment": "dimensions", "world_size": 4, "gpus_per_node": 4}
+    run = read_run(make_run("r1", facts, **{"collectives.csv": HEADER + "".join(f"3,{line}\n" for line in lines)}))
+    assert (run.figures.sent_mib, run.figures.sends, run.figures.other_collectives) == (4, 4, 0)
+    assert run.figures.sent_between_nodes_mib == 2
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("step,calls\n", 1), (HEADER + "3,all-gather,0 1,float32,8\n", 2), (HEADER + "3,all-gather,,float32,8,1\n", 2)],
+    [
+        ("step,calls\n", 1),
+        (HEADER + "3,0,all-gather,0 1,,float32,8\n", 2),
+        (HEADER + "3,0,all-gather,,,float32,8,1\n", 2),
+    ],
 )
 def test_damaged_file_names_the_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(LogError) as error:

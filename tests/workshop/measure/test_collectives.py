@@ -32,10 +32,10 @@ def test_each_call_counts_once_with_its_kind_and_size(alone: None, tmp_path: Pat
         dist.barrier()
         four.add(1)
     expected = {"all-reduce": 2, "all-gather": 2, "reduce-scatter": 1, "reduce": 1}
-    calls = {Collective(name, "0", "float32", 16): number for name, number in expected.items()}
-    assert counter.calls == calls | {Collective("broadcast", "0", "bfloat16", 8): 1}
-    write_collectives(tmp_path / "collectives.csv", 3, counter.calls)
+    calls = {Collective(name, "0", None, "float32", 16): number for name, number in expected.items()}
+    assert counter.calls == calls | {Collective("broadcast", "0", None, "bfloat16", 8): 1}
+    write_collectives(tmp_path / "collectives.csv", 3, [counter.calls])
     lines = (tmp_path / "collectives.csv").read_text().splitlines()
-    assert lines[0] == "step,collective,group,dtype,bytes,calls"
-    assert "3,broadcast,0,bfloat16,8,1" in lines
+    assert lines[0] == "step,rank,collective,group,peer,dtype,bytes,calls"
+    assert "3,0,broadcast,0,,bfloat16,8,1" in lines
     assert len(lines) == 6

@@ -1,0 +1,79 @@
+"""The settings of tp.py, cp.py and pp.py, checked without torch: by-hand's, and how the ranks are laid out."""
+
+import os
+from dataclasses import dataclass
+from typing import Self
+
+from by_hand_settings import ByHandSettings
+
+from custom_model.settings import MODEL_NAME
+from run_folder.plural import counted
+from run_folder.settings import boolean, choice, count, setting
+from workshop.errors import WorkshopError
+from workshop.training.deepspeed import world_size
+
+# What only one of the scripts reads.
+OWN = {"tp": ("tp_size", "sequence_parallel"), "cp": ("cp_size",), "pp": ("pp_size", "schedule")}
+
+
+def _model_name(text: str) -> str:
+    return MODEL_NAME if text == "tiny" else text  # tiny.env names the other chapters' small model
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionSettings(ByHandSettings):
+    """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
+
+    model_name: str = setting(_model_name, MODEL_NAME)
+    dimension: str = setting(choice(*OWN), "tp")  # the script that runs
+    tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
+    sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices
+    cp_size: int = setting(count, 0)  # ranks that share each row's positions
+    pp_size: int = setting(count, 0)  # ranks that share the layers; GRAD_ACC is the number of micro-batches
+    schedule: str = setting(choice("gpipe", "1f1b", "interleaved"), "1f1b")
+    loss_chunk: int = setting(count, 0)  # positions per row whose logits exist at a time; 0: all
+
+    not_shown = ("resume_from", "profile")
+
+    @classmethod
+    def of(cls, dimension: str) -> Self:
+        """The settings of one of the scripts, from the environment."""
+        return cls.from_environment(os.environ | {"DIMENSION": dimension})
+
+    def check(self) -> None:
+        super().check()
+        for dimension, names in OWN.items():
+            for name in names:
+                if dimension != self.dimension and (value := getattr(self, name)) != getattr(type(self), name):
+                    raise WorkshopError(
+                        f"{name.upper()}={value}: only {dimension}.py reads it; "
+                        f"expected it to be left out of {self.dimension}.py's runs"
+                    )
+
+    def check_config(self) -> None:
+        _, size = self.layout(world_size())
+        if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
+            found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"
+            expected = f"expected rows of one length (max_length), a multiple of {counted(size, 'rank')}"
+            raise WorkshopError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
+
+    def layout(self, ranks: int) -> tuple[int, int]:
+        """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
+
+        Raises WorkshopError for ranks that cannot be split so, or rows that they cannot share.
+        """
+        name = f"{self.dimension}_size"
+        size = getattr(self, name) or ranks
+        if ranks % size:
+            raise WorkshopError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
+        if self.dimension != "tp" and self.padding != "max_length":
+            raise WorkshopError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
+        if self.dimension == "cp" and self.max_length % (2 * size):
+            expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
+            raise WorkshopError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
+        if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
+            expected = f"expected a multiple of {size}: they follow each other through so many ranks"
+            raise WorkshopError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")
+        if self.dimension == "pp" and self.schedule == "interleaved" and size == 1:
+            raise WorkshopError("SCHEDULE=interleaved on 1 rank: expected 2 or more")
+        return ranks // size, size

@@ -1,0 +1,37 @@
+"""The fused attention kernels that also give the log-sum-exp of the scores, and a model with another attention."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+
+from custom_model.model import SimpleGPTModel
+
+aten = torch.ops.aten
+
+
+def fused_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool) -> Any:
+    """What each query finds, and the log-sum-exp of its scores [batch, heads, queries]; on a GPU in bf16 only."""
+    if query.is_cuda:
+        return aten._scaled_dot_product_flash_attention(query, key, value, is_causal=causal)[:2]
+    return aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, is_causal=causal)
+
+
+def fused_backward(gradient: Any, query: Any, result: Any, scale: Any, key: Any, value: Any, causal: bool) -> Any:
+    """The gradients of query, key and value; `result` and `scale` may be those over more keys than these."""
+    tensors = (gradient, query, key, value, result, scale)
+    if not query.is_cuda:
+        return aten._scaled_dot_product_flash_attention_for_cpu_backward(*tensors, 0.0, causal)
+    lengths, seed = (None, None, query.shape[2], key.shape[2]), torch.zeros((), dtype=torch.int64, device=query.device)
+    return aten._scaled_dot_product_flash_attention_backward(*tensors, *lengths, 0.0, causal, seed, seed)
+
+
+def use_attention(model: PreTrainedModel, attend: Callable[..., torch.Tensor]) -> None:
+    """`attend` is given queries, keys and values [batch, heads, positions, size of a head], and None for a mask."""
+    if isinstance(model, SimpleGPTModel):
+        for block in model.blocks:
+            block.attention.attend = attend
+    else:
+        AttentionInterface.register("ring", lambda _, *given, **__: (attend(*given).transpose(1, 2), None))
+        model.set_attn_implementation("ring")  # without a mask: the library makes them for its own attentions only
