@@ -21,7 +21,7 @@ REPO = Path(__file__).parents[1]
 LADDER = sorted(
     (path.stem for path in (REPO / "speed-ladder/rungs").glob("[0-9]*.env")), key=lambda r: int(r.split("_")[0])
 )
-TEXTBOOK, TOP = LADDER[0], LADDER[-1]
+TEXTBOOK, TOP = LADDER[0], LADDER[11]  # the last one that the hosts below have run
 
 
 def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
@@ -83,7 +83,7 @@ def ladder_table(number: str, host: str) -> dict[str, dict[str, str]]:
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
     quoted = [row[2:4] for row in table_headed("Predicted", "speed-ladder/RESULTS.md")]
     hosts = [ladder_table("18", host) for host in ("h200x2", "h200x2-host-b")]
-    expected = [[rows[rung.replace("_", " ")]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:]]
+    expected = [[rows[rung.replace("_", " ")]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:12]]
     assert quoted == [*expected, [rows[TOP.replace("_", " ")]["Gain over the textbook"] for rows in hosts]]
 
 
