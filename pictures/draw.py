@@ -5,7 +5,7 @@ A drawing function's docstring is the picture in words, for who cannot see it: t
 
 from pathlib import Path
 
-from pictures import sharding, training
+from pictures import dimensions, sharding, training
 from pictures.svg import Picture
 
 HERE = Path(__file__).parent
@@ -13,6 +13,7 @@ HEIGHTS = {  # in pixels
     **{sharding.zero_stages: 330, sharding.zero_step: 347, sharding.fsdp_units: 347, sharding.offload: 330},
     **{sharding.hybrid_shard: 300, sharding.communication: 220, training.labels: 150, training.packing: 290},
     **{training.weak_scaling: 280, training.attempts: 210, training.timer: 270},
+    **{dimensions.tensor_parallel: 490, dimensions.context_parallel: 310, dimensions.pipeline_parallel: 384},
 }
 
 
