@@ -27,6 +27,20 @@ def test_settings_in_the_key_are_those_of_the_code(chapter: str) -> None:
     assert table.rows == [[label, known[label]] for label, _ in table.rows]
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
+    key, readme = (KEY / f"{chapter}.md").read_text(), (REPO / chapter / "README.md").read_text()
+    for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
+        section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
+        asked = re.findall(r"^\d\. (.+(?:\n   .+)*)", section, re.M)
+        quoted = re.findall(rf"^> \*\*{name} \d\.\*\* (.+(?:\n> .+)*)", key, re.M)
+        without_links = [re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question) for question in asked]
+        assert [" ".join(question.replace("\n>", "").split()) for question in quoted] == [
+            " ".join(question.split()) for question in without_links
+        ]
+        assert asked or name == "Prediction"
+
+
 @cache
 def models() -> dict[str, str]:
     """Parameters as the runs counted them; arithmetic: 6 per parameter and token, and 12 L h S for attention."""
