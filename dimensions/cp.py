@@ -1,8 +1,7 @@
 """Exercise 11, context parallelism: each rank holds a part of every row; keys and values travel around a ring.
 
 On a cluster:         sbatch --gpus-per-node=4 dimensions/dimensions.slurm cp.py
-Without SLURM:        GPUS_PER_NODE=2 bash dimensions/dimensions.slurm cp.py
-On a laptop, no GPU:  source tiny.env, then the same
+On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash dimensions/dimensions.slurm cp.py
 
 CP_SIZE ranks share a row. The weights are sharded over all ranks, as in fsdp.py: diff by-hand/fsdp.py dimensions/cp.py
 """
@@ -30,8 +29,8 @@ from workshop.measure.by_hand_recorder import StepEvidence
 from workshop.training.models import blocks_of
 
 
-def main() -> None:
-    settings = DimensionSettings.of("cp")
+def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split: Any = None) -> None:
+    settings = DimensionSettings.of(dimension)
     record_settings(settings)
     # 1. The ranks meet. Neighbours share their rows: they are a ring.
     device = own_device()
@@ -48,9 +47,10 @@ def main() -> None:
     # 3. The model. Only its attention has to know that a row goes on elsewhere. Each rank has a gradient of every
     #    weight, from its own positions; so the weights are sharded over all ranks, as in fsdp.py.
     model = build_model(settings, tokenizer)
-    use_attention(model, lambda query, key, value, _: RingAttention.apply(query, key, value, ring))
+    attend = attention and attention(model, ring, settings.max_length)  # of ulysses.py
+    use_attention(model, attend or (lambda query, key, value, _: RingAttention.apply(query, key, value, ring)))
     head = use_loss_head(model, settings)
-    evidence = StepEvidence(settings, model, data, method="cp", dp_size=dp_size)
+    evidence = StepEvidence(settings, model, data, method=method, dp_size=dp_size)
     shards, types = mesh["dp", "cp"]._flatten("shards"), MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
     for unit in (*blocks_of(model), model):
         fully_shard(unit, mesh=shards, mp_policy=types)
@@ -60,7 +60,7 @@ def main() -> None:
 
     for micro_batches in islice(batches_of_steps(loader, settings), steps):
         with evidence.step(micro_batches):
-            own = [shard_of(batch, ring, device) for batch in micro_batches]
+            own = [(split or shard_of)(batch, ring, device) for batch in micro_batches]
             targets = sum((shard["targets"] != IGNORE).sum() for shard in own)
             dist.all_reduce(targets)
             loss = torch.zeros((), device=device)

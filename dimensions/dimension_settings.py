@@ -1,4 +1,4 @@
-"""The settings of tp.py, cp.py and pp.py, checked without torch: by-hand's, and how the ranks are laid out."""
+"""The settings of the four scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
 from dataclasses import dataclass
@@ -12,8 +12,13 @@ from run_folder.settings import boolean, choice, count, setting
 from workshop.errors import WorkshopError
 from workshop.training.deepspeed import world_size
 
-# What only one of the scripts reads.
-OWN = {"tp": ("tp_size", "sequence_parallel"), "cp": ("cp_size",), "pp": ("pp_size", "schedule")}
+# What only one of the scripts reads; first how many ranks share something.
+OWN = {
+    "tp": ("tp_size", "sequence_parallel"),
+    "cp": ("cp_size",),
+    "ulysses": ("sp_size",),
+    "pp": ("pp_size", "schedule"),
+}
 
 
 def _model_name(text: str) -> str:
@@ -29,6 +34,7 @@ class DimensionSettings(ByHandSettings):
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices
     cp_size: int = setting(count, 0)  # ranks that share each row's positions
+    sp_size: int = setting(count, 0)  # the same, of Ulysses
     pp_size: int = setting(count, 0)  # ranks that share the layers; GRAD_ACC is the number of micro-batches
     schedule: str = setting(choice("gpipe", "1f1b", "interleaved"), "1f1b")
     loss_chunk: int = setting(count, 0)  # positions per row whose logits exist at a time; 0: all
@@ -62,7 +68,7 @@ class DimensionSettings(ByHandSettings):
 
         Raises WorkshopError for ranks that cannot be split so, or rows that they cannot share.
         """
-        name = f"{self.dimension}_size"
+        name = OWN[self.dimension][0]
         size = getattr(self, name) or ranks
         if ranks % size:
             raise WorkshopError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
@@ -71,6 +77,9 @@ class DimensionSettings(ByHandSettings):
         if self.dimension == "cp" and self.max_length % (2 * size):
             expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
             raise WorkshopError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
+        if self.dimension == "ulysses" and self.max_length % size:
+            found = f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row"
+            raise WorkshopError(f"{found}: expected a multiple of {size}")
         if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
             expected = f"expected a multiple of {size}: they follow each other through so many ranks"
             raise WorkshopError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")

@@ -29,7 +29,7 @@ _SHARDING: Schema = {
     **dict.fromkeys(("parameters", "gradients", "optimizer", "cpu_offload", "reshard_after_forward"), bool),
     **{"own_modules": [str], "replicas": int},
     # Of dimensions/.
-    **dict.fromkeys(("tp_size", "cp_size", "pp_size", "rank_parameters", "stages"), int),
+    **dict.fromkeys(("tp_size", "cp_size", "sp_size", "pp_size", "rank_parameters", "stages"), int),
     **{"schedule": str, "bubble": float, "imbalance": float},
 }
 # Those that every exercise has, and those of single exercises that tables select by or show.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -37,6 +37,15 @@ def positions_from_0_on_each_rank(cp: ModuleType) -> Replacement:
     return cp, "shard_of", shard
 
 
+def parts_in_another_order_than_the_ranks(ulysses: ModuleType) -> Replacement:
+    shard_of = ulysses.shard_of
+
+    def shard(batch: Any, group: Any, device: Any) -> dict[str, torch.Tensor]:
+        return shard_of(batch, SimpleNamespace(size=group.size, rank=lambda: group.size() - 1 - group.rank()), device)
+
+    return ulysses, "shard_of", shard
+
+
 def tied_gradients_not_added(_: ModuleType) -> Replacement:
     alone = dist.new_subgroups_by_enumeration
     return dist, "new_subgroups_by_enumeration", lambda _: alone([[rank] for rank in range(dist.get_world_size())])
@@ -53,6 +62,10 @@ CP_FAULTS = {
     "target lost at each border": target_lost_at_each_border,
     "positions from 0 on each rank": positions_from_0_on_each_rank,
 }
+ULYSSES_FAULTS = {
+    "positions from 0 on each rank, Ulysses": positions_from_0_on_each_rank,
+    "parts in another order than the ranks": parts_in_another_order_than_the_ranks,
+}
 PP_FAULTS = {
     "tied gradients not added": tied_gradients_not_added,
     "gradients divided by micro-batches": gradients_divided_by_micro_batches,
@@ -64,5 +77,5 @@ def planted(name: str, script: ModuleType) -> Iterator[None]:
     """While it lasts, the script has the error of this name; none has the name ""."""
     with ExitStack() as stack:
         if name:
-            stack.enter_context(patch.object(*(CP_FAULTS | PP_FAULTS)[name](script)))
+            stack.enter_context(patch.object(*(CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS)[name](script)))
         yield

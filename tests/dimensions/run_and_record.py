@@ -21,6 +21,7 @@ from tests.dimensions.faults import planted
 
 sys.path.append(str(Path(__file__).parents[2] / "by-hand"))
 script = importlib.import_module(sys.argv[1])
+loop = importlib.import_module("cp") if sys.argv[1] == "ulysses" else script
 common = importlib.import_module("common")
 CLIPS = {"ddp": "clip_grad_norm_", "pp": "clip_grads_with_norm_"}
 clip_name = CLIPS.get(sys.argv[1], "clip_grad_norm")
@@ -52,8 +53,8 @@ def clipped(*given: Any) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    script.build_model = build_model
-    setattr(script, clip_name, clipped)
+    loop.build_model = build_model
+    setattr(loop, clip_name, clipped)
     untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
     gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)
     with planted(os.environ.get("FAULT", ""), script):

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
-from tests.dimensions.faults import CP_FAULTS, PP_FAULTS
+from tests.dimensions.faults import CP_FAULTS, PP_FAULTS, ULYSSES_FAULTS
 from tests.dimensions.test_tp import EXACT, counted, proof
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training, training
@@ -34,6 +34,8 @@ Run = tuple[str, str, dict[str, str]]  # script, model and own settings
 TWO_RANKS: dict[str, Run] = {
     "cp, gpt": ("cp", "small gpt", FEW | {"GRAD_ACC": "2"}),
     "cp, llama, long rows": ("cp", "small llama", LONG_ROWS),
+    "ulysses, gpt": ("ulysses", "small gpt", FEW | {"GRAD_ACC": "2"}),
+    "ulysses, llama, long rows": ("ulysses", "small llama", LONG_ROWS),
     "gpipe, gpt": ("pp", "gpt", GPIPE | {"SAVE": "end"}),
     "gpipe, llama": ("pp", "llama", GPIPE | FEW),
     "1f1b, untied gpt": ("pp", "untied gpt", ONE_F_ONE_B | FEW),
@@ -50,6 +52,7 @@ FOUR_RANKS: dict[str, Run] = {
 }
 WITH_FAULTS: dict[str, Run] = {
     **{name: ("cp", "small llama", FEW | {"FAULT": name}) for name in CP_FAULTS},
+    **{name: ("ulysses", "small llama", FEW | {"FAULT": name}) for name in ULYSSES_FAULTS},
     **{name: ("pp", "tied llama", FEW | ONE_F_ONE_B | {"FAULT": name}) for name in PP_FAULTS},
 }
 TENSOR: dict[str, Run] = {"tp": ("tp", "tied llama", FEW | {"SAVE": "end"})}

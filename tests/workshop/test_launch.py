@@ -84,7 +84,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
             {"SEQUENCE_PARALLEL": "true", "PADDING": "dynamic"},
             "PADDING=dynamic; expected rows of one length",
         ),
-        ("dimensions/dimensions.slurm fsdp.py", {}, "expected tp.py, cp.py or pp.py"),
+        ("dimensions/dimensions.slurm fsdp.py", {}, "expected tp.py, cp.py, ulysses.py or pp.py"),
         ("custom_model/single_node.slurm", {"NUM_HEADS": "3"}, "HIDDEN_SIZE=64 cannot be shared"),
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),
         ("fsdp/single_gpu.slurm fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU into"),

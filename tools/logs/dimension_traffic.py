@@ -10,6 +10,7 @@ from typing import Any
 from tools.errors import UnavailableError
 
 _FP32 = 4
+_INT64 = 8
 
 
 def sent_bytes(record: dict[str, Any]) -> float:
@@ -48,16 +49,31 @@ def _tensor(run: dict[str, Any]) -> float:
 
 
 def _context(run: dict[str, Any]) -> float:
-    """Keys and values of a rank's positions pass all others, again in the backward pass, and then their gradients.
-
-    The weights are sharded over all ranks: blocks are gathered twice, what is left of the model once.
-    """
-    ranks, shards = run["ranks"], run["ranks"] * run["dp_size"]
+    """Keys and values of a rank's positions pass all others, again in the backward pass, and then their gradients."""
+    ranks = run["ranks"]
     passed = 2 * run["batch_size"] * run["max_length"] / ranks * run["key_value_size"] * run["width"]
     passes = (3 + run["gradient_checkpointing"]) * run["layers"] * (ranks - 1)
+    return run["grad_acc"] * passes * passed + _sharded_weights(run)
+
+
+def _ulysses(run: dict[str, Any]) -> float:
+    """All-to-alls of a rank's queries, keys, values and results, and of their gradients; each keeps its own part.
+
+    Of as many key heads as ranks, or more. DeepSpeed also gathers the positions' numbers, once for all rows.
+    """
+    ranks, passes = run["ranks"], run["layers"] * run["grad_acc"]
+    numbers = 2 * (run["attention_size"] + run["key_value_size"]) * run["batch_size"] * run["max_length"] / ranks
+    forward_passes = 1 + run["gradient_checkpointing"]
+    exchanged = (forward_passes + 1) * numbers * run["width"] + forward_passes * run["max_length"] * _INT64
+    return passes * exchanged * (ranks - 1) / ranks + _sharded_weights(run)
+
+
+def _sharded_weights(run: dict[str, Any]) -> float:
+    """Over all ranks: blocks are gathered twice, what is left of the model once."""
+    shards = run["ranks"] * run["dp_size"]
     gathered = run["parameters"] + run["block_parameters"]
     messages = (run["grad_acc"] * gathered + run["parameters"]) * run["width"]
-    return run["grad_acc"] * passes * passed + messages * (shards - 1) / shards
+    return messages * (shards - 1) / shards
 
 
 def _pipeline(run: dict[str, Any]) -> float:
@@ -74,4 +90,4 @@ def _pipeline(run: dict[str, Any]) -> float:
     return max(ends, of_each * passed if ranks > 2 else 0)
 
 
-FORMULAS = {"tp": _tensor, "cp": _context, "pp": _pipeline}
+FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline}

@@ -46,7 +46,8 @@ class CollectiveCounter(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # the DTensor calls us again, with the tensors of this rank and its collectives
         result = operator(*args, **(kwargs or {}))
-        if operator.namespace in ("c10d", "_c10d_functional"):
+        # Ulysses has its all-to-all inside an operator of DeepSpeed, where a dispatch mode does not look.
+        if operator.namespace in ("c10d", "_c10d_functional", "deepspeed"):
             name = operator._schema.name.split("::")[1]
             if name not in SILENT:
                 named = dict(zip((item.name for item in operator._schema.arguments), args, strict=False))
