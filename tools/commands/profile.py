@@ -5,6 +5,7 @@ Shares and times are those with the profiler running; the step without it is bes
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -41,9 +42,7 @@ def _column(run: Run, trace: Trace) -> dict[str, str]:
     """The cells of a run, by row."""
     steps = trace.last - trace.first + 1
     kernels = [(one.name, (one.start_us, one.end_us)) for one in trace.kernels]
-    times_us = Counter()
-    for one in trace.kernels:
-        times_us[class_of(one.name)] += one.end_us - one.start_us
+    times_us = _times_us(trace, class_of)
     gap = trace.longest_gap()
     return {
         "Step (ms), without the profiler": _unprofiled_ms(run, trace),
@@ -72,13 +71,18 @@ def _costliest(trace: Trace) -> list[list[str]]:
     """Class, name, time and calls of the kernels that take most time, of equal names together."""
     steps = trace.last - trace.first + 1
     calls = Counter(one.name for one in trace.kernels)
-    times_us = Counter()
-    for one in trace.kernels:
-        times_us[one.name] += one.end_us - one.start_us
     return [
         [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / steps:,.2f}", f"{calls[name] / steps:,.0f}"]
-        for name, time_us in times_us.most_common(_COSTLIEST)
+        for name, time_us in _times_us(trace, str).most_common(_COSTLIEST)
     ]
+
+
+def _times_us(trace: Trace, group_of: Callable[[str], str]) -> Counter[str]:
+    """The time of the kernels of each group, given a kernel's name."""
+    times_us: Counter[str] = Counter()
+    for one in trace.kernels:
+        times_us[group_of(one.name)] += one.end_us - one.start_us
+    return times_us
 
 
 def _cell(name: str) -> str:

@@ -52,9 +52,7 @@ def record_facts(
         return
     size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
     dp_size = dp_size or world_size
-    heads, hidden_size, head_size = (
-        getattr(model.config, name, None) for name in ("num_attention_heads", "hidden_size", "head_dim")
-    )
+    attention_size, key_value_size = attention_sizes(model.config)
     facts = {
         "world_size": world_size,
         "dp_size": dp_size,
@@ -64,9 +62,9 @@ def record_facts(
             "block_parameters": size.blocks,
             "embedding_parameters": size.embedding,
             "layers": getattr(model.config, "num_hidden_layers", None),
-            "hidden_size": hidden_size,
-            "attention_size": heads * head_size if heads and head_size else hidden_size,  # they may differ
-            "key_value_size": key_value_size(model.config),
+            "hidden_size": getattr(model.config, "hidden_size", None),
+            "attention_size": attention_size,  # may differ from hidden_size
+            "key_value_size": key_value_size,
             "untied_embedding": size.untied,
         },
         "device": "cuda" if gpu else "cpu",
@@ -97,13 +95,13 @@ def record_facts(
         )
 
 
-def key_value_size(config: Any) -> int | None:
-    """Numbers in a position's keys, and in its values; less than the attention size where query heads share a key."""
-    heads = getattr(config, "num_attention_heads", None)
-    key_heads, hidden_size = getattr(config, "num_key_value_heads", heads), getattr(config, "hidden_size", None)
+def attention_sizes(config: Any) -> tuple[int | None, int | None]:
+    """Numbers in a position's queries, and in its keys as in its values: fewer where query heads share a key."""
+    heads, hidden_size = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
     if not (heads and hidden_size):
-        return None
-    return key_heads * (getattr(config, "head_dim", None) or hidden_size // heads)
+        return hidden_size, None
+    head_size = getattr(config, "head_dim", None) or hidden_size // heads
+    return heads * head_size, getattr(config, "num_key_value_heads", heads) * head_size
 
 
 def host_id() -> str:

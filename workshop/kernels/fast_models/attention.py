@@ -26,7 +26,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
-from workshop.kernels.fast_models.documents import SIZES, attend, bounds
+from workshop.kernels.fast_models.documents import SIZES, attend, bounds, starts
 
 SHORT_ROW = 512  # tokens of a row of one document, up to which documents.py is faster than cuDNN
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -168,9 +168,7 @@ def packed_mask(documents: torch.Tensor | None, length: int, device: torch.devic
 
 def places(documents: torch.Tensor) -> torch.Tensor:
     """`position_ids`: the place of each token in its own document, from 0; [rows, length] as `documents`."""
-    place = torch.arange(documents.shape[1], device=documents.device)
-    begins = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
-    return place - (place * begins).cummax(dim=1).values
+    return torch.arange(documents.shape[1], device=documents.device) - starts(documents)
 
 
 def use_own(model: Any, kernel: str) -> None:
@@ -192,13 +190,10 @@ def _packed_flex(
     value: torch.Tensor,
     attention_mask: BlockMask,
     scaling: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    softcap: float | None = None,
-    **_: Any,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
-    if s_aux is not None or softcap is not None:
-        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
+    _check_options(**options)
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
@@ -212,18 +207,21 @@ def _packed_documents(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    softcap: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """As _packed_flex; `attention_mask`: the bounds of documents.py, or in generation the library's mask."""
-    if s_aux is not None or softcap is not None:
-        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
+    _check_options(**options)
     query, key = query.to(value.dtype), key.to(value.dtype)
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
     return found, None
+
+
+def _check_options(s_aux: torch.Tensor | None = None, softcap: float | None = None, **_: Any) -> None:
+    """Raises NotImplementedError for what neither kernel of ours computes."""
+    if s_aux is not None or softcap is not None:
+        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
 
 
 def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, device: torch.device) -> BlockMask:

@@ -19,11 +19,15 @@ def bounds(documents: torch.Tensor | None, length: int, device: torch.device) ->
     if documents is None:
         documents = torch.zeros(1, length, dtype=torch.int32, device=device)
     place = torch.arange(length, device=device)
-    first = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
     last = documents != functional.pad(documents[:, 1:], (0, 1), value=-1)
-    starts = (place * first).cummax(dim=1).values
     ends = (place + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
-    return torch.stack([starts, ends]).int().unsqueeze(2).contiguous()
+    return torch.stack([starts(documents), ends]).int().unsqueeze(2).contiguous()
+
+
+def starts(documents: torch.Tensor) -> torch.Tensor:
+    """Where each token's document starts in its row; [rows, length] as `documents`."""
+    first = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
+    return (torch.arange(documents.shape[1], device=documents.device) * first).cummax(dim=1).values
 
 
 @torch.library.custom_op("shardlab::documents_attention", mutates_args=())
