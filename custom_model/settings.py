@@ -37,7 +37,7 @@ class GPTSettings(Settings):
             raise WorkshopError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"
             )
-        if self.max_length > self.seq_length:
+        if self.model_name == MODEL_NAME and self.max_length > self.seq_length:
             raise WorkshopError(
                 f"MAX_LENGTH={self.max_length}: the model has only SEQ_LENGTH={self.seq_length} positions, "
                 "expected at most as many"

@@ -196,6 +196,13 @@ def test_checkpoint_of_tensor_parallelism_opens_in_a_pipeline(runs: Path) -> Non
     assert loss.item() == pytest.approx(cross_entropy(logits(whole)[0], TOKENS[0], reduction="sum").item(), rel=1e-5)
 
 
+def test_rows_of_a_llama_may_be_longer_than_the_custom_model_knows(tmp_path: Path) -> None:
+    given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "llama-3.2-1b", "MAX_LENGTH": "65536"})
+    environ = given["environ"] | {"DIMENSION": "cp", "SEQ_LENGTH": "512"}
+    settings = DimensionSettings.from_environment(environ, REPO / "dimensions/env_vars.sh")
+    assert settings.layout(4) == (1, 4)
+
+
 @pytest.mark.parametrize(
     ("dimension", "own", "expected"),
     [
