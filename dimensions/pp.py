@@ -63,8 +63,9 @@ def main() -> None:
     parts = [PipelineStage(stage, stage.number, count, device, group=pipeline) for stage in stages]
     # A micro-batch's loss is a sum over its targets, divided by those of the whole step: gradients add up. By default
     # PyTorch divides them by the number of micro-batches (scale_grads), which is right where the losses are means.
+    total = torch.zeros((), dtype=torch.int64, device=device)
     schedule = SCHEDULES[settings.schedule](
-        parts if interleaved else parts[0], settings.grad_acc, lambda loss, _, total: loss / total, scale_grads=False
+        parts if interleaved else parts[0], settings.grad_acc, lambda loss, _: loss / total, scale_grads=False
     )
     # A tied head is the first stage's embedding: both ends hold it, and the first counts it in the norm.
     ends = dist.new_subgroups_by_enumeration(mesh.mesh[:, [0, -1]].tolist())[0] if ranks > 1 else None
@@ -79,13 +80,13 @@ def main() -> None:
     for [batch] in islice(batches_of_steps(loader, replace(settings, grad_acc=1)), steps):
         with evidence.step([batch]):
             targets = next_tokens(batch["labels"]).to(device)
-            total = (targets != IGNORE).sum()
+            total.copy_((targets != IGNORE).sum())
             dist.all_reduce(total, group=copies)
             # 5. The schedule cuts the rows into micro-batches; each goes through all stages, forward and backward.
             losses: list[torch.Tensor] = []
             given = [batch["input_ids"].to(device)] if rank == 0 else []
             wanted = {"targets": targets, "target": targets} if rank + 1 == ranks else {}
-            schedule.step(*given, **wanted, losses=losses, loss_kwargs={"total": total}, return_outputs=False)
+            schedule.step(*given, **wanted, losses=losses, return_outputs=False)
             loss = sum(losses, start=torch.zeros((), device=device)).detach()
             # 6. What the schedule leaves to us: a tied head's gradients, those from other rows, the norm of all stages.
             for weight in tied:
