@@ -21,6 +21,7 @@ Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], 
 _MODEL: Schema = {
     "name": str,
     **dict.fromkeys(("parameters", "block_parameters", "embedding_parameters", "layers", "hidden_size"), int),
+    "trained_parameters": int,
     **{"attention_size": int, "key_value_size": int, "untied_embedding": bool, "flops_per_token": int},
 }
 # What was seen while the run trained.
@@ -37,6 +38,7 @@ _SETTINGS: Schema = {
     **record_types(),
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str},
     **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
+    **{"method": str, "lora_rank": int, "lora_alpha": float, "lora_dropout": float, "lora_targets": str},
 }
 # What ended before the run went on.
 _ATTEMPT: Schema = {
