@@ -6,8 +6,10 @@ on every rank with a warning. The scales are no parameters, so every rank has al
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+from bitsandbytes.nn import Linear4bit, Params4bit
 
 from workshop.errors import WorkshopError
 from workshop.training.models import blocks_of
@@ -29,12 +31,17 @@ def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
         raise WorkshopError(f"METHOD=qlora: {type(model).__name__} has no torch.nn.Linear; expected METHOD=lora")
 
 
-def _in_four_bits(layer: torch.nn.Linear, compute_dtype: torch.dtype) -> torch.nn.Linear:
-    from bitsandbytes.nn import Linear4bit, Params4bit
+class FrozenLinear4bit(Linear4bit):
+    """Its scales are in no checkpoint of the adapters: DeepSpeed leaves out frozen parameters, and they are none."""
 
+    def _save_to_state_dict(self, *state: Any) -> None:
+        torch.nn.Linear._save_to_state_dict(self, *state)
+
+
+def _in_four_bits(layer: torch.nn.Linear, compute_dtype: torch.dtype) -> FrozenLinear4bit:
     sizes = (layer.in_features, layer.out_features, layer.bias is not None)
     storage = {"quant_type": "nf4", "quant_storage": torch.bfloat16, "compress_statistics": True}
-    small = Linear4bit(*sizes, compute_dtype=compute_dtype, device="meta", **storage)
+    small = FrozenLinear4bit(*sizes, compute_dtype=compute_dtype, device="meta", **storage)
     small.bias = layer.bias
     small.support_avx512bf16_for_cpu = False  # packs the bytes anew for inference, which a shard does not survive
     with _gathered(layer.weight):
