@@ -21,6 +21,7 @@ def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
     Works for random weights too, which no checkpoint holds. Under ZeRO-3 each layer is gathered for it, and sharded
     again when the Trainer wraps the model. Raises WorkshopError for a model whose layers are no torch.nn.Linear.
     """
+    model.is_loaded_in_4bit = True  # peft then takes its own layer for them
     found = False
     for parent in blocks_of(model).modules():
         for name, layer in list(parent.named_children()):
