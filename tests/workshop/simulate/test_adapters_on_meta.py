@@ -1,8 +1,11 @@
 """A simulated step with frozen weights: what LoRA and QLoRA compute and keep."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from tools.logs.mfu import utilisation
 from workshop.simulate.step_on_meta import StepShape, simulate
 
 WEIGHTS, ADAPTERS = 559_214_592, 24 * 8 * (1024 + 3072 + 2 * 1024 + 2 * (1024 + 4096))
@@ -19,11 +22,21 @@ def test_frozen_weights_have_neither_gradients_nor_their_products() -> None:
     assert found["trained"]["parameters"] == ADAPTERS and found["parameters"] == WEIGHTS + ADAPTERS
     assert found["parts"][-1]["gradient_bytes"] == 4 * ADAPTERS  # fp32, as the adapters under autocast
     assert found["frozen"] == {"bytes": 2 * WEIGHTS, "block_bytes": 2 * 12_596_224, "scale_bytes": 0}
-    # 4 per frozen parameter and 6 per trained one; below the first adapter, of the first block's queries, keys and
-    # values, no input has a gradient.
-    flops = 4 * WEIGHTS + 6 * ADAPTERS - 2 * 3 * 1024 * 1024 + 12 * 24 * 1024 * 512
-    counted = sum(place["matrix product"]["flops"] for place in found["operations"].values())
-    assert counted == pytest.approx(flops * 2 * 512, rel=0.001)
+
+
+def test_mfu_counts_what_a_step_with_adapters_computes() -> None:
+    """Counted as if all were trained, it was half as much again as the GPU did."""
+    model = {"parameters": WEIGHTS + ADAPTERS, "trained_parameters": ADAPTERS, "layers": 24, "hidden_size": 1024}
+    model["embedding_parameters"] = 250_880 * 1024
+    record = {"gpu_names": ["NVIDIA H200"], "precision": "bf16", "model": model}
+    speeds = dict.fromkeys(("train/tokens_per_second", "train/logit_positions_per_second"), 1024)
+    run = SimpleNamespace(record=record, facts={"world_size": 1})
+    found = utilisation(run, (speeds | {"train/samples_per_second": 2}).get)
+    flops = found["mfu_percent"] / 100 * 989e12  # of a step per second
+    counted = [place["matrix product"]["flops"] for place in step(four_bits=False)["operations"].values()]
+    assert flops == pytest.approx(sum(counted), rel=0.001)
+    half = utilisation(run, (speeds | {"train/samples_per_second": 2, "train/logit_positions_per_second": 512}).get)
+    assert found["mfu_percent"] - half["mfu_percent"] == pytest.approx(4 * 250_880 * 1024 * 512 / 989e10)
 
 
 def test_four_bits_take_what_bitsandbytes_takes_and_are_whole_within_a_product_only() -> None:
