@@ -39,15 +39,15 @@ def _use_four_bits(blocks: torch.nn.ModuleList) -> None:
     """Have the linear layers take the memory of bitsandbytes' Linear4bit, which need not be installed."""
     for layer in blocks.modules():
         if isinstance(layer, torch.nn.Linear):
-            layer.forward = partial(_four_bit_linear, layer.weight.shape, layer.bias)
+            layer.forward = partial(_four_bit_linear, layer, layer.weight.shape)
             packed = torch.empty(layer.weight.numel() // 2, dtype=_PACKED, device=layer.weight.device)
             layer.weight = torch.nn.Parameter(packed, requires_grad=False)
 
 
-def _four_bit_linear(shape: torch.Size, bias: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
+def _four_bit_linear(layer: torch.nn.Linear, shape: torch.Size, hidden: torch.Tensor) -> torch.Tensor:
     """As in bitsandbytes 0.50.2, nn/modules.py: the result has the input's type; peft then copies it."""
-    half = torch.bfloat16 if bias is None else bias.dtype
-    return _FourBitProduct.apply(hidden.to(half), shape, bias).to(hidden.dtype).clone()
+    half = torch.bfloat16 if layer.bias is None else layer.bias.dtype
+    return _FourBitProduct.apply(hidden.to(half), shape, layer.bias).to(hidden.dtype).clone()
 
 
 class _FourBitProduct(torch.autograd.Function):

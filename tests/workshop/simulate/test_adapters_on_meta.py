@@ -1,5 +1,6 @@
 """A simulated step with frozen weights: what LoRA and QLoRA compute and keep."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -50,3 +51,12 @@ def test_four_bits_take_what_bitsandbytes_takes_and_are_whole_within_a_product_o
     assert small["trained"] == plain["trained"] and small["parameters"] == plain["parameters"]
     kept = [max(part["end_bytes"] for part in one["parts"]) for one in (plain, small)]
     assert kept[1] - kept[0] < 2 * LINEAR / 2
+
+
+def test_compiled_blocks_with_four_bits_take_less() -> None:
+    """Their copies, which are traced, computed with a bias of the model that they are copies of."""
+    fast = {"precision": "bf16", "fast": True, "attention": "flex", "loss": "chunked", "loss_chunk": 64}
+    shape = StepShape("tiny", 2, 64, **fast, compile=True, adapter_rank=8, four_bits=True)
+    compiled, plain = simulate(shape), simulate(replace(shape, compile=False))
+    kept = [max(part["end_bytes"] for part in one["parts"]) for one in (compiled, plain)]
+    assert 0 < kept[0] < kept[1]
