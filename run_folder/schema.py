@@ -21,6 +21,7 @@ Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], 
 _MODEL: Schema = {
     "name": str,
     **dict.fromkeys(("parameters", "block_parameters", "embedding_parameters", "layers", "hidden_size"), int),
+    "trained_parameters": int,
     **{"attention_size": int, "key_value_size": int, "untied_embedding": bool, "flops_per_token": int},
 }
 # What was seen while the run trained.
@@ -37,6 +38,7 @@ _SETTINGS: Schema = {
     **record_types(),
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str},
     **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
+    **{"method": str, "lora_rank": int, "lora_alpha": float, "lora_dropout": float, "lora_targets": str},
 }
 # What ended before the run went on.
 _ATTEMPT: Schema = {
@@ -69,7 +71,7 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
     **{"warmup_steps": int, "timed_start": str, "timed_end": str},
     **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
-    **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib"), float),
+    **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
     "peak_mem_alloc_mib_of_ranks": [float],
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),

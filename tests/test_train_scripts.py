@@ -21,6 +21,7 @@ CHAPTERS: dict[str, tuple[str, int]] = {
     **{"deepspeed-single-gpu": ("baseline", 7), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
     **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 13), "custom_model": ("fsdp", 21)},
     **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 19), "speed-ladder": ("baseline", 34)},
+    "lora": ("speed-ladder", 23),
 }
 
 

@@ -69,7 +69,7 @@ class Case:
     @cached_property
     def work(self) -> dict[str, dict[str, float]]:
         """The work of each formula that a measurement can be compared with."""
-        parameters = self.step["parameters"]
+        parameters = memory.trained(self.step)["parameters"]
         found = {
             "reserved_mib": memory.reserved_work(self.workload, self.step),
             "cpu_mib": memory.cpu_work(self.workload, parameters),

@@ -2,7 +2,7 @@
 
 Each strategy has a few moments at which the peak can be; at each, terms are added up. What a term is and where the
 library's source says so stands beside it. P: parameters; w: ranks that share a shard; bytes per parameter: fp32 4,
-half 2. DeepSpeed is 0.19.8, PyTorch 2.13.
+half 2. Beside LoRA's adapters P is theirs, and the frozen weights lie beside it. DeepSpeed is 0.19.8, PyTorch 2.13.
 """
 
 from __future__ import annotations
@@ -37,10 +37,27 @@ def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
+def trained(step: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of the parameters that have gradients and states: of all, or of LoRA's adapters."""
+    return step.get("trained", step)
+
+
+def weight_bytes(step: dict[str, Any], width: int, of_block: bool = False) -> int:
+    """The bytes of the weights of the model or of a block: `width` per trained one, frozen ones as they are stored."""
+    parameters, stored = ("block_parameters", "block_bytes") if of_block else ("parameters", "bytes")
+    return width * trained(step)[parameters] + step.get("frozen", {}).get(stored, 0)
+
+
+def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
+    """The frozen weights of a rank; the scales of those with 4 bits are no parameters, so each rank has all of them."""
+    sizes = step.get("frozen")
+    return {"frozen weights": sizes["bytes"] / shards + sizes["scale_bytes"]} if sizes else {}
+
+
 def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """One GPU or DDP: fp32 weights, two Adam moments, gradients from the first backward pass on."""
-    weights = 4 * step["parameters"]
-    fixed: Terms = {"weights": weights, "optimizer": 2 * weights}
+    weights = 4 * trained(step)["parameters"]
+    fixed: Terms = {"weights": weights, "optimizer": 2 * weights, **_frozen(step)}
     if strategy.method == "ddp":
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
@@ -73,21 +90,22 @@ def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     Source: deepspeed/runtime/fp16/fused_optimizer.py, FP16_Optimizer: __init__ (fp32_groups_flat); step converts all
     gradients to fp32 and flattens the list while the converted ones and those in half precision are still there.
     """
-    parameters = step["parameters"]
+    parameters = trained(step)["parameters"]
     if not strategy.half:
         return _micro_batches(step, strategy, {"weights": 4 * parameters, "optimizer": 8 * parameters}, 4 * parameters)
-    fixed = {"weights": 2 * parameters, "master weights": 4 * parameters, "optimizer": 8 * parameters}
+    fixed = {"weights": 2 * parameters, "master weights": 4 * parameters, "optimizer": 8 * parameters, **_frozen(step)}
     in_step = {**fixed, "gradients": 2 * parameters, "gradients in fp32, twice": 8 * parameters}
     return [*_micro_batches(step, strategy, fixed, 2 * parameters), in_step]
 
 
 def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
-    parameters, width, shards, zero = step["parameters"], strategy.width, strategy.world_size, strategy.zero
+    parameters, largest = (trained(step)[name] for name in ("parameters", "largest_parameter"))
+    width, shards, zero = strategy.width, strategy.world_size, strategy.zero
     stage, offload = zero["stage"], bool(strategy.share_on_cpu)
-    fixed: Terms = {"weights": width * parameters}
+    fixed: Terms = {"weights": width * parameters, **_frozen(step)}
     if offload:
-        fixed["offload buffer"] = width * step["largest_parameter"]  # __init__: temp_grad_buffer_for_gpu_offload
+        fixed["offload buffer"] = width * largest  # __init__: temp_grad_buffer_for_gpu_offload
     else:
         fixed["master weights"] = 4 * parameters / shards  # __init__: single_partition_of_fp32_groups
         fixed["optimizer"] = 8 * parameters / shards
@@ -97,7 +115,7 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     # Of the micro-batches before: all_grad_tensors, whole gradients of the parameters that a rank holds a part of
     # (copy_grads_in_partition). The fullest rank is the one in whose part the largest one, the embedding, ends.
     share = parameters / shards
-    carried = partition * (ceil(step["largest_parameter"] / share) if stage == 2 else 1)
+    carried = partition * (ceil(largest / share) if stage == 2 else 1)
     several = strategy.accumulation > 1
     moments = []
     for before, part in pairwise([{"gradient_bytes": 0}, *step["parts"]]):
@@ -121,13 +139,14 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
-    parameters, width, shards, zero = step["parameters"], strategy.width, strategy.world_size, strategy.zero
-    live = min(parameters, zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
-    fixed: Terms = {"gathered weights": width * live}
+    parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
+    live = width * zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS)
+    fixed: Terms = {"gathered weights": min(weight_bytes(step, width), live)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
     if not strategy.parameters_on_cpu:
+        fixed |= _frozen(step, shards) if shards > 1 else {}
         fixed["weights" if shards > 1 else "gathered weights"] = width * parameters / shards
     on_gpu = 1 - strategy.share_on_cpu
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
@@ -145,11 +164,11 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     (the root unit stays gathered; the block needed next is gathered early), _fsdp_param_group.py, post_backward
     (without gradient synchronisation, as between the Trainer's micro-batches, whole gradients accumulate).
     """
-    parameters, width, shards = step["parameters"], strategy.width, strategy.shards
-    block = step["block_parameters"]
-    gathered = parameters - block * (step["blocks"] - 1) if strategy.reshards else parameters
-    fixed: Terms = {"gathered weights": width * gathered}
+    parameters, width, shards = trained(step)["parameters"], strategy.width, strategy.shards
+    freed = weight_bytes(step, width, of_block=True) * (step["blocks"] - 1) if strategy.reshards else 0
+    fixed: Terms = {"gathered weights": weight_bytes(step, width) - freed}
     if not strategy.config.get("cpu_offload"):
+        fixed |= _frozen(step, shards)
         fixed["weights"] = 4 * parameters / shards
         fixed["optimizer"] = 8 * parameters / shards
     moments = []
@@ -179,10 +198,10 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     method = strategy.method
     terms = peak_allocated(step, strategy)
     width = 2 if method in ("none", "ddp") else strategy.width
-    parameters, block, largest = (
-        width * step[name] / MIB for name in ("parameters", "block_parameters", "largest_parameter")
-    )
     fsdp, zero = method.startswith("fsdp"), method.startswith("zero")
+    gathers = fsdp or method == "zero3"
+    parameters = width * trained(step)["parameters"] / MIB
+    largest = width * (step if gathers else trained(step))["largest_parameter"] / MIB
     activations = terms.get("activations", 0) / MIB
     if workload.shape.get("compile"):
         kind = "compiled"
@@ -195,11 +214,12 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     work["changing"] = workload.dynamic_padding * activations
     work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
     # The first step makes them; at most all of what was freed before cannot hold them.
-    moments = 8 * step["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    shard = trained(step)["parameters"] / strategy.shards
+    moments = 8 * shard * (1 - strategy.share_on_cpu) / MIB
     work["new_states"] = min(moments, activations) * zero
     work["streams"] = zero
-    work["fsdp_shards"] = 4 * step["parameters"] / strategy.shards / MIB * fsdp
-    work["blocks"] = block * (fsdp or method == "zero3")
+    work["fsdp_shards"] = 4 * shard / MIB * fsdp
+    work["blocks"] = weight_bytes(step, width, of_block=True) / MIB * gathers
     offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
     work["largest"] = largest * ((zero or fsdp) and not offloading_zero1)
     return work

@@ -161,7 +161,7 @@ def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputE
 def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
     found, ratios, family = fitted.constants, fitted.ratios, workload.family
-    parameters = step["parameters"]
+    parameters = memory.trained(step)["parameters"]
     if workload.layout:
         step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
@@ -185,8 +185,9 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(ranks / 3600),
     }
-    # Each rank reads all weights in fp32: workshop/training/models.py, load_model.
-    loading_mib = 4 * parameters / MIB * ranks / workload.nodes * workload.pretrained
+    # Each rank reads all weights: workshop/training/models.py, load_model.
+    width = 2 if "frozen" in step else 4
+    loading_mib = width * step["parameters"] / MIB * ranks / workload.nodes * workload.pretrained
     traffic = timing.traffic(workload, step)
     return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic)
 
@@ -199,7 +200,7 @@ def _gpu_memory(
     # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
     # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
     # and both of each BLOOM, took what is expected.
-    late_mib = 4 * step["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
+    late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
     allocated = Range(expected * (1 - error), expected, expected * (1 + error) + late_mib)
     held_mib = total(memory.reserved_work(workload, step), fitted.constants["reserved_mib"])
     held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)

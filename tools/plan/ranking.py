@@ -39,11 +39,15 @@ HUB_NAMES = {
     "gpt2": "gpt2",
     "llama-2-7b": "meta-llama/Llama-2-7b-hf",
     "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    "llama-3.1-70b": "meta-llama/Llama-3.1-70B",
     "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
     "mistral-7b": "mistralai/Mistral-7B-v0.1",
     "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
     "qwen-3-8b": "Qwen/Qwen3-8B",
 }
+# By the methods of lora/: whether the frozen weights have 4 bits; its adapters' rank.
+ADAPTERS = {"LoRA": False, "QLoRA": True}
+ADAPTER_RANK = 8
 # Rows that each GPU trains on where no number of tokens is asked for: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
 # The longest rows that a reference run has; longer ones are long.
@@ -124,6 +128,7 @@ class Candidate:
         strategy: the configuration's or the layout's name; config: what has to be in it.
         changed: the shipped file of that name has something else.
         prediction: None until it is ranked.
+        method: of ADAPTERS; "": all weights are trained.
     """
 
     settings: list[str]
@@ -133,6 +138,7 @@ class Candidate:
     changed: bool
     workload: Workload
     prediction: Prediction | None = None
+    method: str = ""
 
     @property
     def line(self) -> str:
@@ -168,19 +174,24 @@ class Candidate:
 def rank(question: Question) -> list[Candidate]:
     """All candidates, predicted: the first choice, then by their speed. A script here runs the first, if one fits.
 
+    The last two are the first choices of LoRA and of QLoRA: other trainings, so neither is the first of all.
+
     Raises:
         InputError: an unknown model, or a shape that cannot be simulated.
     """
     question.check()
-    found = [*candidates(question), *layouts(question)]
+    found = [*candidates(question), *layouts(question), *adapters(question)]
     predictions = without_errors(predict([one.workload for one in found], question.hardware))
-    ranked = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    ranked.sort(key=lambda one: one.prediction.place[:2])
+    every = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
+    every.sort(key=lambda one: one.prediction.place[:2])
+    of_method = {name: [one for one in every if one.method == name] for name in ("", *ADAPTERS)}
+    ranked = of_method.pop("")
+    best = [some[first_choice([one.prediction.place for one in some])] for some in of_method.values()]
     runnable = [one for one in ranked if one.command and one.prediction.verdict == ranked[0].prediction.verdict]
     options = runnable or ranked
     first = options[first_choice([one.prediction.place for one in options])]
     ranked.remove(first)
-    return [first, *ranked]
+    return [first, *ranked, *best]
 
 
 def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
@@ -204,6 +215,20 @@ def candidates(question: Question) -> Iterator[Candidate]:
                     # Not a hybrid one whose replicas leave no ranks to share among.
                     if strategy.config.get("dp_replicate_size", 1) == 1 or strategy.shards > 1:
                         yield found
+
+
+def adapters(question: Question) -> Iterator[Candidate]:
+    """The same with LoRA and QLoRA, on one GPU, under DDP and FSDP2: only adapters are trained, by lora/'s script."""
+    for one in candidates(question):
+        if one.strategy in ("one GPU", "ddp", "full_shard"):
+            for method, four_bits in ADAPTERS.items():
+                shape = {"adapter_rank": ADAPTER_RANK, "adapter_dropout": 0.0, "adapter_targets": ""}
+                workload = replace(one.workload, shape=one.workload.shape | shape | {"four_bits": four_bits})
+                words = [*one.settings, f"METHOD={method.lower()}", f"LORA_RANK={ADAPTER_RANK}"]
+                command = ["lora/lora.slurm" if word.endswith(".slurm") else word for word in one.command]
+                strategy = f"{method} {ADAPTER_RANK}, {one.strategy}"
+                named = {"strategy": strategy, "method": method, "settings": words, "command": command}
+                yield replace(one, workload=workload, **named)
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -329,21 +354,32 @@ def text(question: Question, ranked: list[Candidate]) -> str:
         for row, one in zip(rows, best_of_each(ranked), strict=True):
             in_node, between_nodes, bubble, runs_in = one.traffic.values()
             row += [f"{in_node:,.0f}", f"{between_nodes:,.0f}", f"{100 * bubble:.1f}" if bubble else "-", runs_in]
-    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked[0])}"
+    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked)}"
 
 
-def _first(question: Question, first: Candidate) -> str:
-    """The first choice's command and configuration, if it fits."""
-    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
-    if first.prediction.verdict != "fits":
-        return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
+def _first(question: Question, ranked: list[Candidate]) -> str:
+    """The command and configuration of the first choice, or of LoRA's or QLoRA's, if it fits."""
+    first = next((one for one in (ranked[0], *ranked[-len(ADAPTERS) :]) if one.prediction.verdict == "fits"), None)
+    advice = "None is sure to fit: more GPUs, shorter rows or a smaller batch."
+    if not first:
+        return advice
     if not first.command:
         return f"First: {first.strategy}, but {NO_SCRIPT}."
+    if first.method:
+        return f"{advice} Or train adapters alone.\n\n{_command(question, first)}"
+    return _command(question, first)
+
+
+def _command(question: Question, first: Candidate) -> str:
+    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
     weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
     if loading_mib:
-        weights = f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
+        precision = "bf16" if first.method else "fp32"
+        weights = (
+            f"The weights are read in {precision} first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
+        )
     text = (
         f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
         f"the one with least allocated\n\n    {shlex.join(first.settings)} \\\n      sbatch {asked} "

@@ -18,6 +18,7 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
+from tools.plan.memory import trained, weight_bytes
 from tools.plan.workload import DYNAMIC_SHARE, MAX_LIVE_PARAMETERS, Strategy, Workload
 
 _TERMS = FORMULAS["step_time_s"]
@@ -84,7 +85,8 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     products_s = (count("flops", "matrix product") - in_8_bits) / rate
     float8_rate = gpu.flops_per_s("fp8") / filled if float8 else rate
     # Parameters: of a rank's shard on the GPU, and of that on the CPU.
-    shard = step["parameters"] / strategy.shards
+    updated = trained(step)
+    shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
     on_cpu = strategy.share_on_cpu
     adam_s = _ADAM_BYTES * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
@@ -104,16 +106,16 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "deepspeed_adam_bytes": adam_s * zero,
         "launches": count("launches", *every, places=alone),
         "compiled_blocks": step["blocks"] * accumulation * compiled,
-        "zero_gradients": step["parameter_tensors"] * {"zero1": 1, "zero2": accumulation}.get(method, 0),
+        "zero_gradients": tensors * {"zero1": 1, "zero2": accumulation}.get(method, 0),
         "zero3_modules": step["parameter_modules"] * accumulation * (2 - kept) * (method == "zero3"),
-        "zero3_gathers": 3 * step["parameter_tensors"] * accumulation * (method == "zero3" and several),
+        "zero3_gathers": (2 * step["parameter_tensors"] + tensors) * accumulation * (method == "zero3" and several),
         "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
-        "fsdp_updates": step["parameter_tensors"] * method.startswith("fsdp"),
+        "fsdp_updates": tensors * method.startswith("fsdp"),
         "steps": not by_hand,
         "by_hand_steps": by_hand,
-        "updates": step["parameter_tensors"] * (method in ("none", "ddp")),
-        "deepspeed_updates": step["parameter_tensors"] / strategy.shards * (zero and method != "zero3" and not on_cpu),
-        "zero0_gradients": step["parameter_tensors"] * (method == "zero0" and several),
+        "updates": tensors * (method in ("none", "ddp")),
+        "deepspeed_updates": tensors / strategy.shards * (zero and method != "zero3" and not on_cpu),
+        "zero0_gradients": tensors * (method == "zero0" and several),
         "rows": shape["batch_size"] * accumulation * (not workload.data_workers),
         "link": in_node / (gpu.link_gb_per_s * 1e9),
         "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9),
@@ -147,7 +149,9 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
-    sent = sum(messages_of(sharding, strategy.world_size, strategy.accumulation)) * step["parameters"] * width
+    gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
+    gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
+    sent = gathers * gathered + sum(others) * width * trained(step)["parameters"]
     return (sent, 0) if workload.nodes == 1 else (0, sent)
 
 

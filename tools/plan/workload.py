@@ -301,7 +301,7 @@ def of_settings(
         shape["sizes"] = {size: settings[size] for size in _GPT_SIZES}
     if by_hand:
         shape["loss_outside"] = True
-    switches = {switch: settings.get(switch, usual) for switch, usual in _USUAL.items()}
+    switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
     if (kernel := switches["attention"]) == "auto":
         kernel = "documents" if settings.get("packing") else "cudnn"
     if kernel in _BESIDE_FLEX:
@@ -313,7 +313,10 @@ def of_settings(
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
         if shape["compile"] and method == "ddp" and strategy.config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
-    if (float8 := settings.get("float8", "none")) != "none":
+    if (adapted := settings.get("method", "full")) != "full":
+        shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
+        shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
+    if (float8 := settings.get("float8") or "none") != "none":
         if precision != "bf16" or method.startswith("zero"):
             raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
         shape["float8"] = float8

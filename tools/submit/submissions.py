@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from run_folder.env_file import exported
-from run_folder.settings import LIBRARY_PREFIXES, defaults, is_tiny
+from run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from run_folder.typos import complaint, doubt
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
@@ -115,8 +115,13 @@ class Submission:
 
 @cache
 def known_settings(exercise: Path) -> frozenset[str]:
-    """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them."""
-    return frozenset({*defaults(), *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
+    """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them.
+
+    Where a rung is named, its file exports the ladder's.
+    """
+    own = exported(exercise / "env_vars.sh")
+    of_rung = LADDER_NAMES if "RUNG" in own else ()
+    return frozenset({*defaults(), *own, *of_rung} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:

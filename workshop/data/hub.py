@@ -18,7 +18,7 @@ from workshop.data.forms import is_path, name_and_slice
 from workshop.errors import WorkshopError
 
 # What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
-NOT_ON_HUB = ("sample", "harbour", "synthetic", "simple-gpt", "")
+NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "synthetic", "simple-gpt", "")
 # Weights once, in the format transformers reads first; models keep other frameworks' copies in folders below.
 TOKENIZER = {"allow_patterns": ["*.json", "*.txt", "*.model"], "ignore_patterns": ["*/*"]}
 FILES: dict[str, dict[str, Any]] = {

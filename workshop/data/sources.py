@@ -1,8 +1,9 @@
 """The rows of a data set, by `datasets.load_dataset`, each in the columns of its kind and with its place for errors.
 
-DATASET is `sample`, `harbour` (workshop/sample/harbour.py), a hub name, or a file, a glob or a folder of .json (SQuAD's
-own nesting), .jsonl, .csv, .parquet or .txt (a document each). A split or slice may follow in the library's own
-syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it counts questions, rows or documents.
+DATASET is `sample`, `harbour` or `harbour-sentences` (workshop/sample/harbour.py), a hub name, or a file, a glob or a
+folder of .json (SQuAD's own nesting), .jsonl, .csv, .parquet or .txt (a document each). A split or slice may follow in
+the library's own syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it counts questions,
+rows or documents.
 Columns of questions and answers come before a column `text`. Nothing is guessed: csv is read as strings, and the lines
 of a .jsonl file as text, for the library's readers make `NA` nothing, `007` seven and a date a timestamp of them.
 """
@@ -50,8 +51,8 @@ def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
     if spec and streaming:
         raise WorkshopError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
     datasets.disable_progress_bars()
-    if name == "harbour":
-        splits = {split: _harbour(split, streaming) for split in forms.SAMPLE_FILES}
+    if name in ("harbour", "harbour-sentences"):
+        splits = {split: _harbour(name, split, streaming) for split in forms.SAMPLE_FILES}
     elif name == "sample":
         splits = {split: _read(file, streaming) for split, file in forms.SAMPLE_FILES.items()}
     else:
@@ -115,10 +116,10 @@ def cache_folder() -> Path:
     return folder
 
 
-def _harbour(split: str, streaming: bool) -> Rows:
-    articles = Dataset.from_list(harbour.document(split)["data"])
+def _harbour(name: str, split: str, streaming: bool) -> Rows:
+    articles = Dataset.from_list(harbour.document(split, sentences=name == "harbour-sentences")["data"])
     articles = articles.to_iterable_dataset() if streaming else articles
-    return _converted(articles, lambda _, article: forms.article_rows("harbour", article), "harbour")
+    return _converted(articles, lambda _, article: forms.article_rows(name, article), name)
 
 
 def _local(name: str, streaming: bool) -> dict[str, Rows]:

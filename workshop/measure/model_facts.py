@@ -59,6 +59,7 @@ def record_facts(
         "model": {
             "name": short_name(settings.model_name),
             "parameters": size.parameters,
+            "trained_parameters": size.trained,
             "block_parameters": size.blocks,
             "embedding_parameters": size.embedding,
             "layers": getattr(model.config, "num_hidden_layers", None),
@@ -81,9 +82,10 @@ def record_facts(
         facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
         facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
     update_run_record(settings.run_dir, **facts)
+    frozen = f", {size.trained / size.parameters:.2%} trained" if size.trained < size.parameters else ""
     print(
         f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-        f"{size.blocks / size.parameters:.0%} of them in the blocks; {asked_for} asked for, on "
+        f"{size.blocks / size.parameters:.0%} of them in the blocks{frozen}; {asked_for} asked for, on "
         f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
         f"batch {settings.batch_size} x {settings.grad_acc} x {dp_size}, "
         f"{counted(facts['steps_per_epoch'], 'step')} per epoch"

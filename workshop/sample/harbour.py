@@ -4,6 +4,8 @@ DATASET=harbour. The passages are drawn from lists with a fixed seed, so nothing
 ones. Whether a boat carries salt or glass is drawn anew for every passage: to know it, a model has to read. One that
 only knows which answers there are, and guesses, is right in about 6 of 100 (`GUESSING`); one that takes any of a
 passage's facts, in a third. The two splits share the words, but no passage.
+
+DATASET=harbour-sentences is another task on them: the answer is the passage's whole sentence.
 """
 
 import random
@@ -47,13 +49,16 @@ FACTS: dict[str, tuple[str, list[str], list[str]]] = {
 GUESSING = 100 * sum(1 / len(words.split()) for words, _, _ in FACTS.values()) / len(FACTS)
 
 
-def document(split: str) -> dict[str, Any]:
-    """The split `train` or `validation` in SQuAD's structure, one question per passage."""
+def document(split: str, sentences: bool = False) -> dict[str, Any]:
+    """The split `train` or `validation` in SQuAD's structure, one question per passage, answered by a word or, with
+    `sentences`, by the sentence that has it.
+    """
     draw = random.Random(split)
     taken = _contexts("train") if split == "validation" else set()  # held-out passages are others
     paragraphs = []
     while len(paragraphs) < PASSAGES[split]:
-        context, question, answer, start = _passage(draw)
+        context, question, *places = _passage(draw)
+        answer, start = places[sentences]
         if context not in taken:
             answers = [{"text": answer, "answer_start": start}]
             name = f"harbour-{split}-{len(paragraphs) + 1:05d}"
@@ -65,13 +70,14 @@ def _contexts(split: str) -> set[str]:
     return {paragraph["context"] for paragraph in document(split)["data"][0]["paragraphs"]}
 
 
-def _passage(draw: random.Random) -> tuple[str, str, str, int]:
-    """Context, question, answer, and where the answer starts."""
+def _passage(draw: random.Random) -> tuple[str, str, tuple[str, int], tuple[str, int]]:
+    """Context, question, the word that answers it and the sentence that does, each with where it starts."""
     context, asked = "", []
     for kind in draw.sample(list(FACTS), FACTS_PER_PASSAGE):
         words, sentences, questions = FACTS[kind]
         word, wording = draw.choice(words.split()), draw.randrange(len(sentences))
         before = sentences[wording].partition("{}")[0]
-        asked.append((questions[wording], word, len(context) + len(before)))
-        context += sentences[wording].format(word) + " "
+        sentence = sentences[wording].format(word)
+        asked.append((questions[wording], (word, len(context) + len(before)), (sentence, len(context))))
+        context += sentence + " "
     return context.strip(), *draw.choice(asked)

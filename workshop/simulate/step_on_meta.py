@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.errors import WorkshopError
+from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.models import blocks_of, shape_config
@@ -45,6 +46,9 @@ class StepShape:
         ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
         loss_outside: computed from the model's logits by the training loop, which keeps them, as in by-hand/.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
+        adapter_rank: of LoRA's adapters beside a frozen model in half precision; 0: all weights are trained.
+        adapter_targets: the ends of their layers' names, with commas; empty: all linear ones of the blocks.
+        four_bits: the frozen linear layers of the blocks are in NF4 (QLoRA).
     """
 
     model_name: str
@@ -65,6 +69,10 @@ class StepShape:
     float8: str = "none"
     loss_outside: bool = False
     short_rows: int = 0
+    adapter_rank: int = 0
+    adapter_dropout: float = 0
+    adapter_targets: str = ""
+    four_bits: bool = False
     module: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -74,7 +82,8 @@ def build(shape: StepShape) -> torch.nn.Module:
 
     Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find.
     """
-    dtype = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
+    half = HALF.get(shape.precision, torch.float32)
+    trained = torch.float32 if shape.engine == "autocast" else half
     config = _config(shape)
     if shape.max_length > (most := getattr(config, "n_positions", shape.max_length)):
         raise WorkshopError(
@@ -83,7 +92,7 @@ def build(shape: StepShape) -> torch.nn.Module:
     if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
         config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(config, dtype=half if shape.adapter_rank else trained)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
     model.train()
     if shape.gradient_checkpointing:
@@ -96,6 +105,9 @@ def build(shape: StepShape) -> torch.nn.Module:
         model.use_kernel(shape.attention)
         fast_models.use_loss(model, "full" if shape.loss == "full" else "chunked", shape.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), shape.stream)
+    if shape.adapter_rank:
+        adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
+        model = with_adapters(model, *adapters, shape.four_bits, trained)
     return model
 
 
@@ -145,18 +157,30 @@ def simulate(shape: StepShape) -> dict[str, Any]:
         micro_batches = [_compiled_micro_batch(model, shape), *micro_batches]
     parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
     modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
-    block_sizes = [parameter.numel() for parameter in blocks[-1].parameters()]
-    sizes = [*(parameter.numel() for parameter in parameters), *repeats * block_sizes]
+    of_block = list(blocks[-1].parameters())
+    parameters += repeats * of_block
+    adapted = {}
+    if shape.adapter_rank:
+        trained, trained_of_block = ([one for one in some if one.requires_grad] for some in (parameters, of_block))
+        adapted = {"trained": _sizes(trained, trained_of_block), "frozen": frozen_bytes(parameters, of_block)}
     return {
         "parts": [asdict(part) for part in parts],
-        "parameters": sum(sizes),
-        "block_parameters": sum(block_sizes),
         "blocks": len(blocks) + repeats,
-        "largest_parameter": max(sizes),
-        "parameter_tensors": len(sizes),
+        **_sizes(parameters, of_block),
+        **adapted,
         "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
         "operations": _operations(usual, repeats),
     } | ({"outside_parts": [part.unit == _LOSS for part in parts]} if shape.loss_outside else {})
+
+
+def _sizes(parameters: list[torch.nn.Parameter], of_block: list[torch.nn.Parameter]) -> dict[str, int]:
+    sizes = [numbers(one) for one in parameters]
+    return {
+        "parameters": sum(sizes),
+        "block_parameters": sum(map(numbers, of_block)),
+        "largest_parameter": max(sizes),
+        "parameter_tensors": len(sizes),
+    }
 
 
 def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
@@ -208,7 +232,11 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
     """Its forward and backward pass, seen by the tracker, which is returned."""
     for tensor in (*model.parameters(), *model.buffers()):
         tracker.ignore(tensor)
-    hooks = [one.register_post_accumulate_grad_hook(partial(_take_gradient, tracker)) for one in model.parameters()]
+    hooks = [
+        one.register_post_accumulate_grad_hook(partial(_take_gradient, tracker))
+        for one in model.parameters()
+        if one.requires_grad
+    ]
     with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)

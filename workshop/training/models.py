@@ -1,6 +1,7 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ TINY = SAMPLE_DIR / "tiny_bloom"  # shipped with the sample, whose tokenizer it 
 class ModelSize:
     """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head.
 
-    An `untied` embedding is in no matrix product: the head is as large again.
+    An `untied` embedding is in no matrix product: the head is as large again. The others than the `trained` are frozen.
     """
 
     parameters: int
+    trained: int
     blocks: int
     embedding: int
     untied: bool
@@ -67,7 +69,9 @@ def model_config(settings: Settings) -> Any:
         raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
 
 
-def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options: Any) -> PreTrainedModel:
+def load_model(
+    settings: Settings, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype = torch.float32, **options: Any
+) -> PreTrainedModel:
     """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
 
     Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
@@ -79,11 +83,11 @@ def load_model(settings: Settings, tokenizer: PreTrainedTokenizerBase, **options
         # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
         device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
         with torch.device(device):
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **options)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
     else:
         try:
             # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
-            model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=torch.float32, **options)
+            model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=dtype, **options)
         except (OSError, ValueError) as error:
             raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
     fit_to_tokenizer(model, tokenizer, settings)
@@ -109,10 +113,24 @@ def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
 
 
 def model_size(model: torch.nn.Module) -> ModelSize:
-    """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size."""
+    """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size,
+    and on 4-bit weights, of which an element of the tensor holds several.
+    """
+    layers = [module for module in model.modules() if getattr(module, "quant_state", None)]
+    four_bits = {layer.weight: layer.quant_state.shape.numel() for layer in layers}
 
-    def count(module: torch.nn.Module) -> int:
-        return sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
+    def count(parameters: Iterable[torch.nn.Parameter]) -> int:
+        return sum(four_bits.get(parameter) or stored_numel(parameter) for parameter in parameters)
 
-    untied = getattr(model.config, "tie_word_embeddings", True) is False
-    return ModelSize(count(model), count(blocks_of(model)), count(model.get_input_embeddings()), untied)
+    return ModelSize(
+        parameters=count(model.parameters()),
+        trained=count(parameter for parameter in model.parameters() if parameter.requires_grad),
+        blocks=count(blocks_of(model).parameters()),
+        embedding=count(model.get_input_embeddings().parameters()),
+        untied=getattr(model.config, "tie_word_embeddings", True) is False,
+    )
+
+
+def stored_numel(parameter: torch.nn.Parameter) -> int:
+    """Elements of the whole tensor, also where ZeRO-3 has left a shard of it."""
+    return getattr(parameter, "ds_numel", parameter.numel())

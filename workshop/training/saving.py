@@ -69,7 +69,7 @@ class CheckpointWriter(TrainerCallback):
             self._rows_before = manifest(Path(self.settings.resume_from)).get("rows_read", 0)
         if state.is_world_process_zero:
             self._attempt = last_attempt(self.settings.run_dir)
-            parameters = read_run_record(self.settings.run_dir)["model"]["parameters"]
+            parameters = read_run_record(self.settings.run_dir)["model"]["trained_parameters"]
             self._first_s = FIRST_SAVE_S + parameters * FIRST_SAVE_S_PER_PARAMETER
             remove_unfinished(self.settings.output_path)
             self.control.say("saves")

@@ -19,7 +19,7 @@ from workshop.errors import WorkshopError
 from workshop.job.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
-from workshop.training.models import blocks_of, model_size
+from workshop.training.models import blocks_of, model_size, stored_numel
 
 PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 LINEAR = (torch.nn.Linear, Conv1D)  # GPT-2's layers are Conv1D
@@ -93,8 +93,13 @@ class ShardingRecorder(TrainerCallback):
         self.blocks = blocks_of(model)
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
-        size = model_size(model)
-        self.full = {"parameters": size.blocks, "gradients": size.blocks, "optimizer": size.parameters}
+        stored = {parameter: stored_numel(parameter) for parameter in self.blocks.parameters()}
+        trained = sum(numel for parameter, numel in stored.items() if parameter.requires_grad)
+        self.full = {
+            "parameters": sum(stored.values()),
+            "gradients": trained,
+            "optimizer": model_size(model).trained,
+        }
         self.method = "none"
         self._hooks: list[Any] = []  # until all is known
 

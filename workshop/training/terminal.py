@@ -18,11 +18,13 @@ _PROGRESS = re.compile(r"\{'loss': |step \d+: loss |(?P<bar>.*\d%)\|")  # the Tr
 _STAMP = re.compile(r"^\[[\d:, -]+\] \[[A-Z]+\] (\[\S+\] )?")  # DeepSpeed's
 # The run's own first line says that it trains on the CPU. A head that is tied to the embeddings is in no checkpoint.
 # One node needs no list of hosts, and the launcher counts its GPUs. The Trainer leaves accumulation to DeepSpeed.
+# bitsandbytes has an optional kernel for inference on the CPU.
 _LEFT_OUT = re.compile(
     r"^\s*$|^wandb: (?!ERROR|WARNING)|^\[[\d:, -]+\] \[INFO\]|Setting accelerator to CPU\."
     r"|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
     r"|Unable to find hostfile, will proceed with training with local resources"
     r"|Detected VISIBLE_DEVICES=\S+ but ignoring it"
+    r"|Failed to load CPU gemm_4bit_forward from kernels-community"
     r"|Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, "
 )
 

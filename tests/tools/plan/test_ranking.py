@@ -10,19 +10,22 @@ import pytest
 from run_folder.settings import is_tiny
 from tools.errors import InputError
 from tools.plan import ranking
-from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
+from tools.plan.ranking import NO_SCRIPT, Candidate, Question, adapters, best_of_each, candidates, layouts, rank
 from tools.plan.simulate import steps
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
+SEVENTY = Question("llama-3.1-70b", 8, 1, "h100-80gb", batch=1)
 LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def simulated_together() -> None:
     """One start of PyTorch for what each question would have simulated alone."""
-    every = [*layouts(LONG), *(one for question in (SEVEN, TINY, GPT2, LONG) for one in candidates(question))]
+    questions = (SEVEN, TINY, GPT2, LONG, SEVENTY)
+    ways = (candidates, layouts, adapters)
+    every = [one for question in questions for way in ways for one in way(question)]
     steps([one.workload.shape for one in every])
 
 
@@ -38,15 +41,29 @@ def gpt2() -> list[Candidate]:
 
 def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
     ranked = rank(SEVEN)
-    places = [one.prediction.verdict for one in ranked]
+    full = [one for one in ranked if not one.method]
+    places = [one.prediction.verdict for one in full]
     assert places == sorted(places, key=["fits", "close", "does not fit"].index)
-    fitting = [one.prediction.ranges["step_time_s"].expected for one in ranked if one.prediction.verdict == "fits"]
+    fitting = [one.prediction.ranges["step_time_s"].expected for one in full if one.prediction.verdict == "fits"]
     assert fitting == sorted(fitting)
     firsts = {one.strategy: one for one in best_of_each(ranked)}
     assert firsts["ddp"].prediction.reason.startswith("does not fit: needs ")  # 16 bytes per parameter: 113 GB
     assert firsts["zero3_offload"].prediction.verdict == "fits"
     assert "hybrid_shard" not in firsts  # two ranks, two replicas: nothing left to share
     assert f"First: {ranked[0].strategy}" in ranking.text(SEVEN, ranked)
+
+
+def test_adapters_are_advised_where_full_training_cannot_fit_and_are_never_first() -> None:
+    assert [one.method for one in rank(TINY)[-3:]] == ["", "LoRA", "QLoRA"]
+    ranked = rank(SEVENTY)
+    assert not any(one.prediction.verdict == "fits" for one in ranked if not one.method)
+    allocated = {one.strategy: one.prediction.ranges["peak_allocated_mib"].expected for one in ranked}
+    # In bf16: an eighth of all weights, the whole embedding, head and one block; beside them adapters and activations.
+    weights_mib = 2 * (70_553_706_496 / 8 + 2 * 128_256 * 8192 + 855_654_400) / 2**20
+    assert weights_mib < allocated["LoRA 8, full_shard"] < weights_mib + 2_000
+    text = ranking.text(SEVENTY, ranked)
+    assert "a smaller batch. Or train adapters alone." in text and "METHOD=lora LORA_RANK=8" in text
+    assert "lora/lora.slurm planned.json" in text and "read in bf16 first" in text
 
 
 def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointing() -> None:

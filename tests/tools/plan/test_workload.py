@@ -1,12 +1,15 @@
 """What a run will do, from settings and configuration: nothing is planned that there are no formulas for."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from run_folder.settings import LADDER_NAMES
 from tools.errors import InputError
 from tools.plan.timing import other_work
 from tools.plan.workload import of_settings
+from tools.submit.submissions import known_settings
 
 SETTINGS: dict[str, Any] = {
     "model_name": "bigscience/bloom-560m",
@@ -59,3 +62,15 @@ def test_each_checkpoint_that_the_settings_ask_for_takes_its_time() -> None:
     for save, save_steps, written in [("no", 0, 0), ("end", 0, 1), ("epoch", 10, 3), ("steps", 0, 1), ("steps", 10, 7)]:
         workload = of_settings(SETTINGS | length | {"save": save, "save_steps": save_steps}, None, 1, 1)
         assert other_work(workload, 10**9, 0.1)["saved"] == written
+
+
+def test_rungs_switches_that_a_file_leaves_out_are_the_librarys(tmp_path: Path) -> None:
+    """A rung that lora/ sources sets what it changes; planned without the others, its rows were not packed."""
+    (tmp_path / "env_vars.sh").write_text('export RUNG="${RUNG:-1_bf16}"\nsource "../speed-ladder/rungs/$RUNG.env"\n')
+    assert set(LADDER_NAMES) <= known_settings(tmp_path)
+    unset = {name.lower(): None for name in LADDER_NAMES}
+    assert of_settings(SETTINGS | unset, None, 1, 1) == of_settings(SETTINGS, None, 1, 1)
+    lora = {"method": "qlora", "lora_rank": 64, "lora_dropout": "0.05", "lora_targets": "q_proj,v_proj"}
+    shape = of_settings(SETTINGS | unset | lora, None, 1, 1).shape
+    assert shape["adapter_rank"] == 64 and shape["adapter_dropout"] == 0.05 and shape["four_bits"]
+    assert of_settings(SETTINGS | lora | {"method": "full"}, None, 1, 1) == of_settings(SETTINGS, None, 1, 1)

@@ -1,0 +1,29 @@
+"""The speed ladder's settings, and the method: full fine-tuning, LoRA or QLoRA."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ladder_settings import LadderSettings
+from run_folder.settings import choice, positive, real, setting
+from workshop.errors import WorkshopError
+from workshop.training.deepspeed import read_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSettings(LadderSettings):
+    method: str = setting(choice("full", "lora", "qlora"), "lora")
+    lora_rank: int = setting(positive, 8)
+    lora_alpha: float = setting(real, 16.0)  # what the adapters add is multiplied by LORA_ALPHA / LORA_RANK
+    lora_dropout: float = setting(real, 0.0)
+    lora_targets: str = setting(default="")  # layers' names, with commas; empty: all linear ones but the head
+
+    def check(self) -> None:
+        super().check()
+        deepspeed = bool(self.config) and "zero_optimization" in read_json(Path(self.config))
+        if deepspeed and self.method != "full" and not self.bf16:
+            raise WorkshopError(
+                f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "
+                "the frozen weights; expected BF16=true FP16=false"
+            )
+        if self.method == "qlora" and self.float8 != "none":
+            raise WorkshopError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")

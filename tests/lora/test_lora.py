@@ -1,0 +1,150 @@
+"""Adapters of LoRA and QLoRA: trained, saved, gone on from and merged on one rank or sharded over two; nothing else."""
+
+import json
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from lora_settings import LoraSettings
+from tests.launching import REPO, die_after, losses, record
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
+from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.kernels.fast_models.small_models import TOKENIZER, batch, small
+from workshop.data.encoding import encode_all
+from workshop.data.forms import Example
+from workshop.errors import WorkshopError
+from workshop.training.four_bits import quantize_blocks
+from workshop.training.models import blocks_of, model_size
+
+pytestmark = pytest.mark.usefixtures("optimizers_compiled")
+
+# METHOD and configuration.
+FORMS = {
+    "lora, ddp": ("lora", "fsdp_configs/ddp.json"),
+    "ddp": ("qlora", "fsdp_configs/ddp.json"),
+    "fsdp2": ("qlora", "../models/full_shard.json"),
+    "zero2": ("qlora", "ds_configs/zero2.json"),
+    "zero3": ("qlora", "ds_configs/zero3.json"),
+}
+SHARDED = [form for form in FORMS if form not in ("lora, ddp", "ddp")]
+FINAL = "bloom-qa-finetuned"
+LORA = {"BF16": "true", "RUNG": "1_bf16", "MODEL_INIT": "pretrained", "SAVE": "steps", "SAVE_STEPS": "2"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With a run folder for each form, and for the sharded ones one of a run that went on after it had died."""
+    folder = tmp_path_factory.mktemp("lora")
+    small("llama").save_pretrained(folder / "llama")
+    TOKENIZER.save_pretrained(folder / "llama")
+    own = LORA | {"MODEL_NAME": str(folder / "llama")}
+
+    def trainings(names: dict[str, str]) -> list:
+        return [
+            training(folder / f"{form}{suffix}", "lora", FORMS[form][1], METHOD=FORMS[form][0], **own | resumed)
+            for form, suffix, resumed in names
+        ]
+
+    with Ranks(PYTHONPATH=f"{REPO}:{REPO}/speed-ladder") as ranks:
+        ranks.train(trainings((form, "", {}) for form in FORMS))
+        died = {form: die_after(folder / form, "checkpoint-2", folder / f"{form}, resumed") for form in SHARDED}
+        going_on = {form: {"RESUME_FROM": str(run / FINAL / "checkpoint-2")} for form, run in died.items()}
+        ranks.train(trainings((form, ", resumed", resumed) for form, resumed in going_on.items()))
+    return folder
+
+
+def adapters(run: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor.float() for name, tensor in load_file(run / FINAL / "adapter_model.safetensors").items()}
+
+
+def weights_in(file: Path) -> list[str]:
+    """The names of what a checkpoint's file has of the model."""
+    if file.suffix == ".safetensors":
+        return list(load_file(file))
+    found = torch.load(file, weights_only=False)
+    return list(found.get("module", found))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_checkpoint_and_final_model_have_whole_adapters_and_nothing_else(form: str, folder: Path) -> None:
+    run = folder / form
+    assert losses(run)[-1] < losses(run)[0] - 0.1, "hardly a training"
+    saved = adapters(run)
+    assert len(saved) == 2 * 7 * len(blocks_of(small("llama")))  # A and B, seven linear layers in a block
+    files = [*(run / FINAL).rglob("*model*.safetensors"), *(run / FINAL).rglob("*model*.bin")]
+    files += (run / FINAL).rglob("*model_states.pt")
+    assert len(files) >= 2
+    assert [name for file in files for name in weights_in(file) if ".lora_" not in name] == []
+    model = record(run)["model"]
+    assert sum(tensor.numel() for tensor in saved.values()) == model["trained_parameters"]
+    assert model["parameters"] == model["trained_parameters"] + model_size(small("llama")).parameters
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_sharded_adapters_are_saved_with_every_ranks_part(form: str, folder: Path) -> None:
+    """Plain DDP's are whole on every rank. DeepSpeed's are bf16, so Adam's first steps may differ in sign."""
+    saved = adapters(folder / form)
+    for name, whole in adapters(folder / "ddp").items():
+        assert (saved[name] - whole).norm() < 0.2 * whole.norm(), name
+    assert losses(folder / form) == pytest.approx(losses(folder / "ddp"), abs=0.02)
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_rank_holds_its_share_of_the_4_bit_weights_and_only_the_adapters_states(form: str, folder: Path) -> None:
+    (held,) = re.findall(r"a rank holds at most (.*)", (folder / form / "train.out").read_text())
+    shares = {part: float(share) for share, part in re.findall(r"(\d+)% of the (\w+)", held)}
+    assert shares["parameters"] == (100 if form == "zero2" else pytest.approx(50, abs=2))
+    assert shares["gradients"] == shares["optimizer"] == pytest.approx(50, abs=2)
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_run_that_died_goes_on_with_its_adapters_and_their_states(form: str, folder: Path) -> None:
+    whole, resumed = folder / form, folder / f"{form}, resumed"
+    assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
+    for name, tensor in adapters(whole).items():
+        torch.testing.assert_close(adapters(resumed)[name], tensor, atol=1e-4, rtol=0.01)  # bf16's last digit
+
+
+def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(folder / "llama", dtype=torch.float32)
+    examples = [Example(id="1", title="", question="Who?", context="Mara is the captain.", answers=("Mara",))]
+    inputs = batch(encode_all(examples, TOKENIZER, 64), 64)
+    frozen = base(**inputs).logits
+    trained = PeftModel.from_pretrained(base, folder / "lora, ddp" / FINAL).eval()(**inputs).logits
+    monkeypatch.setattr(sys, "argv", ["merge.py", str(folder / "lora, ddp" / FINAL), str(tmp_path)])
+    runpy.run_path(str(REPO / "lora/merge.py"), run_name="__main__")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)(**inputs).logits
+    assert (merged - trained).norm() < 0.1 * (frozen - trained).norm()
+    assert "adapter_config.json" not in [file.name for file in tmp_path.iterdir()]
+
+
+def test_4_bit_weights_are_near_the_model_s_and_counted_as_what_they_stand_for() -> None:
+    model, inputs = small("llama"), batch(encode_all([Example("1", "", "Who?", "Mara.", ("Mara",))], TOKENIZER, 64), 64)
+    size, logits = model_size(model), model(**inputs).logits
+    bytes_before = sum(weight.nbytes for weight in blocks_of(model).parameters())
+    quantize_blocks(model, torch.float32)
+    assert model_size(model).parameters == size.parameters
+    bytes_after = sum(weight.nbytes for weight in blocks_of(model).parameters())
+    assert bytes_after < bytes_before / 7  # a bf16 tensor holds four of them in an element
+    difference = (model(**inputs).logits - logits).norm() / logits.norm()
+    assert 0.001 < difference < 0.6  # small() has weights five times the usual
+
+
+def test_what_would_not_train_what_it_says_is_an_error(tmp_path: Path) -> None:
+    environ = ENVIRONMENT | SETTINGS | {"RUNG": "1_bf16", "METHOD": "lora"}
+    config = tmp_path / "zero2.json"
+    config.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    with pytest.raises(WorkshopError, match=r"METHOD=lora and BF16=false: .*expected BF16=true"):
+        LoraSettings.from_environment(environ | {"CONFIG": str(config)}, REPO / "lora/env_vars.sh")
+    with pytest.raises(WorkshopError, match=r"METHOD=qlora: GPT2LMHeadModel has no torch\.nn\.Linear"):
+        quantize_blocks(small("gpt2"), torch.float32)
