@@ -219,7 +219,8 @@ def layouts(question: Question) -> Iterator[Candidate]:
         if keys % tp == 0 and question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
             sizes = (question.length, question.batch * question.gpus // dp, model["hidden_size"], keys * head_size)
             for checkpointing in (False, True):
-                yield _with_layout(question, Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing))
+                layout = Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing, model.get("tie_word_embeddings", False))
+                yield _with_layout(question, layout)
 
 
 def _with_layout(question: Question, layout: Layout) -> Candidate:
