@@ -180,17 +180,15 @@ class Workload:
     @property
     def rows_per_step(self) -> int:
         """Rows of all ranks in an optimizer step."""
-        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size // self._row_parts
-
-    @property
-    def _row_parts(self) -> int:
-        return self.layout.row_parts if self.layout else 1
+        if self.layout:
+            return self.layout.dp * self.layout.micro_batches
+        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
 
     @property
     def tokens_per_step(self) -> float:
         """Positions of all ranks in a step, padding included."""
-        positions = self.rows_per_step * self._row_parts * self.shape["max_length"]
-        return positions * (DYNAMIC_SHARE if self.dynamic_padding else 1)
+        length = self.layout.length if self.layout else self.shape["max_length"]
+        return self.rows_per_step * length * (DYNAMIC_SHARE if self.dynamic_padding else 1)
 
     @property
     def steps_per_epoch(self) -> int:
