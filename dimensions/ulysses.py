@@ -36,17 +36,16 @@ def heads_for_positions(model: PreTrainedModel, group: dist.ProcessGroup, length
     deepspeed.init_distributed()
     config, positions = model.config, torch.arange(length, device=model.device).chunk(group.size())[group.rank()]
     heads = config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
 
     @cache
-    def exchange(rows: int) -> UlyssesSPAttentionHF:
+    def exchange(rows: int, head_size: int) -> UlyssesSPAttentionHF:
         key_heads = getattr(config, "num_key_value_heads", heads)
         sizes = (rows, heads, head_size, key_heads, config.num_hidden_layers)
         return UlyssesSPAttentionHF(attention, *sizes, group, seq_length_is_variable=True)
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: None) -> torch.Tensor:
-        result, _ = exchange(len(query))(model, query, key, value, None, position_ids=positions[None])
-        return result.unflatten(-1, (heads, head_size)).transpose(1, 2)
+        result, _ = exchange(len(query), query.shape[-1])(model, query, key, value, None, position_ids=positions[None])
+        return result.unflatten(-1, (heads, -1)).transpose(1, 2)
 
     return attend
 

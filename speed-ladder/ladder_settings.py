@@ -6,13 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
 from run_folder.settings import boolean, choice, count, positive, setting
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
-OWN = ("flex", "documents", "cudnn")  # kernels of ATTENTION that need a GPU to train
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save", "generate_size", "generate_train_size")
 
 
@@ -90,12 +90,12 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
 
     Raises WorkshopError for what this machine or this kind of model cannot do.
     """
-    from workshop.kernels.fast_models import fastest_kernel
+    from workshop.kernels.fast_models.attention import head_size
     from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
 
     gpu, config = find_gpu(settings), model_config(settings)
     if settings.attention == "auto":
-        chosen = fastest_kernel(config, settings.packing, settings.max_length)
+        chosen = fastest_kernel(config.model_type, head_size(config), settings.packing, settings.max_length)
         settings = replace(settings, attention=chosen)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
     if settings.loss == "quack" and not _has_quack(gpu):
@@ -141,7 +141,7 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
 
 def _check_model(settings: LadderSettings, config: Any) -> None:
     from workshop.kernels.fast_models import FAMILIES, difference
-    from workshop.kernels.fast_models.attention import SIZES, head_size
+    from workshop.kernels.fast_models.attention import head_size
 
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
     places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
@@ -154,8 +154,8 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
     name = f"ATTENTION={settings.attention}"
     if settings.attention in OWN and kind == "gpt2":
         raise WorkshopError(f"{name}: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
-    if settings.attention == "documents" and (size := head_size(config)) not in SIZES:
-        raise WorkshopError(f"{name}: {model} has heads of {size}; expected one of {SIZES}, or ATTENTION=flex")
+    if settings.attention == "documents" and (size := head_size(config)) not in HEAD_SIZES:
+        raise WorkshopError(f"{name}: {model} has heads of {size}; expected one of {HEAD_SIZES}, or ATTENTION=flex")
     if settings.attention == "cudnn" and (settings.packing or kind == "bloom"):
         why = "PACKING=true packs several documents into a row" if settings.packing else f"{model} has ALiBi"
         raise WorkshopError(f"{name} sees every token before it, and {why}; expected ATTENTION=documents or flex")

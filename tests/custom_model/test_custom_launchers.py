@@ -43,8 +43,8 @@ def test_single_node_trains_saves_and_answers(single_node: Path) -> None:
 
 
 def test_K8_flops_are_recorded_and_printed(single_node: Path) -> None:
-    # 3 layers of 8h² + 4Sh + 4hf and a head of 2hV, times three for the backward pass; h 64, f 256, S 128, V 1024.
-    per_token = 3 * (3 * (8 * 64**2 + 4 * 128 * 64 + 4 * 64 * 256) + 2 * 64 * 1024)
+    # 4 layers of 8h² + 4Sh + 4hf and a head of 2hV, times three for the backward pass; h 64, f 256, S 128, V 1024.
+    per_token = 3 * (4 * (8 * 64**2 + 4 * 128 * 64 + 4 * 64 * 256) + 2 * 64 * 1024)
     assert record(single_node)["model"]["flops_per_token"] == per_token
     assert record(single_node)["flops_per_gpu_per_step"] == per_token * 128 * 4 * 2  # batch 4, accumulation 2
     assert f"{per_token * 128 * 8 / 1e12:.4g} TFLOP per GPU and step" in (single_node / "train.out").read_text()

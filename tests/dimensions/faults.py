@@ -9,7 +9,29 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+from custom_model.model import SelfAttention
+
 Replacement = tuple[object, str, Any]  # whose attribute, its name, its value
+
+
+def heads_in_another_order(_: ModuleType) -> Replacement:
+    forward = SelfAttention.forward
+
+    def read(attention: SelfAttention, *given: Any) -> torch.Tensor:
+        attention.by_head = False
+        return forward(attention, *given)
+
+    return SelfAttention, "forward", read
+
+
+def head_left_untied(tp: ModuleType) -> Replacement:
+    parallelize = tp.parallelize_module
+
+    def and_no_more(model: torch.nn.Module, *given: Any, **named: Any) -> None:
+        parallelize(model, *given, **named)
+        model.tie_weights = lambda: None
+
+    return tp, "parallelize_module", and_no_more
 
 
 def scaled_gradients(factor: Callable[[], float]) -> Callable[[ModuleType], Replacement]:
@@ -56,6 +78,7 @@ def gradients_divided_by_micro_batches(pp: ModuleType) -> Replacement:
     return pp, "SCHEDULES", {"1f1b": lambda *given, **_: schedule(*given, scale_grads=True)}
 
 
+TP_FAULTS = {"wrong heads": heads_in_another_order, "untied head": head_left_untied}
 CP_FAULTS = {
     "gradients times 2, as with the world size twice": scaled_gradients(lambda: 2),
     "world size missing": scaled_gradients(lambda: 1 / dist.get_world_size()),
@@ -77,5 +100,5 @@ def planted(name: str, script: ModuleType) -> Iterator[None]:
     """While it lasts, the script has the error of this name; none has the name ""."""
     with ExitStack() as stack:
         if name:
-            stack.enter_context(patch.object(*(CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS)[name](script)))
+            stack.enter_context(patch.object(*(TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS)[name](script)))
         yield

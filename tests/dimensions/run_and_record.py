@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from custom_model import model as gpt
 from tests.dimensions.faults import planted
+from workshop.data import load
 
 sys.path.append(str(Path(__file__).parents[2] / "by-hand"))
 script = importlib.import_module(sys.argv[1])
@@ -39,6 +40,13 @@ def named(attribute: str) -> dict[str, torch.Tensor]:
     return {name: whole(getattr(parameter, attribute)) for name, parameter in pairs}
 
 
+def load_data(*given: Any) -> Any:
+    """The data of the first training in this process: all have the same."""
+    if not hasattr(common, "kept_data"):
+        common.kept_data = load.load_data(*given)
+    return common.kept_data
+
+
 def build_model(*given: Any) -> torch.nn.Module:
     models.append(common.build_model(*given))
     return models[-1]
@@ -53,7 +61,7 @@ def clipped(*given: Any) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    loop.build_model = build_model
+    loop.build_model, loop.load_data = build_model, load_data
     setattr(loop, clip_name, clipped)
     untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
     gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)

@@ -1,4 +1,4 @@
-"""Table 25: what a rank sends in a step with tensor, context or pipeline parallelism, by formula.
+"""What a rank sends with tensor, context or pipeline parallelism, by formula: Table 25, and the planner's layouts.
 
 The scripts are in dimensions/. A is what passes between two layers: rows x length x hidden size, of a micro-batch.
 """
@@ -31,29 +31,63 @@ def sent_bytes(record: dict[str, Any]) -> float:
         raise UnavailableError("an incomplete record") from None
 
 
-def _tensor(run: dict[str, Any]) -> float:
-    """Each layer adds up A twice in the forward and twice in the backward pass, and embedding and head once.
+def sums(
+    ranks: int, layers: int, positions: float, a_bytes: float, *, recomputed: bool, by_position: bool, chunked: bool
+) -> float:
+    """Bytes of a micro-batch: a layer adds up A twice in the forward and twice in the backward pass, each end once.
 
     A sum is an all-reduce; by positions a reduce-scatter and an all-gather, which send as much. Recomputing a block
     repeats its first sum, by positions both all-gathers too. The loss needs three numbers of each position.
     """
-    positions, ranks = run["batch_size"] * run["max_length"], run["ranks"]
-    halves = 2 * (4 * run["layers"] + 2)
-    if run["gradient_checkpointing"]:
-        halves += (3 if run["sequence_parallel"] else 2) * run["layers"]
-    chunked = 0 < run["loss_chunk"] < run["max_length"]  # then computed twice
-    loss = 2 * 3 * (1 + chunked) * positions * _FP32
-    sums = run["grad_acc"] * (halves * positions * run["hidden_size"] * run["width"] + loss)
-    shards, held = run["dp_size"], run["rank_parameters"] * run["width"]
-    return sums * (ranks - 1) / ranks + (2 * run["grad_acc"] + 1) * held * (shards - 1) / shards
+    halves = 2 * (4 * layers + 2)
+    if recomputed:
+        halves += (3 if by_position else 2) * layers
+    loss = 2 * 3 * (1 + chunked) * positions * _FP32  # in chunks it is computed twice
+    return (halves * a_bytes + loss) * (ranks - 1) / ranks
+
+
+def ring(ranks: int, layers: int, keys_and_values_bytes: float, recomputed: bool) -> float:
+    """Bytes of a micro-batch: a rank's keys and values pass all others in each pass, and then their gradients."""
+    return (3 + recomputed) * layers * (ranks - 1) * keys_and_values_bytes
+
+
+def shards_of_weights(ranks: int, micro_batches: int, gathered_bytes: float, held_bytes: float) -> float:
+    """Bytes of a step: FSDP gathers weights for each micro-batch, and scatters the gradients once."""
+    return (micro_batches * gathered_bytes + held_bytes) * (ranks - 1) / ranks
+
+
+def stages(ranks: int, chunks: int, a_bytes: float, tied_bytes: float) -> float:
+    """Bytes: A to the next stage, its gradient to the one before, by the rank that sends most.
+
+    The ranks at the two ends add up a tied head's gradient, but one has no stage before it, one none after it.
+
+    Args: chunks: stages per rank.
+    """
+    if ranks == 1:
+        return 0
+    return max((2 * chunks - 1) * a_bytes + tied_bytes, 2 * chunks * a_bytes if ranks > 2 else 0)
+
+
+def _tensor(run: dict[str, Any]) -> float:
+    positions = run["batch_size"] * run["max_length"]
+    of_micro_batch = sums(
+        run["ranks"],
+        run["layers"],
+        positions,
+        positions * run["hidden_size"] * run["width"],
+        recomputed=run["gradient_checkpointing"],
+        by_position=run["sequence_parallel"],
+        chunked=0 < run["loss_chunk"] < run["max_length"],
+    )
+    held = run["rank_parameters"] * run["width"]
+    weights = shards_of_weights(run["dp_size"], run["grad_acc"], 2 * held, held)
+    return run["grad_acc"] * of_micro_batch + weights
 
 
 def _context(run: dict[str, Any]) -> float:
-    """Keys and values of a rank's positions pass all others, again in the backward pass, and then their gradients."""
-    ranks = run["ranks"]
-    passed = 2 * run["batch_size"] * run["max_length"] / ranks * run["key_value_size"] * run["width"]
-    passes = (3 + run["gradient_checkpointing"]) * run["layers"] * (ranks - 1)
-    return run["grad_acc"] * passes * passed + _sharded_weights(run)
+    keys_and_values = 2 * run["batch_size"] * run["max_length"] / run["ranks"] * run["key_value_size"] * run["width"]
+    passed = ring(run["ranks"], run["layers"], keys_and_values, run["gradient_checkpointing"])
+    return run["grad_acc"] * passed + _all_shards(run)
 
 
 def _ulysses(run: dict[str, Any]) -> float:
@@ -65,29 +99,23 @@ def _ulysses(run: dict[str, Any]) -> float:
     numbers = 2 * (run["attention_size"] + run["key_value_size"]) * run["batch_size"] * run["max_length"] / ranks
     forward_passes = 1 + run["gradient_checkpointing"]
     exchanged = (forward_passes + 1) * numbers * run["width"] + forward_passes * run["max_length"] * _INT64
-    return passes * exchanged * (ranks - 1) / ranks + _sharded_weights(run)
+    return passes * exchanged * (ranks - 1) / ranks + _all_shards(run)
 
 
-def _sharded_weights(run: dict[str, Any]) -> float:
+def _all_shards(run: dict[str, Any]) -> float:
     """Over all ranks: blocks are gathered twice, what is left of the model once."""
+    gathered = (run["parameters"] + run["block_parameters"]) * run["width"]
     shards = run["ranks"] * run["dp_size"]
-    gathered = run["parameters"] + run["block_parameters"]
-    messages = (run["grad_acc"] * gathered + run["parameters"]) * run["width"]
-    return messages * (shards - 1) / shards
+    return shards_of_weights(shards, run["grad_acc"], gathered, run["parameters"] * run["width"])
 
 
 def _pipeline(run: dict[str, Any]) -> float:
-    """A of each micro-batch to the next stage, its gradient to the one before; a tied head's gradient is added up.
-
-    The sums stay in fp32, as the weights are.
-    """
-    ranks = run["ranks"]
+    """All in fp32, as the weights are."""
     if run["dp_size"] > 1:
         raise UnavailableError("no formula for several pipelines")
     passed = run["grad_acc"] * run["batch_size"] * run["max_length"] * run["hidden_size"] * _FP32
-    of_each = 2 * run["stages"] // ranks  # of a rank in the middle; the first has none before it, the last none after
-    ends = (of_each - 1) * passed + (0 if run["untied_embedding"] else run["embedding_parameters"] * _FP32)
-    return max(ends, of_each * passed if ranks > 2 else 0)
+    tied = 0 if run["untied_embedding"] else run["embedding_parameters"] * _FP32
+    return stages(run["ranks"], run["stages"] // run["ranks"], passed, tied)
 
 
 FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline}

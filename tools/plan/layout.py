@@ -14,6 +14,7 @@ from math import ceil
 from typing import Any
 
 from tools.logs.communication import messages_of
+from tools.logs.dimension_traffic import ring, shards_of_weights, stages, sums
 
 LOSS_CHUNK = 4096
 
@@ -32,6 +33,7 @@ class Layout:
     hidden: int  # numbers per token in the hidden states
     keys: int  # in the keys; as many values
     checkpointing: bool  # a block's forward pass runs again in the backward pass, with its messages
+    tied: bool = False  # the embedding is also the head
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -119,29 +121,32 @@ class Layout:
     @property
     def _hidden_bytes(self) -> float:
         """Of a micro-batch, on the tensor parallel ranks together."""
-        return (4 if self.copies else 2) * self.hidden * self.length / self.cp
+        return self._width * self.hidden * self.length / self.cp
+
+    @property
+    def _width(self) -> int:
+        return 4 if self.copies else 2
 
     def traffic(self, step: dict[str, Any], per_node: int) -> tuple[float, float]:
         """Bytes per step: what a rank sends in groups on one node, what a node sends for groups on several.
 
         Args: step: of the rank; per_node: ranks on a node.
         """
-        m, layers, parameters, again = self.micro_batches, step["blocks"], step["parameters"], self.checkpointing
-        # A block: four all-reduces, or pairs of all-gather and reduce-scatter, half of them in the forward pass; two
-        # more at the embedding and the head.
-        all_reduces = m * (layers * (6 if again else 4) + 2)
-        matrices = 2 * (self.tp - 1) / self.tp * self._hidden_bytes * all_reduces
-        # Keys and values in bf16 around the ring; in the backward pass once more, with their gradients.
-        ring = (self.cp - 1) * 4 * self.keys / self.tp * self.length / self.cp * m * layers * (4 if again else 3)
+        m, layers, width, positions = self.micro_batches, step["blocks"], self._width, self.length / self.cp
+        how = {"recomputed": self.checkpointing, "by_position": True, "chunked": positions > LOSS_CHUNK}
+        matrices = m * sums(self.tp, layers, positions, self._hidden_bytes, **how)
+        keys_and_values = m * ring(self.cp, layers, 4 * self.keys / self.tp * positions, self.checkpointing)
+        held, in_blocks = width * step["parameters"], width * layers * step["block_parameters"]
         shards = self.dp * (1 if self.copies else self.cp)
-        # Copies add up fp32 gradients; shards of bf16 are gathered and scattered.
-        method = {"method": "ddp"} if self.copies else {"method": "fsdp2", "reshard_after_forward": True}
-        states = sum(messages_of(method, shards, m)) * (4 if self.copies else 2) * parameters
-        # Hidden states go on from every chunk, their gradients come back; of two stages each has an end.
-        stages = (2 * self.chunks - (self.pp == 2)) * m * self._hidden_bytes / self.tp * (self.pp > 1)
+        if self.copies:
+            states = sum(messages_of({"method": "ddp"}, shards, m)) * held
+        else:  # tp.py gathers all weights twice, cp.py those of the blocks
+            states = shards_of_weights(shards, m, held + (held if self.tp > 1 else in_blocks), held)
+        tied = self.tied * width * step["largest_parameter"] / (1 if self.copies else shards)
+        hidden = stages(self.pp, self.chunks, m * self._hidden_bytes / self.tp, tied)
         # What is sent, by how many ranks, and how far apart these are.
-        groups = [(matrices, self.tp, 1), (ring, self.cp, self.tp), (states, shards, self.tp)]
-        groups.append((stages, self.pp, self.dp * self.row_parts))
+        groups = [(matrices, self.tp, 1), (keys_and_values, self.cp, self.tp), (states, shards, self.tp)]
+        groups.append((hidden, self.pp, self.dp * self.row_parts))
         in_node = between_nodes = 0.0
         for sent_bytes, ranks, distance in groups:
             on_node = min(ranks, max(1, per_node // distance))

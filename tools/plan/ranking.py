@@ -25,14 +25,21 @@ from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
 from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import check_node, workload_of
-from tools.plan.workload import PACKED_EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload, of_layout
+from tools.plan.workload import (
+    PACKED_EXAMPLES_PER_POSITION,
+    SHAPES,
+    SOCKETS_GB_PER_S,
+    Workload,
+    head_size,
+    model_config,
+    of_layout,
+)
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-SHAPES = ROOT / "workshop" / "shapes"
 # Weights of workshop/shapes; a model of one's own has random ones.
 HUB_NAMES = {
     **{name: f"bigscience/{name}" for name in ("bloom-560m", "bloom-1b1", "bloom-1b7", "bloom-3b", "bloom-7b1")},
@@ -233,18 +240,17 @@ def adapters(question: Question) -> Iterator[Candidate]:
 
 def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows of a decoder like Llama, with and without checkpointing."""
-    folder = Path(question.model)
-    file = folder / "config.json" if folder.is_absolute() else SHAPES / f"{question.model}.json"
-    model = read_object(file) if file.exists() else {}
+    model = model_config(question.model)
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if not question.long or not keys or question.precision != "bf16":
         return
-    head_size = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
     for dp, tp, cp, pp, chunks in splits(question.gpus):
         if keys % tp == 0 and question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
-            sizes = (question.length, question.batch * question.gpus // dp, model["hidden_size"], keys * head_size)
+            rows = question.batch * question.gpus // dp
+            sizes = (question.length, rows, model["hidden_size"], keys * head_size(model))
             for checkpointing in (False, True):
-                yield _with_layout(question, Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing))
+                layout = Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing, model.get("tie_word_embeddings", False))
+                yield _with_layout(question, layout)
 
 
 def _with_layout(question: Question, layout: Layout) -> Candidate:

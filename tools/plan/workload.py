@@ -13,12 +13,15 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from run_folder.attention import fastest_kernel
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.tables.repository import ROOT
 
+SHAPES = ROOT / "workshop" / "shapes"
+_TINY = ROOT / "workshop" / "sample" / "tiny_bloom" / "config.json"
 TRAIN = "train.py"
 # What is simulated: the Trainer's training, and by-hand's three, which do the same without one.
 SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
@@ -177,17 +180,15 @@ class Workload:
     @property
     def rows_per_step(self) -> int:
         """Rows of all ranks in an optimizer step."""
-        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size // self._row_parts
-
-    @property
-    def _row_parts(self) -> int:
-        return self.layout.row_parts if self.layout else 1
+        if self.layout:
+            return self.layout.dp * self.layout.micro_batches
+        return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
 
     @property
     def tokens_per_step(self) -> float:
         """Positions of all ranks in a step, padding included."""
-        positions = self.rows_per_step * self._row_parts * self.shape["max_length"]
-        return positions * (DYNAMIC_SHARE if self.dynamic_padding else 1)
+        length = self.layout.length if self.layout else self.shape["max_length"]
+        return self.rows_per_step * length * (DYNAMIC_SHARE if self.dynamic_padding else 1)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -261,6 +262,20 @@ def _config(exercise: Path, name: str) -> dict[str, Any] | None:
     return read_object(found[0].resolve()) if found else None
 
 
+def model_config(name: str) -> dict[str, Any]:
+    """Of a folder with a config.json, or a model of workshop/shapes as the library's file has it; {} for another."""
+    in_folder = Path(name, "config.json")
+    shape = _TINY if name == "tiny" else SHAPES / f"{name.lower()}.json"
+    file = in_folder if in_folder.is_file() else shape
+    return read_object(file) if file.is_file() else {}
+
+
+def head_size(config: Mapping[str, Any]) -> int:
+    """Numbers in a query of one head; 0 where the configuration does not say."""
+    heads = config.get("num_attention_heads") or config.get("n_head")
+    return config.get("head_dim") or (config["hidden_size"] // heads if heads and "hidden_size" in config else 0)
+
+
 def of_settings(
     settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
 ) -> Workload:
@@ -302,9 +317,11 @@ def of_settings(
     if by_hand:
         shape["loss_outside"] = True
     switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
-    if (kernel := switches["attention"]) == "auto":
-        kernel = "documents" if settings.get("packing") else "cudnn"
-    if kernel in _BESIDE_FLEX:
+    if switches["attention"] == "auto":
+        config = model_config(name)
+        kind, packed = config.get("model_type", ""), bool(settings.get("packing"))
+        switches["attention"] = fastest_kernel(kind, head_size(config), packed, settings["max_length"])
+    if (kernel := switches["attention"]) in _BESIDE_FLEX:
         switches["attention"] = "flex"
     if switches != _USUAL:
         labelled = switches.pop("logits") == "labelled"

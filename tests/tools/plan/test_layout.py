@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tools.plan.layout import Layout, splits
+from tools.logs.dimension_traffic import sent_bytes
+from tools.plan.layout import LOSS_CHUNK, Layout, splits
 
 # Four blocks of 100 parameters between an embedding and a head of 50 each; a block keeps 10 bytes.
 PEAKS = [5, 30, 40, 50, 60, 90]
@@ -28,20 +29,40 @@ def peaks(layout: Layout) -> list[float]:
     return [part["peak_bytes"] for part in layout.on_rank(STEP)["parts"]]
 
 
-def test_each_dimension_sends_what_its_formula_says() -> None:
+def proved(layout: Layout) -> float:
+    """What a rank sends by the formula that the script's counted bytes are compared with."""
+    model = {"parameters": 500, "block_parameters": 400, "embedding_parameters": 50, "layers": 4}
+    model |= {"hidden_size": 6, "key_value_size": 2, "untied_embedding": not layout.tied}
+    settings = {"padding": "max_length", "bf16": True, "batch_size": 1, "grad_acc": 4, "max_length": layout.length}
+    settings |= {"sequence_parallel": True, "gradient_checkpointing": layout.checkpointing, "loss_chunk": LOSS_CHUNK}
+    sharding = {"method": layout.script.removesuffix(".py"), "stages": layout.chunks * layout.pp}
+    sharding["rank_parameters"] = 500 / layout.tp
+    ranks = {"dp_size": layout.dp, "world_size": layout.dp * layout.tp * layout.cp * layout.pp}
+    return sent_bytes({"model": model, "settings": settings, "sharding": sharding} | ranks)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *({"tp": 2}, {"tp": 2, "dp": 2}, {"tp": 4, "length": 2 * LOSS_CHUNK}, {"cp": 2}, {"cp": 2, "dp": 2}, {"dp": 4}),
+        *({"pp": 2}, {"pp": 2, "tied": True}, {"pp": 4}, {"pp": 2, "chunks": 2}, {"pp": 4, "tied": True}),
+    ],
+)
+def test_layout_sends_what_is_proved_of_its_script(sizes: dict[str, int]) -> None:
+    for checkpointing in (False, True):
+        layout = replace(ALONE, checkpointing=checkpointing, **sizes)
+        assert 0 < sent(layout)[0] == pytest.approx(proved(layout))
+
+
+def test_layouts_without_a_proved_formula_send_the_sums_of_their_dimensions() -> None:
     hidden = 2 * 6 * 8  # bytes of a micro-batch
     assert sent(ALONE) == (0, 0)
-    # An all-reduce sends twice its half; 4 per block and 2 at the ends; of 4 micro-batches.
-    again = replace(ALONE, checkpointing=True)
-    assert [sent(replace(one, tp=2))[0] for one in (ALONE, again)] == [hidden * (n * 4 + 2) * 4 for n in (4, 6)]
-    # Half of a row's keys and values, 3 or 4 times per block; weights gathered twice per micro-batch, gradients once.
-    ring, shards = 2 * 2 * 2 * 4 * 4 * 4, (2 * 4 + 1) * 2 * 500 / 2
-    assert [sent(replace(one, cp=2))[0] for one in (ALONE, again)] == [3 * ring + shards, 4 * ring + shards]
-    assert sent(replace(ALONE, dp=2))[0] == shards
-    # fp32 hidden states, forward and back; copies of 250 fp32 gradients.
-    assert sent(replace(ALONE, pp=4))[0] == 2 * 2 * hidden * 4
-    assert [sent(replace(ALONE, pp=2, chunks=v))[0] for v in (1, 2)] == [2 * hidden * 4, 3 * 2 * hidden * 4]
+    # Copies of a pipeline add up 250 fp32 gradients.
     assert sent(replace(ALONE, dp=2, pp=2))[0] == 2 * hidden * 4 + 4 * 250
+    both, tensor, context = (sent(replace(ALONE, tp=tp, cp=cp))[0] for tp, cp in ((2, 2), (2, 1), (1, 2)))
+    weights = ((2 * 4 + 1) * 2 * 250 / 2, (4 * 900 + 500) * 2 / 2)
+    # Each rank has half of the positions, and half of the keys.
+    assert both == tensor / 2 + (context - weights[1]) / 2 + weights[0]
 
 
 def test_group_over_nodes_goes_by_the_network_with_all_groups_beside_it() -> None:

@@ -42,6 +42,26 @@ def test_world_of_several_without_a_configuration_is_ddp_and_alone_it_is_none() 
     assert of_settings(SETTINGS, {"fsdp": False}, 1, 1).strategy.method == "none", "the Trainer wraps nothing"
 
 
+@pytest.mark.parametrize(
+    ("model", "packing", "length", "kernel"),
+    [
+        *(("bigscience/bloom-560m", True, 512, "documents"), ("bigscience/bloom-560m", False, 2048, "flex")),
+        *(("bigscience/bloom-3b", True, 512, "flex"), ("meta-llama/Llama-3.2-1B", False, 512, "documents")),
+        *(
+            ("meta-llama/Llama-3.2-1B", False, 1024, "cudnn"),
+            ("gpt2", True, 512, "sdpa"),
+            ("tiny", True, 64, "documents"),
+        ),
+    ],
+)
+def test_attention_auto_is_planned_as_the_kernel_that_trains(
+    model: str, packing: bool, length: int, kernel: str
+) -> None:
+    ladder = SETTINGS | {"model_name": model, "packing": packing, "max_length": length}
+    auto, named = (of_settings(ladder | {"attention": name}, None, 1, 1) for name in ("auto", kernel))
+    assert auto.key == named.key
+
+
 def test_compiled_run_on_one_gpu_may_end_its_epoch_with_a_short_micro_batch() -> None:
     ladder = SETTINGS | {"batch_size": 64, "grad_acc": 1, "packing": True, "compile": True, "train_size": 8000}
 

@@ -1,8 +1,7 @@
 """A model's training computed faster: the same function of the same parameters. Knows nothing of the settings.
 
 use_fast_forward    the model takes packed rows and labelled positions; alone it is as fast as the library's
-use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py
-fastest_kernel      which of them, by the rows                          attention.py
+use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder/
 use_loss            chunked, liger or quack: never all logits at once   loss.py
 use_residual_dtype  bf16: what blocks pass on, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py
@@ -15,7 +14,6 @@ And one that is not the same function, but near it:
 use_float8          matrix products of the blocks in 8 bits             float8.py
 """
 
-from workshop.kernels.fast_models.attention import fastest_kernel
 from workshop.kernels.fast_models.compilation import compile_blocks
 from workshop.kernels.fast_models.exactness import difference
 from workshop.kernels.fast_models.float8 import use_float8
@@ -27,7 +25,6 @@ __all__ = [
     "LabelledOnly",
     "compile_blocks",
     "difference",
-    "fastest_kernel",
     "pack",
     "use_attention",
     "use_fast_forward",

@@ -26,26 +26,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
-from workshop.kernels.fast_models.documents import SIZES, attend, bounds, starts
+from workshop.kernels.fast_models.documents import attend, bounds, starts
 
-SHORT_ROW = 512  # tokens of a row of one document, up to which documents.py is faster than cuDNN
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def fastest_kernel(config: Any, packed: bool, length: int) -> str:
-    """Which of use_attention's kernels trains fastest on a GPU, by the rows (speed-ladder/RESULTS.md has the times).
-
-    Args:
-        config: the decoder's.
-        packed: whether a row holds several documents.
-        length: tokens of a row.
-    """
-    kind = config.model_type
-    if kind == "gpt2":  # of the library's kernels it takes this one
-        return "sdpa"
-    if head_size(config) in SIZES and (packed or length <= SHORT_ROW):
-        return "documents"
-    return "flex" if packed or kind == "bloom" else "cudnn"  # which has neither documents nor ALiBi
 
 
 def head_size(config: Any) -> int:

@@ -8,8 +8,6 @@ where it ends. It runs on a GPU only (documents_triton.py).
 import torch
 from torch.nn import functional
 
-SIZES = (16, 32, 64, 128)  # of heads
-
 
 def bounds(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
     """Where each token's document starts and where it ends, int32 [2, rows, 1, length]; without documents of one row.

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
+from run_folder.attention import OWN
 from workshop.kernels.fast_models.attention import (
     Flex,
     FusedBloomAttention,
@@ -45,7 +46,7 @@ def use_attention(model: PreTrainedModel, kernel: str) -> None:
     """`eager`, the library's own; `sdpa`; `flex`, `documents` or `cudnn`, which need a GPU: elsewhere sdpa computes
     the same.
     """
-    if kernel in ("flex", "documents", "cudnn") and not torch.cuda.is_available():
+    if kernel in OWN and not torch.cuda.is_available():
         kernel = "sdpa"
     model.use_kernel(kernel)
 
