@@ -38,6 +38,9 @@ SLOW = (
 # what is ignored is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# For what the tests start, their own processes beside each other included.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "tests/startup"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each test has one processor; threads that wait for a busy one would only take it from the other test.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

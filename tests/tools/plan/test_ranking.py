@@ -2,16 +2,17 @@
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from run_folder.settings import is_tiny
+from tests.simulated_here import simulated_here
 from tools.errors import InputError
 from tools.plan import ranking
 from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
-from tools.plan.simulate import steps
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
@@ -20,10 +21,9 @@ LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def simulated_together() -> None:
-    """One start of PyTorch for what each question would have simulated alone."""
-    every = [*layouts(LONG), *(one for question in (SEVEN, TINY, GPT2, LONG) for one in candidates(question))]
-    steps([one.workload.shape for one in every])
+def without_processes() -> Iterator[None]:
+    with simulated_here():
+        yield
 
 
 @pytest.fixture(scope="module")
