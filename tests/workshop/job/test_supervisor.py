@@ -73,6 +73,8 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert (code, *ended(record)) == (3, "failed", text)
     said = [line for line in shown.splitlines() if line.endswith(text)]
     assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
+    run = only_run(tmp_path)
+    assert shown.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
 
 
 LOOKS = """
