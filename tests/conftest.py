@@ -15,8 +15,8 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *("slurm/test_jobs", "slurm/test_job_faults", "speed-ladder/", "test_readmes", "resilience/test_drill_launcher"),
-    *("fsdp/", "by_hand/", "deepspeed/", "test_trainings_on_ranks", "slurm/"),
+    *("slurm/test_jobs", "slurm/test_job_faults", "test_readmes", "dimensions/", "speed-ladder/", "fsdp/"),
+    *("resilience/test_drill_launcher", "by_hand/", "deepspeed/", "test_trainings_on_ranks", "hub/", "slurm/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
