@@ -15,8 +15,8 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *("slurm/test_jobs", "slurm/test_job_faults", "speed-ladder/", "test_readmes", "resilience/test_drill_launcher"),
-    *("fsdp/", "by_hand/", "deepspeed/", "test_trainings_on_ranks", "slurm/"),
+    *("slurm/test_jobs", "slurm/test_job_faults", "test_readmes", "dimensions/", "speed-ladder/", "fsdp/"),
+    *("resilience/test_drill_launcher", "by_hand/", "deepspeed/", "test_trainings_on_ranks", "hub/", "slurm/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
@@ -37,6 +37,9 @@ SLOW = (
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and
 # what is ignored is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# For what the tests start, their own processes beside each other included.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO / "tests/startup"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each test has one processor; threads that wait for a busy one would only take it from the other test.

@@ -6,11 +6,15 @@ import re
 import statistics
 import subprocess
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from run_folder.env_file import sourced
 from tests.filled_tables import filled_table
+from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
@@ -25,7 +29,15 @@ TEXTBOOK, TOP = LADDER[0], LADDER[11]  # the last one that the hosts below have 
 
 
 def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
-    assert main(["report", "--check"]) == 0
+    """Of the thousand times that the tables ask for a line's settings, those of a line are read by bash once."""
+
+    @cache
+    def once(path: Path, given: frozenset[tuple[str, str]]) -> dict[str, str]:
+        return sourced(path, dict(given))
+
+    asked = patch("tools.submit.submitted.sourced", lambda path, given: once(path, frozenset(given.items())))
+    with simulated_here(), asked:
+        assert main(["report", "--check"]) == 0
 
 
 def test_cost_of_the_loggers_in_the_results_is_the_measured_one() -> None:

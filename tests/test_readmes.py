@@ -20,6 +20,7 @@ import pytest
 
 from tests.launching import PATH, REPO
 from tests.readme_commands import Block, all_blocks, runnable
+from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
 
@@ -71,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[int, 
             return job.returncode, job.stdout + job.stderr
         words, file, other_code = found.groups()
         printed, errors = io.StringIO(), io.StringIO()
-        with chdir(desk), patch.dict(os.environ, environment, clear=True):
+        with chdir(desk), patch.dict(os.environ, environment, clear=True), simulated_here():
             with redirect_stdout(printed), redirect_stderr(errors):
                 code = exit_code(shlex.split(words))
             if file:

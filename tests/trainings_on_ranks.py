@@ -68,7 +68,8 @@ class Ranks:
     """
 
     def __init__(self, **environ: str) -> None:
-        self.environ = {"PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ
+        path = os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")])
+        self.environ = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:
         self._parent = subprocess.Popen(

@@ -16,9 +16,9 @@ from tools.logs.runs import read_run
 from workshop.job.hangs import collective_timeout_s
 
 CHAPTER = REPO / "by-hand"
-STEPS = 10
+STEPS = 6
 SIZES = {
-    **{"TRAIN_SIZE": "40", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
+    **{"TRAIN_SIZE": "24", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
     **{"WEIGHT_DECAY": "0.01", "MODEL_NAME": "simple-gpt", "VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64"},
     **{"NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256", "SEQ_LENGTH": "128"},
 }

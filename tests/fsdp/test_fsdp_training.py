@@ -19,10 +19,10 @@ from workshop.measure import evidence_calls
 from workshop.settings import Settings
 from workshop.training.sharding import shard_units
 
-STEPS = 10
-# 8 examples per step with two processes and with four; an epoch has 5 steps.
+STEPS = 6
+# 8 examples per step with two processes and with four; an epoch has 3 steps.
 SIZES = {
-    **{"TRAIN_SIZE": "40", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "BATCH_SIZE": "2", "GRAD_ACC": "2"},
+    **{"TRAIN_SIZE": "24", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "BATCH_SIZE": "2", "GRAD_ACC": "2"},
     "WEIGHT_DECAY": "0.01",
 }
 OF_STRATEGY = {
@@ -65,7 +65,7 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for count in (1, 2):
         trainings = []
         for config in (config for config, resumed_on in RESUMED if resumed_on == count):
-            died = die_after(folder / config, "checkpoint-5", folder / f"{config}, resumed on {count}")
+            died = die_after(folder / config, "checkpoint-3", folder / f"{config}, resumed on {count}")
             # The same global batch: what an epoch has seen so far is counted in batches.
             own = {"RESUME_FROM": str(newest(died / "bloom-qa-finetuned")), "GRAD_ACC": str(4 // count)}
             trainings.append(of(config, died, **own))
@@ -90,7 +90,7 @@ def test_strategy_trains_as_the_baseline_and_really_shards(runs: Path, config: s
 
 @pytest.mark.parametrize(("config", "kind"), [("full_shard", "fsdp"), ("full_shard_sharded_state", "fsdp, sharded")])
 def test_checkpoint_is_as_large_as_the_readme_s_table_of_disk_need_takes_it(runs: Path, config: str, kind: str) -> None:
-    files = (runs / config).glob("bloom-qa-finetuned/checkpoint-5/**/*")
+    files = (runs / config).glob("bloom-qa-finetuned/checkpoint-3/**/*")
     size = sum(path.stat().st_size for path in files if path.suffix in (".safetensors", ".bin", ".distcp"))
     per_parameter, per_head = PER_CHECKPOINT[kind]
     model = record(runs / config)["model"]
@@ -108,7 +108,7 @@ def test_K3_ddp_is_not_called_sharded_and_without_fp16_and_bf16_the_record_says_
 @pytest.mark.parametrize(("config", "count"), RESUMED)
 def test_run_goes_on_in_its_folder_also_on_another_number_of_processes(runs: Path, config: str, count: int) -> None:
     died = runs / f"{config}, resumed on {count}"
-    sharded = (died / "bloom-qa-finetuned/checkpoint-5/pytorch_model_fsdp_0").is_dir()
+    sharded = (died / "bloom-qa-finetuned/checkpoint-3/pytorch_model_fsdp_0").is_dir()
     assert sharded == (config == "full_shard_sharded_state")
     assert losses(died) == pytest.approx(losses(runs / config), abs=1e-5)
 

@@ -5,6 +5,7 @@ through its launcher.
 """
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training
+from workshop.job.run_record import record_end
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 SHORT = {
@@ -46,15 +48,23 @@ def training(run: Path, config: str, arguments: list[str], **settings: str) -> T
 
 
 @pytest.fixture(scope="module")
-def runs(cache: Path, tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) -> dict[str, Path]:
+def offline(cache: Path) -> Iterator[Ranks]:
+    """With the filled cache and no network from the libraries' import on."""
+    with Ranks(**user(cache, REFUSED, HF_HUB_OFFLINE="1")) as ranks:
+        yield ranks
+
+
+@pytest.fixture(scope="module")
+def runs(
+    cache: Path, offline: Ranks, tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None
+) -> dict[str, Path]:
     """Run folders of the baseline's launcher and of TRAININGS, without network; the cache was filled."""
     folder = tmp_path_factory.mktemp("runs")
     own = {"LOG_DIR": str(folder), "HF_HUB_OFFLINE": "1", "SAVE": "end", "MAX_STEPS": "2"}
     job = start("baseline/baseline.slurm", **user(cache, REFUSED) | SHORT | own)
     assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
     (baseline,) = folder.glob("baseline/*")
-    with Ranks(**user(cache, REFUSED, HF_HUB_OFFLINE="1")) as ranks:
-        ranks.train([training(folder / name, *plan, **own | more) for name, (*plan, more) in TRAININGS.items()])
+    offline.train([training(folder / name, *plan, **own | more) for name, (*plan, more) in TRAININGS.items()])
     return {"baseline": baseline} | {name: folder / name for name in TRAININGS}
 
 
@@ -76,17 +86,22 @@ def test_pretrained_weights_are_trained(hub: HubServer, runs: dict[str, Path], n
     assert min(float(weight.float().std()) for weight in served.values()) > 0.1, "any weights would be near to these"
 
 
-def test_a_node_without_network_and_cache_says_so_at_once(tmp_path: Path) -> None:
+def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_path: Path) -> None:
     """HF_HUB_OFFLINE is not set: the launcher finds out, before the library tries for minutes."""
-    places = {"LOG_DIR": str(tmp_path), "EXPERIMENT_NAME": "run"}
-    job = start("baseline/baseline.slurm", **user(tmp_path / "hf", REFUSED) | SHORT | places)
-    assert job.returncode == 1
-    assert f"note: {REFUSED} cannot be reached" in job.stderr
-    assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in job.stderr
-    (error,) = [line for line in job.stdout.splitlines() if line.startswith(("error", "Traceback", "Retrying"))]
+    begin = "cd baseline; source ../workshop/launch.sh; start_run; echo HF_HUB_OFFLINE=$HF_HUB_OFFLINE"
+    environment = user(tmp_path / "hf", REFUSED) | SHORT | {"LOG_DIR": str(tmp_path)}
+    shell = subprocess.run(["bash", "-c", begin], cwd=REPO, env=environment, capture_output=True, text=True)
+    assert f"note: {REFUSED} cannot be reached" in shell.stderr
+    assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in shell.stderr
+    assert shell.stdout == "HF_HUB_OFFLINE=1\n"
+
+    run, model = tmp_path / "run", "bigscience/bloom-1b1"  # which nobody has fetched
+    assert offline.ask(trainings=[training(run, "baseline", [], MODEL_NAME=model)], ranks=1) == [1]
+    printed = (run / "train.out").read_text().replace("[rank0]: ", "").splitlines()
+    (error,) = [line for line in printed if line.startswith(("error", "Traceback", "Retrying"))]
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in error
-    assert "run `python -m workshop.data.prefetch bigscience/bloom-560m` where there is a network" in error
-    assert "workshop.data.prefetch" in record(next(tmp_path.glob("run/*")))["reason"]
+    assert f"run `python -m workshop.data.prefetch {model}` where there is a network" in error
+    assert "workshop.data.prefetch" in record_end(run, 1, "")["reason"]
 
 
 # In one process, because the libraries take seconds to import.
@@ -148,17 +163,17 @@ print(*map(len, load_splits("rajpurkar/squad").values()))
 """
 
 
-def test_a_shared_cache_need_not_be_writable(cache: Path, tmp_path: Path) -> None:
+def test_a_shared_cache_need_not_be_writable(cache: Path, offline: Ranks, tmp_path: Path) -> None:
     """An instructor fills HF_HOME for all; the participants, offline, may only read it, and have cached nothing."""
-    home = tmp_path / "hf"
-    home.mkdir()
-    if subprocess.run(["mount", "-o", "bind,ro", str(cache), str(home)], capture_output=True).returncode:
+    plan = training(tmp_path / "run", "baseline", [], XDG_CACHE_HOME=str(tmp_path / "own"))
+    (tmp_path / "read_all.py").write_text(READ_ALL)
+    plan["command"] = [str(tmp_path / "read_all.py")]
+    if subprocess.run(["mount", "-o", "bind,ro", str(cache), str(cache)], capture_output=True).returncode:
         pytest.skip("may not mount")
     try:
-        own = {"XDG_CACHE_HOME": str(tmp_path / "own"), "HF_HUB_OFFLINE": "1"}
-        job = python(home, REFUSED, "-c", READ_ALL, **own)
+        offline.train([plan], ranks=1)
     finally:
-        subprocess.run(["umount", str(home)], check=True)
-    assert job.returncode == 0, job.stderr[-2000:]
-    assert job.stdout.splitlines() == ["Read-only file system", "192 48"]
+        subprocess.run(["umount", str(cache)], check=True)
+    printed = (tmp_path / "run/train.out").read_text().splitlines()
+    assert [line for line in printed if line in ("Read-only file system", "192 48")] == printed[:1] + printed[-1:]
     assert list((tmp_path / "own/shardlab/datasets").rglob("*.arrow"))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.launching import REPO, losses, only_run, record, tiny_profile, wait_until
 from tests.leftovers import leftovers, with_own_shm
+from tests.trainings_on_ranks import Ranks, training
 
 SHORT = {
     **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -34,24 +35,24 @@ def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def without_loggers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its loggers are killed, which the training does not notice: it costs the rest of their logs only."""
-    folder = tmp_path_factory.mktemp("logger")
-    run = ended(started(folder, "logger_killed"), folder, 0)
-    assert (record(run)["state"], record(run).get("attempts"), len(losses(run))) == ("completed", None, 40)
+def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that nothing happens to, without a launcher."""
+    run = tmp_path_factory.mktemp("undisturbed")
+    own = SHORT | {"SAVE": "steps", "WEIGHT_DECAY": "0.01"}
+    ranks.train([training(run, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
     return run
 
 
-def test_killed_rank_is_started_again_in_the_same_job_and_folder(without_loggers: Path, tmp_path: Path) -> None:
+def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Path, tmp_path: Path) -> None:
     run = ended(started(tmp_path, "rank_killed"), tmp_path, 0)
     (attempt,) = record(run)["attempts"]
     assert (attempt["state"], attempt["resumed_step"], attempt["steps_lost"]) == ("failed", 20, 5)
     assert "a rank was killed (SIGKILL)" in attempt["reason"]
-    assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)
+    assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
     assert (run / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
 
 
-def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, tmp_path: Path) -> None:
+def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_path: Path) -> None:
     run = ended(started(tmp_path, "preemption"), tmp_path, 143)
     saved = f"SIGTERM: checkpoint-{len(losses(run))} was saved, then the training ended"
     assert (record(run)["state"], record(run)["reason"]) == ("preempted", saved)
@@ -60,7 +61,7 @@ def test_told_to_end_it_saves_once_and_submit_resumes_it(without_loggers: Path, 
     again = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-2000:]
     assert [one["steps_lost"] for one in record(run)["attempts"]] == [0]
-    assert losses(run) == pytest.approx(losses(without_loggers), abs=1e-5)
+    assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
 def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause(

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -65,8 +67,12 @@ def nothing_is_left(ranks: Ranks, shm: Path, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def undisturbed(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A logger beside it is killed, which it does not notice."""
     run = tmp_path_factory.mktemp("undisturbed")
-    assert train(run) == [0]
+    stands_for = ["sh", "-c", "read forever", "psrecord"]
+    with subprocess.Popen(stands_for, env=os.environ | {"RUN_DIR": str(run)}, stdin=subprocess.PIPE) as logger:
+        assert train(run, FAULT="logger_killed") == [0]
+        assert logger.wait(timeout=60) == -signal.SIGKILL
     return run
 
 

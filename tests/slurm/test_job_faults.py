@@ -16,7 +16,6 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import losses, program, wait_until
 from tests.leftovers import processes_of
-from workshop.job.control import Control
 from workshop.job.run_record import NOT_BEGUN
 
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
@@ -34,14 +33,14 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Jobs to each of which its fault has come, and which are on their way to their end."""
     folder = tmp_path_factory.mktemp("drills")
     # With one GPU each, every job has a node for itself.
-    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=7, gpus_per_node=1) as cluster:
+    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=6, gpus_per_node=1) as cluster:
 
         def started(name: str, fault: str = "time_limit", options: str = "", **settings: str) -> Job:
             settings = DRILL | {"FAULT": fault} | settings
             options = f"--gpus-per-node=1 {options}"
             return submit(cluster, folder / name, "resilience/drill.slurm", options=options, **settings)
 
-        jobs = {name: started(name) for name in ("notice", "killed", "preempted")}
+        jobs = {name: started(name) for name in ("notice", "preempted")}
         jobs |= {
             "limit": submit(cluster, folder / "limit", "baseline/baseline.slurm", **ENDLESS),
             "late": started("late", "none", "--hold", **held_back(folder)),
@@ -53,13 +52,12 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             cluster.run("scontrol", "release", str(jobs["late"].id))
             notice_before_it_begins(jobs["late"], folder / "begin")
         jobs["limit"].wait_for("steps.csv", "\n1,")
-        os.setpriority(os.PRIO_PROCESS, jobs["limit"].rank, 19)  # SLURM takes its time, and the others need theirs
+        os.kill(jobs["limit"].rank, signal.SIGSTOP)  # SLURM takes its time, and the others need the processor
         cluster.expire(jobs["limit"].id)
         for name in jobs.keys() - {"late", "limit"}:
             jobs[name].wait_for("train.out", "waits for you to do it")
         cluster.power_off(cluster.show(jobs["node"].id)["NodeList"])
         send_notice(jobs["notice"])
-        kill_while_it_saves(jobs["killed"])
         loggers = " ".join(processes_of(jobs["cancelled"].run))
         assert "psrecord" in loggers and "memory_logger" in loggers
         cluster.cancel(jobs["cancelled"].id)
@@ -80,14 +78,6 @@ def notice_before_it_begins(job: Job, begin: Path) -> None:
     send_notice(job)
     wait_until(lambda: "queued again" in job.output)
     begin.touch()
-
-
-def kill_while_it_saves(job: Job) -> None:
-    rank = job.rank
-    os.kill(rank, signal.SIGSTOP)
-    send_notice(job)
-    wait_until(lambda: Control(job.run).told)
-    os.kill(rank, signal.SIGKILL)
 
 
 def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, resumed_step: int, lost: int) -> None:
@@ -114,10 +104,6 @@ def test_time_limit_is_noticed_before_and_the_job_queues_itself_again(jobs: dict
 
 def test_time_limit_of_a_training_that_saves_nothing_is_recorded_as_timeout(jobs: dict[str, Job]) -> None:
     assert jobs["limit"].record("TIMEOUT")["state"] == "timeout"
-
-
-def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "killed", "failed", "a rank was killed (SIGKILL)", 20, 5)
 
 
 def test_preempted_job_saves_before_it_is_killed_and_slurm_starts_it_again(jobs: dict[str, Job]) -> None:

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.launching import PATH, REPO, only_run, program, tiny_profile
+from tests.launching import PATH, REPO, only_run, program, record, tiny_profile
+from tests.trainings_on_ranks import Ranks, training
+from workshop.job.run_record import record_end
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
@@ -111,14 +113,14 @@ def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(
     assert line.startswith("error: ") and told in line
 
 
-def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(tmp_path: Path) -> None:
-    job = bash(BASELINE, LOG_DIR=tmp_path, TRAIN_SIZE="100000")
-    run = only_run(tmp_path)
-    record = json.loads((run / "run.json").read_text())
-    assert job.returncode == 1
-    assert "TRAIN_SIZE" in record["reason"] and "192" in record["reason"]
-    assert record["settings"]["train_size"] == 100000
-    assert job.stdout.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
+def test_more_examples_than_there_are_says_how_many_in_a_record_that_has_the_settings(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    """That a launcher says why, and where to look: tests/workshop/job/test_supervisor.py."""
+    assert ranks.ask(trainings=[training(tmp_path, "baseline", TRAIN_SIZE="100000")], ranks=1) == [1]
+    reason = record_end(tmp_path, 1, "")["reason"]
+    assert "TRAIN_SIZE" in reason and "192" in reason
+    assert record(tmp_path)["settings"]["train_size"] == 100000
 
 
 @pytest.mark.parametrize(

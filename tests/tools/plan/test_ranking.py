@@ -2,16 +2,17 @@
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from run_folder.settings import is_tiny
+from tests.simulated_here import simulated_here
 from tools.errors import InputError
 from tools.plan import ranking
 from tools.plan.ranking import NO_SCRIPT, Candidate, Question, adapters, best_of_each, candidates, layouts, rank
-from tools.plan.simulate import steps
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
@@ -21,12 +22,9 @@ LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def simulated_together() -> None:
-    """One start of PyTorch for what each question would have simulated alone."""
-    questions = (SEVEN, TINY, GPT2, LONG, SEVENTY)
-    ways = (candidates, layouts, adapters)
-    every = [one for question in questions for way in ways for one in way(question)]
-    steps([one.workload.shape for one in every])
+def without_processes() -> Iterator[None]:
+    with simulated_here():
+        yield
 
 
 @pytest.fixture(scope="module")

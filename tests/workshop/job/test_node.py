@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from drill import kill_loggers
 from tests.launching import PATH, REPO, wait_until
 from tests.leftovers import processes_of
 
@@ -43,6 +46,20 @@ def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> No
     job.send_signal(signal.SIGKILL)
     job.wait()
     wait_until(lambda: processes_of(tmp_path) == [])
+
+
+def test_loggers_that_are_killed_cost_the_rest_of_their_logs_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = node(tmp_path, "bash", "-c", "until [ -e $RUN_DIR/killed ]; do sleep 0.1; done; exit 0")
+    wait_until(lambda: all(name in " ".join(processes_of(tmp_path)) for name in ("psrecord", "memory_logger")))
+    monkeypatch.setenv("RUN_DIR", str(tmp_path))
+    kill_loggers()
+    wait_until(lambda: not any(name in " ".join(processes_of(tmp_path)) for name in ("psrecord", "memory_logger")))
+    (tmp_path / "killed").touch()
+    shown, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, shown
+    assert (tmp_path / "cpu_memory.txt").exists()
 
 
 def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, only_run, tiny_profile, wait_until
+from tests.launching import PATH, REPO, only_run, program, tiny_profile, wait_until
 from tests.leftovers import leftovers
 from workshop import job
 from workshop.job.control import Control
@@ -73,6 +73,8 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert (code, *ended(record)) == (3, "failed", text)
     said = [line for line in shown.splitlines() if line.endswith(text)]
     assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
+    run = only_run(tmp_path)
+    assert shown.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
 
 
 LOOKS = """
@@ -150,6 +152,25 @@ def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
     assert (ended_with, *ended(record)) == (code, state, reason)
     assert (only_run(tmp_path) / "started").exists() == starts
     assert ("the training saves a checkpoint and ends" in shown) == (SAVES in training)
+
+
+def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(tmp_path: Path) -> None:
+    """SLURM has sent its notice; it starts the job again with a count."""
+    program(tmp_path / "bin/scontrol", f'echo "$*" >> {tmp_path}/asked; echo JobState=RUNNING Restarts=0 Requeue=1')
+    saved = """
+    def newest_checkpoint(self):
+        return Path("checkpoint-20")
+    """
+    job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}/bin:{PATH}"}
+    training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; echo trains"
+    code, record, shown = finished(tmp_path, training, saved, **job)
+    assert (code, record["state"]) == (137, "failed") and record["reason"].startswith("a rank was killed (SIGKILL)")
+    assert "requeue 7" in (tmp_path / "asked").read_text() and "queued again" in shown
+    code, record, _ = finished(tmp_path, training, saved, SLURM_RESTART_COUNT="1", **job)
+    assert (code, record["state"]) == (0, "completed")
+    (attempt,) = record["attempts"]
+    assert (attempt["state"], attempt["resumed_step"]) == ("failed", 20)
+    assert "a rank was killed (SIGKILL)" in attempt["reason"]
 
 
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""The planner's simulated steps from the tests' own process, which has imported PyTorch already.
+
+That the tools start processes for them, and what they make of the answers: tests/tools/commands/test_plan_command.py.
+"""
+
+import json
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from tools.errors import InputError
+from tools.plan.simulate import Shape, Step
+from workshop.errors import WorkshopError
+from workshop.simulate.step_on_meta import StepShape, simulate
+
+
+def simulated_here() -> AbstractContextManager:
+    return patch("tools.plan.simulate.simulate", lambda shapes: list(map(step, shapes)))
+
+
+def step(shape: Shape) -> Step | InputError:
+    try:
+        return json.loads(json.dumps(simulate(StepShape(**shape))))
+    except WorkshopError as error:
+        return InputError(str(error))
