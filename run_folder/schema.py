@@ -71,7 +71,7 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
     **{"warmup_steps": int, "timed_start": str, "timed_end": str},
     **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
-    **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib"), float),
+    **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
     "peak_mem_alloc_mib_of_ranks": [float],
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),

@@ -124,6 +124,14 @@ def test_K10_final_model_is_whole_and_loads(runs: Path, config: str) -> None:
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
 
 
+def test_states_of_the_optimizer_are_measured_and_shared(runs: Path) -> None:
+    ddp, full_shard = (
+        json.loads((runs / name / "summary.json").read_text())["optimizer_states_mib"] for name in ("ddp", "full_shard")
+    )
+    assert ddp == pytest.approx(8 * record(runs / "ddp")["model"]["parameters"] / 2**20, rel=0.01)
+    assert full_shard == pytest.approx(ddp / 2, rel=0.01)
+
+
 def test_launcher_trains_as_the_ranks_do_and_weights_and_biases_has_the_figures(runs: Path, tmp_path: Path) -> None:
     answers = {"GENERATE_SIZE": "5", "MAX_NEW_TOKENS": "8"}
     own = SETTINGS | SIZES | answers | {"GPUS_PER_NODE": "2", "SAVE": "no", "REPORT_TO": "wandb"}

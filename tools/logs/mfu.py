@@ -5,11 +5,16 @@ attention scores; the attention size is heads x the size of a head, in most mode
 arXiv:2204.02311, appendix B. By this convention a tied embedding counts once, as the head, and one that is not tied
 does not: it is looked up. Causal attention counts in full although half of it is masked, and so does what a packed row
 masks; recomputed activations do not count.
+
+A frozen parameter has no gradient, so a token needs 4 operations per parameter: 2 forward, and 2 backward for the
+gradient of its input, which the adapters before it wait for; also of the head. Before the first adapter nothing
+waits: the first block's queries, keys and values need 2 less, hidden size x (attention size + 2 x key size) of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tools.errors import UnavailableError
 from tools.logs.folder import RunFolder
@@ -34,6 +39,16 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 def flops_per_token(parameters: int, layers: int, attention_size: int, row_length: float) -> float:
     """Forward and backward, per position of a row of `row_length` positions; `parameters` of matrix products."""
     return 6 * parameters + 12 * layers * attention_size * row_length
+
+
+def _frozen_flops(model: Mapping[str, Any], multiplied: int) -> float:
+    """What a token needs less of `multiplied` parameters in matrix products if only adapters among them are trained."""
+    trained = model.get("trained_parameters") or model["parameters"]
+    if trained == model["parameters"]:
+        return 0
+    query_size = model.get("attention_size") or model["hidden_size"]
+    first = model["hidden_size"] * (query_size + 2 * (model.get("key_value_size") or query_size))
+    return 2 * (multiplied - trained + first)
 
 
 def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mapping[str, float]:
@@ -66,7 +81,9 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     row_length = row_length or tokens / samples
     parameters, head, layers, hidden_size = shape
     multiplied = parameters - (head if model.get("untied_embedding") else 0)
-    flops = tokens * flops_per_token(multiplied, layers, model.get("attention_size") or hidden_size, row_length)
-    done = flops - 6 * head * (tokens - logit_positions)
+    saved = _frozen_flops(model, multiplied)
+    per_token = flops_per_token(multiplied, layers, model.get("attention_size") or hidden_size, row_length) - saved
+    flops = tokens * per_token
+    done = flops - (4 if saved else 6) * head * (tokens - logit_positions)
     peak = run.facts["world_size"] * min(peaks) * 1e12
     return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

@@ -108,6 +108,7 @@ def _run_json(sources: RunFigures) -> Found:
         **_attempts(run),
         "steps_per_epoch": record.get("steps_per_epoch"),
         "runtime_s": None if run.state == "running" else run.runtime_s,
+        "trained_millions": None if model.get("trained_parameters") is None else model["trained_parameters"] / 1e6,
         "parameters_millions": None if model.get("parameters") is None else model["parameters"] / 1e6,
         "flops_per_step_tflop": None if flops is None else flops / 1e12,
     }
