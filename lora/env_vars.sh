@@ -20,6 +20,17 @@ export LORA_TARGETS="${LORA_TARGETS:-}"     # names of layers, with commas; empt
 # Adapters take a higher learning rate than all weights do (5e-5).
 export LEARNING_RATE="${LEARNING_RATE:-2e-4}"
 
+# The rungs' switches (speed-ladder/README.md), here as the library does it.
+export PACKING="${PACKING:-false}"
+export ATTENTION="${ATTENTION:-eager}"
+export LOSS="${LOSS:-full}"
+export LOSS_CHUNK="${LOSS_CHUNK:-4096}"
+export LOGITS="${LOGITS:-all}"
+export STREAM="${STREAM:-fp32}"
+export COMPILE="${COMPILE:-false}"
+export DATA_WORKERS="${DATA_WORKERS:-0}"
+export FLOAT8="${FLOAT8:-none}"
+
 # ---- As in the baseline ----
 # Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 HEIGHTS = {  # in pixels
     **{sharding.zero_stages: 330, sharding.zero_step: 347, sharding.fsdp_units: 347, sharding.offload: 330},
     **{sharding.hybrid_shard: 300, sharding.communication: 220, training.labels: 150, training.packing: 290},
-    **{training.weak_scaling: 280, training.attempts: 210, training.timer: 270},
+    **{training.weak_scaling: 280, training.attempts: 210, training.timer: 270, training.adapters: 206},
     **{dimensions.tensor_parallel: 490, dimensions.context_parallel: 310, dimensions.pipeline_parallel: 384},
 }
 

@@ -115,3 +115,29 @@ def timer(picture: Picture) -> None:
             picture.words(x + 16, 212 - time * 16, f"{time}", 12, "middle")
             picture.words(x + 16, 236, f"{step + 1}", 12, "middle")
         picture.words(left, 258, f"step; mean of the ten readings: {sum(shown) / 10:g} x the step time", 12)
+
+
+def adapters(picture: Picture) -> None:
+    """Full fine-tuning, LoRA and QLoRA: what is frozen, and what has gradients and states
+
+    One linear layer; areas are bytes. Full: the matrix W in fp32 has a gradient and two moments of its size. LoRA: W is
+    frozen in bf16, half as large, and two narrow matrices A and B beside it have gradients and moments. QLoRA: the
+    same with a frozen W of 4 bits, an eighth of the size.
+    """
+    states = (WEIGHTS, GRADIENTS, OPTIMIZER, OPTIMIZER)
+    picture.words(24, 34, "Full: all is trained", 14, bold=True)
+    for number, part in enumerate(states):
+        picture.box(24 + number * 82, 52, 76, 76, part)
+    picture.words(24, 148, "W in fp32, and as much of each other state", 12)
+    for left, title, side, note in (
+        (384, "LoRA: W is frozen", 54, "W in bf16; A and B in fp32"),
+        (644, "QLoRA: W has 4 bits", 27, "W in 4 bits; A and B in fp32"),
+    ):
+        picture.words(left, 34, title, 14, bold=True)
+        picture.box(left, 52, side, side, GREY)
+        for number, part in enumerate(states):
+            picture.box(left + 70 + number * 24, 52, 7, 76, part)
+            picture.box(left + 80 + number * 24, 52, 7, 76, part)
+        picture.words(left, 148, note, 12)
+    names = {"frozen": GREY, "trained weights": WEIGHTS, "gradients": GRADIENTS, "Adam's two moments": OPTIMIZER}
+    picture.legend(24, 186, names, 160)

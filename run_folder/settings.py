@@ -105,7 +105,7 @@ class DeclaredSettings:
     model_init: str = setting(choice("pretrained", "random"), "pretrained", by="training")
     tokenizer_name: str = setting(default="", by="data")  # empty: the model's own
 
-    # The data: `sample`, `harbour`, `harbour-sentences`, a hub name or files, whole or a slice: see workshop/data/sources.py.
+    # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
     dataset: str = setting(default="rajpurkar/squad", by="data")
     eval_dataset: str = setting(default="", by="data")
     streaming: bool = setting(boolean, False, by="data")  # read while it trains, in order; none kept on disk

@@ -22,12 +22,15 @@ from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
 
-def trl_trainer(settings: LadderSettings, data: Data, packing: str, liger: bool = False, **parts: Any) -> Trainer:
+def trl_trainer(
+    settings: LadderSettings, data: Data, packing: str, liger: bool = False, lora: bool = False, **parts: Any
+) -> Trainer:
     """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd".
 
     On a GPU its own loss computes the logits of labelled positions only, as rung 11 does. "wrapped" cuts one long text
     of all examples into rows: a token sees the examples before its own, so it trains another function. "bfd" keeps the
-    examples apart with an attention that reads where they begin, here FlexAttention; BLOOM's ALiBi has none.
+    examples apart with an attention that reads where they begin, here FlexAttention; BLOOM's ALiBi has none. With
+    `lora` it trains lora/'s adapters of rank 8 beside weights in bf16.
     """
     try:
         from datasets import Dataset
@@ -53,6 +56,11 @@ def trl_trainer(settings: LadderSettings, data: Data, packing: str, liger: bool 
     ]
     if packing == "bfd":
         parts["model"].set_attn_implementation("flex_attention")
+    if lora:
+        from peft import LoraConfig
+
+        parts["model"].to(torch.bfloat16)
+        parts["peft_config"] = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
     return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
 
 
@@ -93,6 +101,7 @@ PEERS = {
     "peer_trl_packed": partial(trl_trainer, packing="wrapped"),
     "peer_trl_exact": partial(trl_trainer, packing="bfd"),
     "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
+    "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
     "peer_trainer_grouped": partial(plain_trainer, compiled=False),
     "peer_trainer_compiled": partial(plain_trainer, compiled=True),
 }

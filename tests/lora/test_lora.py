@@ -1,8 +1,10 @@
 """Adapters of LoRA and QLoRA: trained, saved, gone on from and merged on one rank or sharded over two; nothing else."""
 
 import json
+import os
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from lora_settings import LoraSettings
-from tests.launching import REPO, die_after, losses, record
+from tests.launching import PATH, REPO, die_after, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, batch, small
@@ -138,6 +140,20 @@ def test_4_bit_weights_are_near_the_model_s_and_counted_as_what_they_stand_for()
     assert bytes_after < bytes_before / 7  # a bf16 tensor holds four of them in an element
     difference = (model(**inputs).logits - logits).norm() / logits.norm()
     assert 0.001 < difference < 0.6  # small() has weights five times the usual
+
+
+def test_quality_experiment_is_one_command_whose_runs_are_those_of_its_table(tmp_path: Path) -> None:
+    environ = {**os.environ, "PATH": PATH, "LOG_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = ["bash", "lora/quality.sh", "64"]
+    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=500)
+    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    runs = sorted((tmp_path / "lora").iterdir())
+    settings = [record(run)["settings"] for run in runs]
+    assert [(one["method"], one["repeat"]) for one in settings] == [
+        (method, repeat) for repeat in (1, 2, 3) for method in ("full", "lora", "qlora")
+    ]
+    assert {record(run)["model"]["name"] for run in runs} == {"harbour-base"}
+    assert all("exact_match" in json.loads((run / "summary.json").read_text()) for run in runs)
 
 
 def test_what_would_not_train_what_it_says_is_an_error(tmp_path: Path) -> None:

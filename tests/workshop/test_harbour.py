@@ -1,5 +1,6 @@
 """The harbour's held-out questions can be answered only by reading, and its passages are valid SQuAD v1.1."""
 
+import itertools
 import subprocess
 import sys
 from collections import Counter
@@ -11,12 +12,13 @@ from workshop.sample import harbour
 
 
 def test_every_answer_is_the_span_it_claims_to_be() -> None:
-    for split in harbour.PASSAGES:
-        (article,) = harbour.document(split)["data"]
+    for split, sentences in itertools.product(harbour.PASSAGES, (False, True)):
+        (article,) = harbour.document(split, sentences)["data"]
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 (answer,) = question["answers"]
                 assert paragraph["context"][answer["answer_start"] :].startswith(answer["text"])
+                assert sentences == answer["text"].endswith(".")
 
 
 def test_no_passage_is_in_both_splits() -> None:

@@ -32,7 +32,7 @@ LOST_AFTER_S = 600
 _NAME = re.compile(r"\w[\w.+-]*")
 # What tables select by as it is in the settings.
 _SETTINGS = ("use_fsdp", "batch_size", "grad_acc", "max_length", "loss", "loss_chunk", "max_steps", "seed")
-_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule")
+_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule", "lora_rank")
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
@@ -172,6 +172,7 @@ class RunFolder:
             **{key: settings.get(key) for key in _SETTINGS},
             **{key: settings.get(key) or None for key in ("rung", "fault")},
             **{key: sharding.get(key) for key in ("method", "cpu_offload")},
+            "adapters": settings.get("method"),  # lora/: full, lora or qlora
             "model": name.rsplit("/", 1)[-1] or None,
             "world_size": world_size,
             "dp_size": dp_size,

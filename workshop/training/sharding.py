@@ -93,17 +93,16 @@ class ShardingRecorder(TrainerCallback):
         self.blocks = blocks_of(model)
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
-        stored = {parameter: stored_numel(parameter) for parameter in self.blocks.parameters()}
-        trained = sum(numel for parameter, numel in stored.items() if parameter.requires_grad)
-        self.full = {
-            "parameters": sum(stored.values()),
-            "gradients": trained,
-            "optimizer": model_size(model).trained,
-        }
         self.method = "none"
         self._hooks: list[Any] = []  # until all is known
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        parameters = list(self.blocks.parameters())
+        self.full = {
+            "parameters": sum(map(stored_numel, parameters)),
+            "gradients": sum(stored_numel(parameter) for parameter in parameters if parameter.requires_grad),
+            "optimizer": model_size(model).trained,
+        }
         if args.fsdp:
             self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
             units, blocks = shard_units(self.blocks), len(self.blocks)
