@@ -33,6 +33,9 @@ def test_only_adapters_have_gradients_and_mfu_counts_the_products_that_are_compu
 @pytest.mark.parametrize("compiled", [{}, {"fast": True, "attention": "flex", "loss": "chunked", "compile": True}])
 def test_four_bits_take_what_bitsandbytes_takes(compiled: dict) -> None:
     packed, state = quantize_4bit(torch.zeros(1024, 1024), quant_type="nf4", compress_statistics=True)
-    frozen = simulate(StepShape(**SHAPE, **compiled, loss_chunk=64, four_bits=True))["frozen"]
+    lora, qlora = (simulate(StepShape(**SHAPE, **compiled, loss_chunk=64, four_bits=bits)) for bits in (False, True))
+    frozen = qlora["frozen"]
     assert frozen["bytes"] == 2 * (WEIGHTS - LINEAR) + packed.nbytes * LINEAR // 1024**2
     assert frozen["scale_bytes"] == (state.absmax.nbytes + state.state2.absmax.nbytes) * LINEAR // 1024**2
+    kept = [max(part["end_bytes"] for part in step["parts"]) for step in (lora, qlora)]
+    assert kept[1] - kept[0] < 2 * LINEAR  # no whole weight stays for the backward pass
