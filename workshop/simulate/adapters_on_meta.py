@@ -47,33 +47,20 @@ def _use_four_bits(blocks: torch.nn.ModuleList) -> None:
 def _four_bit_linear(layer: torch.nn.Linear, shape: torch.Size, hidden: torch.Tensor) -> torch.Tensor:
     """As in bitsandbytes 0.50.2, nn/modules.py: the result has the input's type; peft then copies it."""
     half = torch.bfloat16 if layer.bias is None else layer.bias.dtype
-    return _FourBitProduct.apply(hidden.to(half), layer.weight, shape, layer.bias).to(hidden.dtype).clone()
+    return _FourBitProduct.apply(hidden.to(half), shape, layer.bias).to(hidden.dtype).clone()
 
 
 class _FourBitProduct(torch.autograd.Function):
     """The whole weight is there while a product is computed: bitsandbytes' autograd/_functions.py, MatMul4Bit."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: torch.Tensor, packed: torch.Tensor, shape: torch.Size, bias: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward(ctx: Any, hidden: torch.Tensor, shape: torch.Size, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.shape = shape
-        ctx.save_for_backward(packed)
-        return functional.linear(hidden, _dequantize(packed, shape, hidden.dtype, "forward"), bias)
+        return functional.linear(hidden, hidden.new_empty(shape), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        weight = _dequantize(*ctx.saved_tensors, ctx.shape, gradient.dtype, "backward")
-        return gradient @ weight, None, None, None
-
-
-@torch.library.custom_op("shardlab::dequantize", mutates_args=())
-def _dequantize(packed: torch.Tensor, shape: list[int], dtype: torch.dtype, pass_name: str) -> torch.Tensor:
-    """Args: pass_name: theirs are two operations, so a compiler does not keep the weight from one for the other."""
-    return packed.new_empty(shape, dtype=dtype)
-
-
-_dequantize.register_fake(_dequantize._init_fn)
+        return gradient @ gradient.new_empty(ctx.shape), None, None
 
 
 def numbers(parameter: torch.nn.Parameter) -> int:

@@ -112,6 +112,6 @@ def _class(func: Any) -> str:
     name = func._overloadpacket.__name__
     if "attention" in name:
         return "attention"
-    if name == "dequantize":  # of 4-bit weights: a kernel of its own, also in compiled blocks
-        return name
+    if name == "new_empty":  # 4-bit weights made whole (adapters_on_meta.py): not fused in compiled blocks either
+        return "dequantize"
     return "matrix product" if func._overloadpacket in flop_registry else "other"
