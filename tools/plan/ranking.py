@@ -229,13 +229,15 @@ def adapters(question: Question) -> Iterator[Candidate]:
     for one in candidates(question):
         if one.strategy in ("one GPU", "ddp", "full_shard"):
             for method, four_bits in ADAPTERS.items():
-                shape = {"adapter_rank": ADAPTER_RANK, "adapter_dropout": 0.0, "adapter_targets": ""}
-                workload = replace(one.workload, shape=one.workload.shape | shape | {"four_bits": four_bits})
-                words = [*one.settings, f"METHOD={method.lower()}", f"LORA_RANK={ADAPTER_RANK}"]
-                command = ["lora/lora.slurm" if word.endswith(".slurm") else word for word in one.command]
-                strategy = f"{method} {ADAPTER_RANK}, {one.strategy}"
-                named = {"strategy": strategy, "method": method, "settings": words, "command": command}
-                yield replace(one, workload=workload, **named)
+                shape = {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
+                yield replace(
+                    one,
+                    strategy=f"{method} {ADAPTER_RANK}, {one.strategy}",
+                    method=method,
+                    settings=[*one.settings, f"METHOD={method.lower()}", f"LORA_RANK={ADAPTER_RANK}"],
+                    command=["lora/lora.slurm" if word.endswith(".slurm") else word for word in one.command],
+                    workload=replace(one.workload, shape=one.workload.shape | shape),
+                )
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -360,32 +362,21 @@ def text(question: Question, ranked: list[Candidate]) -> str:
         for row, one in zip(rows, best_of_each(ranked), strict=True):
             in_node, between_nodes, bubble, runs_in = one.traffic.values()
             row += [f"{in_node:,.0f}", f"{between_nodes:,.0f}", f"{100 * bubble:.1f}" if bubble else "-", runs_in]
-    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked)}"
+    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked[0])}"
 
 
-def _first(question: Question, ranked: list[Candidate]) -> str:
-    """The command and configuration of the first choice, or of LoRA's or QLoRA's, if it fits."""
-    first = next((one for one in (ranked[0], *ranked[-len(ADAPTERS) :]) if one.prediction.verdict == "fits"), None)
-    advice = "None is sure to fit: more GPUs, shorter rows or a smaller batch."
-    if not first:
-        return advice
+def _first(question: Question, first: Candidate) -> str:
+    """The first choice's command and configuration, if it fits."""
+    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
+    if first.prediction.verdict != "fits":
+        return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
     if not first.command:
         return f"First: {first.strategy}, but {NO_SCRIPT}."
-    if first.method:
-        return f"{advice} Or train adapters alone.\n\n{_command(question, first)}"
-    return _command(question, first)
-
-
-def _command(question: Question, first: Candidate) -> str:
-    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
     weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
     if loading_mib:
-        precision = "bf16" if first.method else "fp32"
-        weights = (
-            f"The weights are read in {precision} first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
-        )
+        weights = f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
     text = (
         f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
         f"the one with least allocated\n\n    {shlex.join(first.settings)} \\\n      sbatch {asked} "

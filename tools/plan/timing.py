@@ -79,7 +79,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     filled = DYNAMIC_SHARE if workload.dynamic_padding else 1
     rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
-    every = "matrix product", "attention", "other"
+    every = "matrix product", "attention", "other", "dequantize"
     float8 = shape.get("float8", "none") != "none"
     in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
     products_s = (count("flops", "matrix product") - in_8_bits) / rate
@@ -100,7 +100,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "fp32_products": products_s * (precision == "fp32"),
         "attention": count("flops", "attention") / rate * workload.attention_share,
         "product_bytes": count("bytes", "matrix product", "attention") / bandwidth,
-        "other_bytes": count("bytes", "other", places=alone) / bandwidth,
+        "other_bytes": (count("bytes", "other", places=alone) + count("bytes", "dequantize")) / bandwidth,
         "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,
         "adam_bytes": adam_s * (not zero),
         "deepspeed_adam_bytes": adam_s * zero,

@@ -59,19 +59,13 @@ def test_null_in_a_deepspeed_configuration_means_that_it_is_left_out(name: str) 
     assert (null.updates_elsewhere, null.share_on_cpu, null.pinned) == (False, 0, False)
 
 
-@pytest.mark.parametrize(
-    ("method", "parts"), [("none", 1), ("ddp", 1), ("zero2", 1), ("zero3", 1 / 4), ("fsdp2", 1 / 4)]
-)
-def test_adapters_alone_have_states_and_only_stage_3_and_fsdp_share_frozen_weights(method: str, parts: float) -> None:
-    """Scales of 4-bit weights are no parameters: every rank has all of them."""
-    sizes = {"parameters": 10**7, "block_parameters": 4 * 10**5, "largest_parameter": 10**5}
-    frozen = {"bytes": 10**9, "block_bytes": 2 * 10**7, "scale_bytes": 10**6}
-    adapted = STEP | {"trained": sizes, "frozen": frozen}
-    config = {"zero_optimization": {"stage": int(method[-1])}} if method.startswith("zero") else {}
-    terms = peak_allocated(adapted, Strategy(method, 1 if method == "none" else 4, 1, True, config))
-    assert terms["frozen weights"] == 10**9 * parts + 10**6
-    shards = 4 if method[-1].isdecimal() else 1
-    assert terms["optimizer"] == 8 * 10**7 / shards
-    blocks = {"zero3": 24, "fsdp2": 1}.get(method, 0)  # FSDP has the root and one block whole, stage 3 all
-    gathered = 10**9 + 2 * 10**7 - (24 - blocks) * (2 * 10**7 + 2 * 4 * 10**5)
-    assert terms.get("gathered weights", 0) == gathered * (blocks > 0)
+@pytest.mark.parametrize(("method", "shards", "whole_blocks"), [("ddp", 1, 0), ("zero3", 4, 24), ("fsdp2", 4, 1)])
+def test_adapters_alone_have_states_and_every_rank_all_4_bit_scales(
+    method: str, shards: int, whole_blocks: int
+) -> None:
+    trained = {"parameters": 10**7, "block_parameters": 4 * 10**5, "largest_parameter": 10**5}
+    adapted = STEP | {"trained": trained, "frozen": {"bytes": 10**9, "block_bytes": 2 * 10**7, "scale_bytes": 10**6}}
+    terms = peak_allocated(adapted, Strategy(method, 4, 1, True, {}))
+    assert (terms["frozen weights"], terms["optimizer"]) == (10**9 / shards + 10**6, 8 * 10**7 / shards)
+    gathered = (10**9 + 2 * 10**7 - (24 - whole_blocks) * 208 * 10**5) * (whole_blocks > 0)
+    assert terms.get("gathered weights", 0) == gathered
