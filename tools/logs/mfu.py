@@ -66,11 +66,13 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     names = set(run.record.get("gpu_names") or [])
     if not names:
         raise UnavailableError("no GPU")
+    model, settings = run.record.get("model") or {}, run.record.get("settings") or {}
     precision = run.record.get("precision")
+    if settings.get("method") == "qlora":  # a 4-bit layer gives back its input's type, whatever it computes in
+        precision = "bf16" if settings.get("bf16") else "fp32"
     peaks = {PEAK_TFLOPS.get(name, {}).get(precision) for name in names}
     if None in peaks:
         raise UnavailableError(f"no peak of {', '.join(sorted(names))} in {precision}")
-    model, settings = run.record.get("model") or {}, run.record.get("settings") or {}
     tokens, samples, logit_positions = (
         summary(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")
     )
