@@ -20,7 +20,7 @@ RUN_ELSEWHERE = (
     r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/resilience/test_drill_launcher.py
-    r"bash lora/quality\.sh|python lora/merge\.py",  # tests/lora
+    r"bash lora/quality\.sh",  # tests/lora
     r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
     r"python -m pictures\.draw",  # tests/test_pictures.py

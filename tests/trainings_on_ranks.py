@@ -68,7 +68,7 @@ class Ranks:
     """
 
     def __init__(self, **environ: str) -> None:
-        path = os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(REPO), environ.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
         self.environ = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import runpy
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,15 +103,15 @@ def test_run_that_died_goes_on_with_its_adapters_and_their_states(form: str, fol
         torch.testing.assert_close(adapters(resumed)[name], tensor, atol=1e-4, rtol=0.01)  # bf16's last digit
 
 
-def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(folder: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder / "llama", dtype=torch.float32)
     inputs = batch(EXAMPLES[:1])
     frozen = base(**inputs).logits
     trained = PeftModel.from_pretrained(base, folder / "lora, ddp" / FINAL).eval()(**inputs).logits
-    monkeypatch.setattr(sys, "argv", ["merge.py", str(folder / "lora, ddp" / FINAL), str(tmp_path)])
-    runpy.run_path(str(REPO / "lora/merge.py"), run_name="__main__")
+    [lines] = re.findall(r"```python\n(.*?)```", (REPO / "lora/README.md").read_text(), re.DOTALL)
+    assert "logs/lora/RUN/bloom-qa-finetuned" in lines and '"merged"' in lines
+    trained_here = f"{folder}/lora, ddp/{FINAL}"
+    exec(lines.replace("logs/lora/RUN/bloom-qa-finetuned", trained_here).replace('"merged"', "str(tmp_path)"))
     merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)(**inputs).logits
     assert (merged - trained).norm() < 0.1 * (frozen - trained).norm()
     assert "adapter_config.json" not in [file.name for file in tmp_path.iterdir()]
