@@ -48,7 +48,8 @@ def models() -> dict[str, str]:
     for path in REPO.glob("logs/reference/*/*/*/run.json"):
         record = json.loads(path.read_text())
         model = record.get("model") or {}
-        if "parameters" in model:  # a rank of an older run counted its shard
+        adapted = model.get("trained_parameters", model.get("parameters")) != model.get("parameters")
+        if "parameters" in model and not adapted:  # a rank of an older run counted its shard
             layers = (record.get("settings") or {}).get("num_layers")
             name = f"{model['name']} of {layers} layers" if layers else model["name"]
             counted[name] = max(model["parameters"], counted.get(name, 0))

@@ -48,7 +48,7 @@ def wait_for_the_other() -> None:
 
 def save_then_end(watch: hangs.HangWatch) -> None:
     os.environ["SLURM_JOB_ID"] = "1"
-    update_run_record(watch.settings.run_dir, model={"parameters": 1})
+    update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
     writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
     writer.on_train_begin(None, state, None)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -137,7 +137,7 @@ def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
         return checkpoints.finish(*arguments, **named)
 
     monkeypatch.setattr(saving, "finish", finish)
-    update_run_record(settings.run_dir, model={"parameters": 1})
+    update_run_record(settings.run_dir, model={"trained_parameters": 1})
     arguments = TrainingArguments(
         output_dir=str(settings.output_path / UNFINISHED),
         per_device_train_batch_size=1,
