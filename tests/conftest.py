@@ -28,7 +28,6 @@ SLOW = (
     "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
     "slurm/test_submit.py::test_rehearsal",
     "tools/page/test_in_browser.py",
-    "test_pictures.py::test_browser_shows",
     "test_readmes.py::test_site",
     "slurm/test_course.py",
     "resilience/test_faults.py::test_training_killed_ten_times",
