@@ -72,7 +72,9 @@ def model_config(settings: Settings) -> Any:
 def load_model(
     settings: Settings, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype = torch.float32, **options: Any
 ) -> PreTrainedModel:
-    """A causal language model with fp32 weights; mixed precision casts per operation and keeps these as master weights.
+    """A causal language model; mixed precision casts per operation and keeps weights in fp32 as master weights.
+
+    Weights that are not trained need no fp32: lora/ asks for another `dtype`.
 
     Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
     `options` go to from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
