@@ -17,6 +17,11 @@ from tools.logs.communication import messages_of
 from tools.logs.dimension_traffic import ring, shards_of_weights, stages, sums
 
 LOSS_CHUNK = 4096
+# A launch's time beside a plain one, through DTensor and in a ring, from runs with rows of 8,192 tokens, whose host
+# decides (logs/reference/h200x2-host-s-dimensions).
+_LAUNCH_COST = {"tp": 6.8, "cp": 2.8}
+# The library's attention over whole rows beside flex_attention and the ring's (speed-ladder/RESULTS.md, cuDNN).
+_WHOLE_ROWS = 0.73
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class Layout:
         return {
             **{"batch_size": 1, "max_length": self.length // self.row_parts, "precision": "bf16"},
             **{"engine": "autocast" if self.copies else "half", "gradient_checkpointing": self.checkpointing},
-            **{"fast": True, "attention": "flex", "loss": "chunked", "loss_chunk": LOSS_CHUNK},
-            "stream": "fp32" if self.copies else "bf16",
+            # The tensor parallel ranks share the vocabulary.
+            **{"loss": "recomputed", "loss_chunk": LOSS_CHUNK // self.tp},
         }
 
     def on_rank(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -87,8 +92,10 @@ class Layout:
         for place, classes in step["operations"].items():
             times = own * self.pp / layers if place == "blocks" else self.pp
             operations[place] = {name: {what: n * times for what, n in one.items()} for name, one in classes.items()}
+        for one in operations["blocks"].values():
+            one["launches"] *= max(cost if self.sizes[name] > 1 else 1 for name, cost in _LAUNCH_COST.items())
         # A rank's queries see the whole row; the simulated ones saw their own part of it.
-        operations["blocks"]["attention"]["flops"] *= self.row_parts
+        operations["blocks"]["attention"]["flops"] *= self.row_parts * (1 if self.cp > 1 else _WHOLE_ROWS)
         found = {"block_parameters": step["block_parameters"] / self.tp, "blocks": own, "parameters": parameters}
         found |= {"parameter_tensors": step["parameter_tensors"] / self.pp, "operations": operations}
         found["largest_parameter"] = step["largest_parameter"] / self.tp
@@ -97,14 +104,24 @@ class Layout:
     def _parts(self, step: dict[str, Any], own: int, parameters: float) -> list[dict[str, float]]:
         """The moments of a micro-batch; of a pipeline those of its first and its last stage at their fullest."""
         parts, layers = step["parts"], step["blocks"]
-        # The positions of all tensor parallel ranks: gathered before the matrices, and not yet summed up after them.
+        # Tensor parallel: the cross-entropy over parts of the vocabulary keeps one more fp32 copy of a chunk's logits.
+        logits = 4 * min(LOSS_CHUNK, self.length // self.cp) * step["largest_parameter"] / self.hidden / self.tp
+        # The positions of all its ranks: gathered before the matrices, and not yet summed up after them.
         passing = 2 * self._hidden_bytes * (1 - 1 / self.tp) * (1 if self.checkpointing else own)
         if self.pp == 1:
-            more = [(part["peak_bytes"] + passing, part["gradient_bytes"] / self.tp) for part in parts]
-            return [part | {"peak_bytes": a, "gradient_bytes": b} for part, (a, b) in zip(parts, more, strict=True)]
+            on_rank = []
+            for part in parts:
+                more = passing + logits * (self.tp > 1 and part["unit"] == "head")
+                sizes = {"peak_bytes": part["peak_bytes"] + more, "gradient_bytes": part["gradient_bytes"] / self.tp}
+                on_rank.append(part | sizes)
+            return on_rank
         peaks = [part["peak_bytes"] for part in parts]
-        kept = (peaks[layers] - peaks[1]) / (layers - 1)  # of a block, from its forward to its backward pass
-        first, last = max(peaks[1 : layers + 1] + peaks[layers + 3 :]), max(peaks[layers + 1 : layers + 3])
+        # Autocast's copies of weights live during the forward pass: of a chunk's layers, and in the simulation of all.
+        copy = 2 * step["block_parameters"] * self.copies
+        fewer = copy * (layers - own / self.chunks)
+        kept = (peaks[layers] - peaks[1]) / (layers - 1) - copy  # of a block, from its forward to its backward pass
+        first = max(peaks[layers] - fewer, *peaks[layers + 3 :])
+        last = max(peaks[layers + 1] - fewer, peaks[layers + 2])
         moments = []
         for stage, peak in ((0, first), (self.pp - 1, last)):
             peak += passing + kept * (own * self._in_flight(stage) - layers)

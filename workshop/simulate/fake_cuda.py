@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
+from transformers import masking_utils
 
 from workshop.kernels.fast_models import attention
 from workshop.kernels.fast_models import loss as chunked_loss
@@ -81,11 +82,14 @@ def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
     torch.autocast = lambda *_, **__: nullcontext()
     chunked_loss._loss_and_gradient = _fused_loss_and_gradient if loss == "chunked" else _in_place
     attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
+    packed = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda _: None  # would read numbers
     try:
         yield
     finally:
         torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
         chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
+        masking_utils.find_packed_sequence_indices = packed
 
 
 @torch.library.custom_op("shardlab::flex_attention", mutates_args=())
@@ -150,6 +154,8 @@ class CudaKernels(TorchFunctionMode):
         **_: Any,
     ) -> torch.Tensor:
         """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
+        if key.shape != query.shape:  # fewer heads of keys: only flash attention's kernel, which keeps the same
+            return _flex(query, key, value)[0]
         if attn_mask is not None:
             attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
         return torch.ops.aten._scaled_dot_product_efficient_attention(

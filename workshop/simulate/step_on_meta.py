@@ -25,9 +25,12 @@ from workshop.errors import WorkshopError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
+from workshop.training.loss_head import LossHead
 from workshop.training.models import blocks_of, shape_config
 
 _LOSS = "loss"
+# By LossHead, as in dimensions/, whose rows are whole: without a mask.
+_RECOMPUTED = "recomputed"
 # Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
 _BLOCKS, _MIDDLE = 3, "1"
 
@@ -105,6 +108,10 @@ def build(shape: StepShape) -> torch.nn.Module:
         model.use_kernel(shape.attention)
         fast_models.use_loss(model, "full" if shape.loss == "full" else "chunked", shape.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), shape.stream)
+    if shape.loss == _RECOMPUTED:
+        head = model.get_output_embeddings()
+        head.__class__, head.chunk = LossHead, shape.loss_chunk
+        head.loss_sum = _as_on_cuda(shape)(head.loss_sum)  # also where the backward pass calls it again
     if shape.adapter_rank:
         adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
         model = with_adapters(model, *adapters, shape.four_bits, trained)
@@ -126,6 +133,8 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
         # transformers looks into a flat mask, which has no numbers here; it would make this one of it.
         square = (shape.batch_size, 1, shape.max_length, shape.max_length)
         found["attention_mask"] = torch.ones(square, dtype=torch.bool, device="meta")
+    if shape.loss == _RECOMPUTED:
+        del found["attention_mask"]
     if shape.packing:
         found["document_ids"] = torch.zeros_like(ids)
     if shape.labelled:
@@ -241,7 +250,10 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
-            if shape.loss_outside:
+            if shape.loss == _RECOMPUTED:
+                model.get_output_embeddings().targets = inputs.pop("labels")
+                loss = model(**inputs).logits
+            elif shape.loss_outside:
                 labels = inputs.pop("labels")
                 logits = model(**inputs).logits  # kept until the backward pass is done
                 loss = _loss_outside(logits, labels, tracker)
