@@ -20,8 +20,6 @@ LOSS_CHUNK = 4096
 # A launch's time beside a plain one, through DTensor and in a ring, from runs with rows of 8,192 tokens, whose host
 # decides (logs/reference/h200x2-host-s-dimensions).
 _LAUNCH_COST = {"tp": 6.8, "cp": 2.8}
-# The library's attention over whole rows beside flex_attention and the ring's (speed-ladder/RESULTS.md, cuDNN).
-_WHOLE_ROWS = 0.73
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class Layout:
         for one in operations["blocks"].values():
             one["launches"] *= max(cost if self.sizes[name] > 1 else 1 for name, cost in _LAUNCH_COST.items())
         # A rank's queries see the whole row; the simulated ones saw their own part of it.
-        operations["blocks"]["attention"]["flops"] *= self.row_parts * (1 if self.cp > 1 else _WHOLE_ROWS)
+        operations["blocks"]["attention"]["flops"] *= self.row_parts
         found = {"block_parameters": step["block_parameters"] / self.tp, "blocks": own, "parameters": parameters}
         found |= {"parameter_tensors": step["parameter_tensors"] / self.pp, "operations": operations}
         found["largest_parameter"] = step["largest_parameter"] / self.tp
@@ -109,12 +107,10 @@ class Layout:
         # The positions of all its ranks: gathered before the matrices, and not yet summed up after them.
         passing = 2 * self._hidden_bytes * (1 - 1 / self.tp) * (1 if self.checkpointing else own)
         if self.pp == 1:
-            on_rank = []
-            for part in parts:
-                more = passing + logits * (self.tp > 1 and part["unit"] == "head")
-                sizes = {"peak_bytes": part["peak_bytes"] + more, "gradient_bytes": part["gradient_bytes"] / self.tp}
-                on_rank.append(part | sizes)
-            return on_rank
+            found = [part | {"gradient_bytes": part["gradient_bytes"] / self.tp} for part in parts]
+            for part in found:
+                part["peak_bytes"] += passing + logits * (self.tp > 1 and part["unit"] == "head")
+            return found
         peaks = [part["peak_bytes"] for part in parts]
         # Autocast's copies of weights live during the forward pass: of a chunk's layers, and in the simulation of all.
         copy = 2 * step["block_parameters"] * self.copies

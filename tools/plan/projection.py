@@ -164,22 +164,19 @@ def published_table() -> str:
 
 
 # torchtitan's tables of layouts, read on 2026-11-24. Table 5 does not say how many micro-batches and stages: here as
-# many as ranks, torchtitan's default, or one per row; interleaved two stages per rank. Llama-3.1-405B is no shape of
-# workshop/shapes; its sizes are in torchtitan/models/llama/__init__.py.
+# many as ranks, torchtitan's default; interleaved two stages per rank. Llama-3.1-405B is no shape of workshop/shapes;
+# its sizes are in torchtitan/models/llama/__init__.py.
 _SIZES = {"hidden_size": 16_384, "intermediate_size": 53_248, "num_hidden_layers": 126, "vocab_size": 128_256}
 _SIZES |= {"num_attention_heads": 128, "num_key_value_heads": 8}
 _8B, _405B = {"model_name": "llama-3.1-8b"}, {"model_name": "llama", "module": "transformers", "sizes": _SIZES}
 _CP = [Layout(8 // cp, 1, cp, 1, 1, 32_768 * cp, 1, 4_096, 1_024, True) for cp in (1, 2, 4, 8)]
 _ALL = [Layout(8 // cp, 8, cp, 8, 1, 32_768 * cp, 8, 16_384, 1_024, True) for cp in (1, 2, 4, 8)]
-_SCHEDULES, _OF_ONE_ROW = (
-    [Layout(8, 8, 1, 8, chunks, 8_192, count, 16_384, 1_024, True) for chunks in (1, 2)] for count in (8, 32)
-)
+_SCHEDULES = [Layout(8, 8, 1, 8, chunks, 8_192, 8, 16_384, 1_024, True) for chunks in (1, 2)]
 # Table, nodes, model, layouts and their tokens/s per GPU.
 _LAYOUTS = (
     (2, 1, _8B, _CP, (3_890, 2_540, 1_071, 548)),
     (6, 64, _405B, _ALL, (76, 47, 31, 16)),
     (5, 64, _405B, _SCHEDULES, (100, 128)),
-    (5, 64, _405B, _OF_ONE_ROW, (100, 128)),
 )
 
 

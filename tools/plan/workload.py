@@ -366,7 +366,8 @@ def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -
     gpus, copies = layout.dp * layout.row_parts * layout.pp, layout.tp * layout.pp
     method, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
     strategy = Strategy(method, gpus, accumulation, True, {"dp_replicate_size": copies})
-    return Workload(layout.shape | model, strategy, nodes, layout=layout, **about)
+    share = 1 if layout.cp > 1 else _BESIDE_FLEX["cudnn"]  # the library's over whole rows; the ring's is slower
+    return Workload(layout.shape | model, strategy, nodes, attention_share=share, layout=layout, **about)
 
 
 def _generated(settings: Mapping[str, Any], world_size: int) -> int:

@@ -91,7 +91,6 @@ def test_rank_computes_its_share_of_the_whole_rows_attention() -> None:
     """Simulated with a quarter of a row, attention had a sixteenth of the operations instead of a quarter."""
     operations = replace(ALONE, cp=2, tp=2).on_rank(STEP)["operations"]
     assert operations["blocks"]["attention"]["flops"] == 4 * 64
-    assert replace(ALONE, tp=2).on_rank(STEP)["operations"]["blocks"]["attention"]["flops"] < 2 * 64
     # The slowest of three stages has two blocks of four, where an even share was 4 / 3, and the head alone.
     stage = replace(ALONE, pp=3).on_rank(STEP)
     assert stage["operations"]["blocks"]["other"]["bytes"] == pytest.approx(8 * 2 / (4 / 3))
