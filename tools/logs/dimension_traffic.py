@@ -24,8 +24,9 @@ def sent_bytes(record: dict[str, Any]) -> float:
         raise UnavailableError("no rows of one length")
     try:
         ranks = {"dp_size": record["dp_size"], "ranks": record["world_size"] // record["dp_size"]}
+        # The settings have the custom model's sizes, whichever model it is.
         return FORMULAS[sharding["method"]](
-            model | settings | sharding | ranks | {"width": 2 if settings["bf16"] else _FP32}
+            settings | model | sharding | ranks | {"width": 2 if settings["bf16"] else _FP32}
         )
     except (KeyError, TypeError):
         raise UnavailableError("an incomplete record") from None
