@@ -137,7 +137,6 @@ def _output(words: list[str], place: str, root: Path) -> str:
         except SystemExit as usage_error:
             code = usage_error.code
     if code:
-        raise (NoRunsError if code == 3 else InputError)(
-            f"{place}: {shlex.join(words)}: {complaint.getvalue().strip()}"
-        )
+        kind = NoRunsError if code == 3 else InputError
+        raise kind(f"{place}: {shlex.join(words)}: {complaint.getvalue().strip()}")
     return printed.getvalue()

@@ -12,11 +12,7 @@ from tools.tables.fill import FilledTable
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
-_MARKS = {
-    RIGHT: ("\N{CHECK MARK}", "completed"),
-    WRONG: ("\N{BALLOT X}", "failed"),
-    BLANK: ("\N{MIDDLE DOT}", "word"),
-}
+_MARKS = {RIGHT: ("\N{CHECK MARK}", "completed"), WRONG: ("\N{BALLOT X}", "failed"), BLANK: ("\N{MIDDLE DOT}", "word")}
 _MOST_MISSED = 10  # cells in the list of those that most people got wrong
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
-from transformers import masking_utils
+from transformers import masking_utils as masks
 
 from workshop.kernels.fast_models import attention
 from workshop.kernels.fast_models import loss as chunked_loss
@@ -75,21 +75,20 @@ def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
     Args: autocast: None: it is off.
     """
     on, dtype, context = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast
-    unfused, flex = chunked_loss._loss_and_gradient, attention._flex_kernel
+    unfused, flex, packed = chunked_loss._loss_and_gradient, attention._flex_kernel, masks.find_packed_sequence_indices
     # PyTorch refuses these questions about a device without autocast.
     torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
     torch.get_autocast_dtype = lambda *of: (autocast or torch.float16) if of in (("meta",), ("cuda",)) else dtype(*of)
     torch.autocast = lambda *_, **__: nullcontext()
     chunked_loss._loss_and_gradient = _fused_loss_and_gradient if loss == "chunked" else _in_place
     attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
-    packed = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda _: None  # would read numbers
+    masks.find_packed_sequence_indices = lambda _: None  # would read numbers
     try:
         yield
     finally:
         torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
         chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
-        masking_utils.find_packed_sequence_indices = packed
+        masks.find_packed_sequence_indices = packed
 
 
 @torch.library.custom_op("shardlab::flex_attention", mutates_args=())

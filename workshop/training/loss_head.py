@@ -17,10 +17,7 @@ class LossHead(torch.nn.Linear):
     chunk: int  # positions of a row whose logits exist at a time
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The sum of the cross-entropies for `hidden` [rows, positions, hidden size]; of each chunk only this is kept.
-
-        The backward pass computes a chunk's logits again.
-        """
+        """The sum of the cross-entropies for `hidden` [rows, positions, hidden size]; backward computes logits anew."""
         starts = range(0, hidden.shape[1], self.chunk)
         chunks = [(hidden[:, i : i + self.chunk], self.targets[:, i : i + self.chunk]) for i in starts]
         if len(chunks) == 1:

@@ -12,14 +12,12 @@ from dataclasses import replace
 
 import torch
 
-RECIPES = ("tensorwise", "rowwise")  # one scale per tensor, the fastest; one per row, the more accurate
-
 
 def use_float8(blocks: torch.nn.ModuleList, recipe: str, emulate: bool = False) -> None:
     """Compute the products of the blocks' linear layers in float8. Compile the blocks, or scaling costs what it gains.
 
     Args:
-        recipe: one of RECIPES; "none" leaves them.
+        recipe: tensorwise, one scale each, the fastest; rowwise, one per row, the more accurate; "none" leaves them.
         emulate: round as float8 does, and multiply in the type that the factors had: for a machine without float8.
     """
     if recipe == "none":

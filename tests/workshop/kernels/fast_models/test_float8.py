@@ -5,13 +5,12 @@ import torch
 
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, LENGTH, batch, faster, gradients, small
 from workshop.kernels.fast_models import pack, use_float8
-from workshop.kernels.fast_models.float8 import RECIPES
 from workshop.training.models import blocks_of
 
 pytest.importorskip("torchao", reason="requirements-gpu.txt")
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 @pytest.mark.parametrize("family", ["tiny", "llama"])
 def test_loss_and_gradients_are_near_the_exact_ones_but_not_equal(family: str, recipe: str) -> None:
     found = []
