@@ -17,7 +17,7 @@ class ByHandSettings(GPTSettings):
 
     model_name: str = setting(default=MODEL_NAME)
 
-    not_shown = ("gradient_checkpointing", "resume_from", "profile")
+    not_shown = ("gradient_checkpointing", "resume_from")
 
     def check(self) -> None:
         super().check()

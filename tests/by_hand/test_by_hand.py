@@ -28,7 +28,7 @@ GPT_RUNS: dict[str, Strategy] = {
     "ddp": ("ddp", "", {}),
     "full_shard": ("fsdp", "fsdp_configs/full_shard.json", {}),
     "full_shard_offload": ("fsdp", "fsdp_configs/full_shard_offload.json", {}),
-    "shard_grad_op": ("fsdp", "fsdp_configs/shard_grad_op.json", {}),
+    "shard_grad_op": ("fsdp", "fsdp_configs/shard_grad_op.json", {"PROFILE": "5:6"}),
     **{f"zero{stage}": ("zero", f"ds_configs/zero{stage}.json", {}) for stage in (1, 2, 3)},
     # Long enough to be counted.
     **{f"zero{stage}_textbook": ("zero", f"ds_configs/zero{stage}_textbook.json", FEW_STEPS) for stage in (2, 3)},
@@ -73,6 +73,11 @@ def counted(runs: Path, name: str) -> Run:
     record = {"exercise": "by-hand", "state": "completed", "start_time": "2026-11-22T10:00:00+00:00", "nodes": 1}
     path.write_text(json.dumps(record | json.loads(path.read_text())))
     return read_run(path.parent)
+
+
+def test_profile_is_of_the_steps_asked_for(runs: Path) -> None:
+    assert (runs / "shard_grad_op/profile.txt").read_text().startswith("steps 5 to 6, rank 0")
+    assert (runs / "shard_grad_op/profile_trace.json.gz").exists()
 
 
 @pytest.mark.parametrize("name", [*FULL_LENGTH, *BLOOM_RUNS])

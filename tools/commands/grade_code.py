@@ -34,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            answers = tqdm(process.stdout, "grading", len(folders), leave=False, unit="folder")
-            lines = [json.loads(line) for line in answers]
+            lines = [*map(json.loads, tqdm(process.stdout, "grading", len(folders), leave=False, unit="folder"))]
         except KeyboardInterrupt:
             process.kill()
             raise

@@ -54,11 +54,7 @@ _RUNTIME = of_run("train_runtime_s")
 
 
 def ratio(
-    of: Value,
-    reference: Where | Callable[[Where], Where],
-    sign: int = 1,
-    scale: float = 1,
-    equal_work: bool = False,
+    of: Value, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1, equal_work: bool = False
 ) -> Value:
     """scale x the figure here over that of another run.
 

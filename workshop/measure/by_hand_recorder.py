@@ -18,6 +18,7 @@ from workshop.job.hangs import HangWatch, progress
 from workshop.job.run_record import update_run_record
 from workshop.measure.collectives import CollectiveCounter, write_collectives
 from workshop.measure.model_facts import record_facts
+from workshop.measure.profiling import Profiler
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.models import blocks_of
@@ -54,6 +55,7 @@ class StepEvidence:
         self.hang_watch = HangWatch(settings)
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * (dp_size or ranks))
         self.precision = SeenPrecision(blocks_of(model))
+        self.profiler = Profiler(settings)
         self._number = 0
         self._start_s = 0.0  # of the first step
         record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
@@ -72,6 +74,7 @@ class StepEvidence:
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
             self.hang_watch.on_train_begin()
             self._start_s = time.perf_counter()
+            self.profiler.after(0, self.writes)
         counter = CollectiveCounter() if self._number == COUNTED_STEP else None
         self.recorder.start_clock()
         for batch in batches:
@@ -88,6 +91,7 @@ class StepEvidence:
         """Write the step down, with its loss over all ranks."""
         step = self.recorder.record(self._number, loss, self._number / self.epoch_steps, self.writes)
         progress()
+        self.profiler.after(step.step, self.writes)
         if step.step == 1:
             self.precision.hook.remove()
         if self.writes:
@@ -98,6 +102,7 @@ class StepEvidence:
     def close(self) -> None:
         """Write summary.json."""
         self.hang_watch.stop()
+        self.profiler.on_train_end()
         peaks_mib = gather_objects(self.recorder.steps[-1].peak_mem_alloc_mib)
         summary = {
             "train_runtime_s": time.perf_counter() - self._start_s,

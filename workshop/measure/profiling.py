@@ -25,24 +25,25 @@ class Profiler(TrainerCallback):
 
     def __init__(self, settings: Settings) -> None:
         self.folder: Path = settings.run_dir
-        self.first, self.last = map(int, settings.profile.split(":"))
+        self.first, self.last = map(int, (settings.profile or "0:0").split(":"))  # 0: none
         self._profile: torch.profiler.profile | None = None
         self._start_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._start_before(state)
+        self.after(0, state.is_world_process_zero)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._profile and state.global_step == self.last:
-            self._stop()
-        self._start_before(state)
+        self.after(state.global_step, state.is_world_process_zero)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._profile:  # the training had fewer steps
             self._stop()
 
-    def _start_before(self, state: Any) -> None:
-        if state.is_world_process_zero and state.global_step == self.first - 1:
+    def after(self, step: int, writes: bool) -> None:
+        """The profile ends with this step, or begins; only in the rank that writes."""
+        if self._profile and step == self.last:
+            self._stop()
+        if writes and step == self.first - 1:
             gpu = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
             self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, *gpu])
             synchronise()

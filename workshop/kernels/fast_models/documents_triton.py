@@ -179,9 +179,7 @@ def backward(
     grid, strides, constants = _launch(query, key, value, slopes)
     numbers = (_base_2(slopes), _base_2(scale), scale, length, heads, _row_stride(bounds))
     _backward_queries[grid(heads)](
-        *(query, key, value, out, d_out, d_query, log_sum, delta, bounds, *numbers, *strides),
-        **constants,
-        num_stages=2,
+        *(query, key, value, out, d_out, d_query, log_sum, delta, bounds, *numbers, *strides), **constants, num_stages=2
     )
     _backward_keys[grid(key_heads)](
         *(query, key, value, d_out, d_key, d_value, log_sum, delta, bounds, *numbers, bounds.stride(0), *strides),
