@@ -282,7 +282,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
 
     blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []
-    hook = blocks[0].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
+    hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     with answers_of_cuda(_autocast(shape), shape.loss):
         with _as_on_cuda(shape):
             model(**batch(shape))
