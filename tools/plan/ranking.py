@@ -49,6 +49,7 @@ HUB_NAMES = {
     "llama-3.1-70b": "meta-llama/Llama-3.1-70B",
     "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
     "mistral-7b": "mistralai/Mistral-7B-v0.1",
+    **{f"qwen-2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B")},
     "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
     "qwen-3-8b": "Qwen/Qwen3-8B",
 }
