@@ -75,7 +75,7 @@ def test_zero_file_that_cannot_work_is_refused(common, tmp_path: Path, content: 
 
 @pytest.mark.parametrize(
     ("own", "expected"),
-    [({"FP16": "true"}, "gradient scaler"), ({"RESUME_FROM": "/tmp"}, "the scripts do not show it")],
+    [({"FP16": "true"}, "gradient scaler"), ({"GRADIENT_CHECKPOINTING": "true"}, "the scripts do not show it")],
 )
 def test_setting_that_the_scripts_leave_without_effect_is_refused(by_hand_settings, own: dict, expected: str) -> None:
     file = REPO / "by-hand/env_vars.sh"

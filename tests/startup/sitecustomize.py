@@ -1,7 +1,7 @@
 """Python runs this first in each process of the tests (PYTHONPATH, conftest.py), so that it starts sooner.
 
 Every process that trains imports the libraries. Searches for cyclic garbage are a fifth of that time. bitsandbytes,
-which the Trainer imports by way of peft, is another quarter; only QLoRA uses it (lora/), and there it is.
+which the Trainer imports by way of peft, is another quarter; only lora/ uses it, and there it is.
 """
 
 import gc
@@ -9,5 +9,5 @@ import os
 import sys
 
 gc.set_threshold(100_000, 50, 1000)
-if "LAUNCHER" in os.environ and os.environ.get("METHOD") != "qlora":
+if not os.environ.get("EXERCISE_DIR", "/lora").endswith("/lora"):  # set by the launchers
     sys.modules["bitsandbytes"] = None  # as where it is not installed
