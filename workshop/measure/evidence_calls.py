@@ -53,7 +53,7 @@ def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list
         recorder,
         ProgressLine(),
         HangWatch(settings),
-        *([Profiler(settings)] if settings.profile else []),
+        Profiler(settings),
         *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]

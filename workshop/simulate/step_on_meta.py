@@ -281,7 +281,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     from workshop.simulate.compiled_on_meta import compile_blocks  # the compiler: seconds to import
 
     blocks, tracker = blocks_of(model), Tracker()
-    calls: list[tuple[Any, Any]] = []
+    calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     with answers_of_cuda(_autocast(shape), shape.loss):
         with _as_on_cuda(shape):
