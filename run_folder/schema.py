@@ -21,8 +21,8 @@ Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], 
 _MODEL: Schema = {
     "name": str,
     **dict.fromkeys(("parameters", "block_parameters", "embedding_parameters", "layers", "hidden_size"), int),
-    "trained_parameters": int,
-    **{"attention_size": int, "key_value_size": int, "untied_embedding": bool, "flops_per_token": int},
+    **dict.fromkeys(("trained_parameters", "idle_parameters", "attention_size", "key_value_size"), int),
+    **{"untied_embedding": bool, "flops_per_token": int},
 }
 # What was seen while the run trained.
 _SHARDING: Schema = {

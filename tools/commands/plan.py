@@ -128,7 +128,7 @@ def _lines(arguments: argparse.Namespace) -> str:
 
 def _cells(found: Prediction | None) -> list[str]:
     if not found:
-        return [*["-"] * (len(TITLES) + 2), "not planned: starts no training that is simulated"]
+        return [*["-"] * (len(TITLES) + 2), "not planned: neither peers nor experts are simulated"]
     return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 

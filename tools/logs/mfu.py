@@ -3,8 +3,8 @@
 A token needs 6 operations per parameter (2 forward, 4 backward) and 12 x layers x attention size x row length for its
 attention scores; the attention size is heads x the size of a head, in most models the hidden size. Source: PaLM,
 arXiv:2204.02311, appendix B. By this convention a tied embedding counts once, as the head, and one that is not tied
-does not: it is looked up. Causal attention counts in full although half of it is masked, and so does what a packed row
-masks; recomputed activations do not count.
+does not: it is looked up. Of the experts those count that a token meets. Causal attention counts in full although half
+of it is masked, and so does what a packed row masks; recomputed activations do not count.
 
 A frozen parameter has no gradient, so a token needs 4 operations per parameter: 2 forward, and 2 backward for the
 gradient of its input, which the adapters before it wait for; also of the head. Before the first adapter nothing
@@ -82,7 +82,7 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     row_length = settings.get("max_length") if settings.get("packing") else None
     row_length = row_length or tokens / samples
     parameters, head, layers, hidden_size = shape
-    multiplied = parameters - (head if model.get("untied_embedding") else 0)
+    multiplied = parameters - (head if model.get("untied_embedding") else 0) - model.get("idle_parameters", 0)
     saved = _frozen_flops(model, multiplied)
     per_token = flops_per_token(multiplied, layers, model.get("attention_size") or hidden_size, row_length) - saved
     flops = tokens * per_token

@@ -30,6 +30,7 @@ from tools.plan.workload import (
     SHAPES,
     SOCKETS_GB_PER_S,
     Workload,
+    has_experts,
     head_size,
     model_config,
     of_layout,
@@ -49,7 +50,8 @@ HUB_NAMES = {
     "llama-3.1-70b": "meta-llama/Llama-3.1-70B",
     "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
     "mistral-7b": "mistralai/Mistral-7B-v0.1",
-    **{f"qwen-2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B")},
+    **{f"qwen-2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B", "7B")},
+    **{"gemma-3-1b": "google/gemma-3-1b-pt", "smollm3-3b": "HuggingFaceTB/SmolLM3-3B-Base"},
     "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
     "qwen-3-8b": "Qwen/Qwen3-8B",
 }
@@ -111,6 +113,8 @@ class Question:
                 f"--model {self.model}: unknown; expected one of {', '.join(known)}; or add another "
                 "model's config.json of the hub as workshop/shapes/NAME.json, or give a folder that has one"
             )
+        if has_experts(self.model):
+            raise InputError(f"--model {self.model}: has experts, which are not planned; expected a model without")
         for name in ("gpus", "nodes", "length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: expected at least 1")

@@ -12,7 +12,7 @@ from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.workload import SCRIPTS, Workload, of_settings
+from tools.plan.workload import SCRIPTS, Workload, has_experts, of_settings
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
 
@@ -22,7 +22,7 @@ _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """What the line will do; None for a launcher that starts none of SCRIPTS, as the peers'.
+    """What the line will do; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
 
     Raises:
         InputError: a setting that is not what it has to be.
@@ -31,6 +31,8 @@ def workload_of(submission: Submission) -> Workload | None:
     if not script:
         return None
     settings = {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
+    if has_experts(settings["model_name"]):
+        return None
     nodes = submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
     config = _config(submission)
@@ -82,7 +84,7 @@ def _config(submission: Submission) -> dict[str, Any] | None:
 
 
 def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | InputError | None]:
-    """One for each line: None if it starts no training that is simulated, an error if it cannot be planned.
+    """One for each line: None if workload_of gives none, an error if it cannot be planned.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
@@ -105,7 +107,7 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
 
 def _fit(found: Prediction | InputError | None) -> tuple[str, bool]:
     if not isinstance(found, Prediction):
-        return f"not planned: {found or 'starts no training that is simulated'}", True
+        return f"not planned: {found or 'neither peers nor experts are simulated'}", True
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "

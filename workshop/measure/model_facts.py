@@ -17,7 +17,7 @@ from workshop.data.load import Data
 from workshop.job.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
-from workshop.training.models import model_size, short_name
+from workshop.training.models import model_size, short_name, stored_numel
 
 
 class RunRecorder(TrainerCallback):
@@ -67,6 +67,7 @@ def record_facts(
             "attention_size": attention_size,  # may differ from hidden_size
             "key_value_size": key_value_size,
             "untied_embedding": size.untied,
+            "idle_parameters": idle_parameters(model),
         },
         "device": "cuda" if gpu else "cpu",
         "gpu_names": [name for name in gpu_names if name],
@@ -104,6 +105,15 @@ def attention_sizes(config: Any) -> tuple[int | None, int | None]:
         return hidden_size, None
     head_size = getattr(config, "head_dim", None) or hidden_size // heads
     return heads * head_size, getattr(config, "num_key_value_heads", heads) * head_size
+
+
+def idle_parameters(model: torch.nn.Module) -> int:
+    """Parameters of the experts that a token does not meet; 0 in a model without experts."""
+    experts = getattr(model.config, "num_experts", None) or getattr(model.config, "num_local_experts", None)
+    if not experts:
+        return 0
+    stored = sum(stored_numel(weight) for name, weight in model.named_parameters() if ".experts." in name)
+    return stored * (experts - model.config.num_experts_per_tok) // experts
 
 
 def host_id() -> str:

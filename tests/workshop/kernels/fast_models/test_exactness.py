@@ -8,7 +8,7 @@ from transformers import AutoConfig
 
 from workshop.kernels.fast_models import FAMILIES, difference
 
-PASS = ("gemma3_text", "gpt_neox", "mixtral", "olmo2", "olmo3", "phi3", "qwen3_moe", "smollm3")
+PASS = ("gemma3_text", "gpt_neox", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen3_moe", "smollm3")
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, *PASS])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.workshop.kernels.fast_models.small_models import (
     EXAMPLES,
@@ -21,6 +21,7 @@ from tests.workshop.kernels.fast_models.small_models import (
     small,
 )
 from workshop.kernels.fast_models import compile_blocks, pack
+from workshop.measure.model_facts import idle_parameters
 from workshop.training.models import blocks_of
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}
@@ -152,3 +153,19 @@ def test_generation_and_saved_model_are_the_librarys(family: str, tmp_path) -> N
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [type(model).__name__]
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(again(**prompt).logits, model(**prompt).logits)
+
+
+def test_experts_multiply_in_autocasts_type() -> None:
+    """The library's take that of their weights, fp32, in which a compiled GPU multiplies one expert after the other."""
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    sizes = dict(zip(names, (101, 32, 16, 2, 2), strict=True)) | {"num_experts": 4, "num_experts_per_tok": 2}
+    config = AutoConfig.for_model("olmoe", **sizes, **dict.fromkeys(("pad_token_id", "eos_token_id")))
+    model = AutoModelForCausalLM.from_config(config)
+    assert idle_parameters(model) == 2 * 2 * 3 * 16 * 32  # two layers, two of four experts, three matrices
+    fast = faster(model)
+    experts = fast.model.layers[0].mlp.experts
+    with torch.autocast("cpu", torch.bfloat16):
+        assert experts.gate_up_proj.dtype == experts.down_proj.dtype == torch.bfloat16
+        fast(input_ids=torch.arange(6)[None], labels=torch.arange(6)[None]).loss.backward()
+    gradient = dict(fast.named_parameters())["model.layers.0.mlp.experts.down_proj"].grad
+    assert gradient.dtype == torch.float32 and gradient.abs().sum() > 0
