@@ -163,7 +163,8 @@ def test_experts_multiply_in_autocasts_type() -> None:
     model = AutoModelForCausalLM.from_config(config)
     assert idle_parameters(model) == 2 * 2 * 3 * 16 * 32  # two layers, two of four experts, three matrices
     fast = faster(model)
-    experts = fast.model.layers[0].mlp.experts
+    experts, others = (block.mlp.experts for block in blocks_of(fast))
+    assert type(experts) is type(others)  # or each block would be compiled anew
     with torch.autocast("cpu", torch.bfloat16):
         assert experts.gate_up_proj.dtype == experts.down_proj.dtype == torch.bfloat16
         fast(input_ids=torch.arange(6)[None], labels=torch.arange(6)[None]).loss.backward()
