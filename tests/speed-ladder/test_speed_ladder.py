@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,8 @@ SWITCHES = {"ATTENTION": "sdpa", "PACKING": "true"}
 FLEX = SWITCHES | {"ATTENTION": "flex"}
 DROPOUT = {"model_type": "llama", "attention_dropout": 0.1}
 TENSORWISE = {"FLOAT8": "tensorwise", "BF16": "true"}
+STATES = {"OPTIMIZER": "adamw_torch_8bit"}
+WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
@@ -190,6 +193,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
         ("bloom", TENSORWISE | {"BF16": "false"}, "FLOAT8=tensorwise: what is not float8 is bf16; expected BF16=true"),
         pytest.param("bloom", {"LOSS": "liger"}, "LOSS=liger needs a GPU .*expected LOSS=chunked", marks=WITHOUT_GPU),
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
+        pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
         ("bloom", {"PACKING": "true", "PADDING": "dynamic"}, "PACKING=true and PADDING=dynamic: packed rows are full"),

@@ -56,8 +56,9 @@ def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
 
 def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """One GPU or DDP: fp32 weights, two Adam moments, gradients from the first backward pass on."""
-    weights = 4 * trained(step)["parameters"]
-    fixed: Terms = {"weights": weights, "optimizer": 2 * weights, **_frozen(step)}
+    parameters = trained(step)["parameters"]
+    weights = 4 * parameters
+    fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
     if strategy.method == "ddp":
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
@@ -170,7 +171,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     if not strategy.config.get("cpu_offload"):
         fixed |= _frozen(step, shards)
         fixed["weights"] = 4 * parameters / shards
-        fixed["optimizer"] = 8 * parameters / shards
+        fixed["optimizer"] = strategy.moment_bytes * parameters / shards
     moments = []
     # A loss that the training loop computes comes between the passes: the root unit is freed after the forward pass.
     outside = step.get("outside_parts", [False] * len(step["parts"]))

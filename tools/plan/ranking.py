@@ -52,6 +52,7 @@ HUB_NAMES = {
     "mistral-7b": "mistralai/Mistral-7B-v0.1",
     **{f"qwen-2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B", "7B")},
     **{"gemma-3-1b": "google/gemma-3-1b-pt", "smollm3-3b": "HuggingFaceTB/SmolLM3-3B-Base"},
+    "olmoe-1b-7b": "allenai/OLMoE-1B-7B-0924",
     "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
     "qwen-3-8b": "Qwen/Qwen3-8B",
 }

@@ -61,6 +61,7 @@ class Strategy:
         accumulation: micro-batches per optimizer step.
         half: whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones.
         config: the launcher's JSON, {} without one.
+        moment_bytes: of a parameter's two moments, where DeepSpeed does not keep them.
     """
 
     method: str
@@ -68,6 +69,7 @@ class Strategy:
     accumulation: int
     half: bool
     config: dict[str, Any]
+    moment_bytes: int = 8
 
     @property
     def width(self) -> int:
@@ -297,7 +299,8 @@ def of_settings(
         config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
-    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {})
+    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") else 8
+    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {}, moment_bytes)
     if method not in _METHODS:
         raise InputError(f"strategy {method}: unknown; expected one of {', '.join(_METHODS)}")
     for part in ("offload_optimizer", "offload_param"):
