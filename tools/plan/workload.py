@@ -335,7 +335,8 @@ def of_settings(
     if (kernel := switches["attention"]) in _BESIDE_FLEX:
         switches["attention"] = "flex"
     if switches != _USUAL:
-        labelled = switches.pop("logits") == "labelled"
+        # Of plain text every position has a target.
+        labelled = switches.pop("logits") == "labelled" and not settings.get("dataset", "").endswith(".txt")
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
