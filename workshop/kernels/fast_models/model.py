@@ -179,6 +179,7 @@ def _narrow_experts(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """
 
     def narrow(name: str) -> property:
-        return property(lambda experts: (weight := experts._parameters[name]).to(product_type(weight)))
+        # FSDP2 looks at weights on the meta device, about which autocast takes no question.
+        return property(lambda of: own if (own := of._parameters[name]).is_meta else own.to(product_type(own)))
 
     return type(kind.__name__, (kind,), {name: narrow(name) for name in ("gate_up_proj", "down_proj")})
