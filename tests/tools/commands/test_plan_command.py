@@ -146,6 +146,7 @@ def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
         (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
         (["RUNG=0_textbook FLOAT8=rowwise speed-ladder/ladder.slurm"], "FLOAT8=rowwise: expected BF16=true"),
         (["--check", "logs/nothere"], "no such folder"),
+        (["--model", "olmoe-1b-7b"], "--model olmoe-1b-7b: has experts, which are not planned"),
         (["--model", "tiny", "--project", "0"], "more than 0 tokens"),
         (["--model", "tiny", "--project", "1", "--price", "nan"], "no negative price"),
         (["--model", "tiny", "--project", "1", "--fabric", "nan"], "--fabric nan: expected more than 0 GB/s"),
