@@ -113,7 +113,7 @@ def idle_parameters(model: torch.nn.Module) -> int:
     if not experts:
         return 0
     stored = sum(stored_numel(weight) for name, weight in model.named_parameters() if ".experts." in name)
-    return stored * (experts - model.config.num_experts_per_tok) // experts
+    return stored * (experts - getattr(model.config, "num_experts_per_tok", experts)) // experts
 
 
 def host_id() -> str:
