@@ -17,7 +17,7 @@ from tools.plan import accuracy, beside_measured, constants, cost, first_choice,
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import TITLES, Prediction, markdown
 from tools.plan.ranking import Question, rank
-from tools.plan.submitted_lines import predictions_of, workload_of
+from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
@@ -128,7 +128,7 @@ def _lines(arguments: argparse.Namespace) -> str:
 
 def _cells(found: Prediction | None) -> list[str]:
     if not found:
-        return [*["-"] * (len(TITLES) + 2), "not planned: neither peers nor experts are simulated"]
+        return [*["-"] * (len(TITLES) + 2), f"not planned: {NOT_SIMULATED}"]
     return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 

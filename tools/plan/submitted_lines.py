@@ -18,6 +18,7 @@ from tools.submit.submitted import effective_settings
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{(\w+):-([^}]*)\}"', re.MULTILINE)
+NOT_SIMULATED = "neither peers nor experts are simulated"  # of which workload_of gives None
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
@@ -107,7 +108,7 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
 
 def _fit(found: Prediction | InputError | None) -> tuple[str, bool]:
     if not isinstance(found, Prediction):
-        return f"not planned: {found or 'neither peers nor experts are simulated'}", True
+        return f"not planned: {found or NOT_SIMULATED}", True
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "

@@ -232,6 +232,8 @@ def of_run(run: Run) -> Workload:
     if not script:
         raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
     config = _config(ROOT / record["exercise"], name) if name else None
+    if has_experts(record["settings"]["model_name"]):
+        raise InputError(f"{run.folder}/run.json: its model has experts, which are not simulated")
     found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1, script)
     if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
         # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
@@ -290,10 +292,8 @@ def of_settings(
     """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
 
     Raises:
-        InputError: a strategy that there are no formulas for, or a model that is not simulated.
+        InputError: a strategy that there are no formulas for.
     """
-    if has_experts(settings["model_name"]):
-        raise InputError(f"MODEL_NAME={settings['model_name']}: has experts, which are not planned; expected none")
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}

@@ -157,9 +157,9 @@ def test_generation_and_saved_model_are_the_librarys(family: str, tmp_path) -> N
 
 def test_experts_multiply_in_autocasts_type() -> None:
     """The library's take that of their weights, fp32, in which a compiled GPU multiplies one expert after the other."""
-    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    sizes = dict(zip(names, (101, 32, 16, 2, 2), strict=True)) | {"num_experts": 4, "num_experts_per_tok": 2}
-    config = AutoConfig.for_model("olmoe", **sizes, **dict.fromkeys(("pad_token_id", "eos_token_id")))
+    sizes = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
+    config = AutoConfig.for_model("olmoe", **sizes, pad_token_id=None, eos_token_id=None)
     model = AutoModelForCausalLM.from_config(config)
     assert idle_parameters(model) == 2 * 2 * 3 * 16 * 32  # two layers, two of four experts, three matrices
     fast = faster(model)
