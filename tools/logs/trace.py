@@ -20,11 +20,11 @@ from tools.logs.folder import RunFolder
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_CPU = ("cpu_op", "user_annotation")
-# By what names contain, the first that fits: kernels of cuBLAS, PyTorch, Triton, Liger and NCCL.
+# By what names contain, the first that fits: kernels of cuBLAS, PyTorch, Triton, Liger, NCCL, and documents_triton.py.
 _CLASSES = {
     "communication": r"nccl",
     "copies to and from the CPU": r"Memcpy (HtoD|DtoH)",
-    "attention": r"flash|fmha|flex_attention|cudnn.*sdpa",
+    "attention": r"flash|fmha|flex_attention|cudnn.*sdpa|^_forward$|^_backward_(queries|keys)$",
     "matrix products": r"gemm|nvjet|cutlass|cublas|xmma|splitK",
     "optimizer and clipping": r"multi_tensor_apply|adam",
     "softmax and loss": r"softmax|logsumexp|cross_entropy|nll_loss",

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 BLOCK = 64  # queries, and keys, of a tile: what one warp group multiplies at once
-WARPS = 4
+WARPS = 4  # twice as many where a head has more numbers than they have registers for
 
 
 @triton.jit
@@ -193,8 +193,9 @@ def _launch(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes:
     """The grid for a number of heads, the strides of the three, and what is compiled in."""
     rows, heads, length, size = query.shape
     strides = [stride for tensor in (query, key, value) for stride in tensor.stride()[:3]]
+    warps = WARPS if size <= 128 else 2 * WARPS
     constants = {"group": heads // key.shape[1], "size": size, "tile": BLOCK, "alibi": slopes is not None}
-    return lambda count: (triton.cdiv(length, BLOCK), count, rows), strides, constants | {"num_warps": WARPS}
+    return lambda count: (triton.cdiv(length, BLOCK), count, rows), strides, constants | {"num_warps": warps}
 
 
 def _base_2(number: Any) -> Any:

@@ -5,6 +5,7 @@ import torch
 
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, LENGTH, batch, faster, gradients, small
 from workshop.kernels.fast_models import pack, use_float8
+from workshop.kernels.fast_models.float8 import fits
 from workshop.training.models import blocks_of
 
 pytest.importorskip("torchao", reason="requirements-gpu.txt")
@@ -24,6 +25,13 @@ def test_loss_and_gradients_are_near_the_exact_ones_but_not_equal(family: str, r
     (exact_loss, exact), (loss, gradient) = found
     assert loss == pytest.approx(exact_loss.item(), rel=0.02)
     assert 1e-3 < (gradient - exact).norm() / exact.norm() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pays"), [((1536, 8960), True), ((4864, 896), True), ((1536, 256), False), ((896, 896), False)], ids=str
+)
+def test_small_products_whose_casts_cost_more_than_float8_gains_stay(sizes: tuple[int, int], pays: bool) -> None:
+    assert fits(torch.nn.Linear(*sizes, device="meta"), "") == pays
 
 
 def test_only_the_blocks_layers_are_replaced_and_all_of_theirs() -> None:
