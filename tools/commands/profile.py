@@ -31,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [single_run(folder) for folder in arguments.runs]
     traces = [read_trace(one) for one in runs]
     names = [str(one.facts["rung"] or one.facts["config"] or one.facts["method"] or one.folder.name) for one in runs]
+    if len({one.facts["model"] for one in runs}) > 1:
+        names = [f"{one.facts['model']}, {name}" for one, name in zip(runs, names, strict=True)]
     columns = [_column(one, trace) for one, trace in zip(runs, traces, strict=True)]
     print(markdown(["Profile", *names], [[label, *(column[label] for column in columns)] for label in columns[0]]))
     rows = [[name, *row] for name, trace in zip(names, traces, strict=True) for row in _costliest(trace)]

@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 
 BLOCK = 64  # queries, and keys, of a tile: what one warp group multiplies at once
-KEYS = 32  # of a tile that passes by: so small that more programs fit on the chip side by side
-WARPS = 4
+WARPS = 4  # twice as many where a head has more numbers than they have registers for
 
 
 @triton.jit
@@ -43,7 +42,7 @@ def _scores(query, key, starts, at_q, at_k, scale, slope, alibi: tl.constexpr):
 def _forward(
     queries, keys, values, outs, log_sums, bounds, slopes, scale, length, heads, bounds_row,
     q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token,
-    group: tl.constexpr, size: tl.constexpr, tile: tl.constexpr, key_tile: tl.constexpr, alibi: tl.constexpr,
+    group: tl.constexpr, size: tl.constexpr, tile: tl.constexpr, alibi: tl.constexpr,
 ):  # fmt: skip
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     keys += row * k_row + head // group * k_head
@@ -56,17 +55,17 @@ def _forward(
     total = tl.zeros([tile], tl.float32)
     found = tl.zeros([tile, size], tl.float32)
     first = tl.load(bounds + row * bounds_row + block * tile)
-    for begin in range(first // key_tile * key_tile, block * tile + tile, key_tile):
-        at_k = begin + tl.arange(0, key_tile)
+    for begin in range(first // tile * tile, block * tile + 1, tile):
+        at_k = begin + tl.arange(0, tile)
         score, seen = _scores(
-            query, _rows_of(keys, begin, length, k_token, size, key_tile), starts, at_q, at_k, scale, slope, alibi
+            query, _rows_of(keys, begin, length, k_token, size, tile), starts, at_q, at_k, scale, slope, alibi
         )
         score = tl.where(seen, score, -1.0e30)
         higher = tl.maximum(top, tl.max(score, 1))
         weight = tl.exp2(score - higher[:, None])
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(weight, 1)
-        value = _rows_of(values, begin, length, v_token, size, key_tile)
+        value = _rows_of(values, begin, length, v_token, size, tile)
         found = found * shrink[:, None] + _product(weight.to(value.dtype), value)
         top = higher
     inside = at_q < length
@@ -80,7 +79,7 @@ def _backward_queries(
     queries, keys, values, outs, d_outs, d_queries, log_sums, deltas, bounds, slopes,
     scale, natural_scale, length, heads, bounds_row,
     q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token,
-    group: tl.constexpr, size: tl.constexpr, tile: tl.constexpr, key_tile: tl.constexpr, alibi: tl.constexpr,
+    group: tl.constexpr, size: tl.constexpr, tile: tl.constexpr, alibi: tl.constexpr,
 ):  # fmt: skip
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     keys += row * k_row + head // group * k_head
@@ -99,12 +98,12 @@ def _backward_queries(
     log_sum = tl.load(log_sums + of_sums, mask=inside, other=0.0)
     d_query = tl.zeros([tile, size], tl.float32)
     first = tl.load(bounds + row * bounds_row + block * tile)
-    for begin in range(first // key_tile * key_tile, block * tile + tile, key_tile):
-        at_k = begin + tl.arange(0, key_tile)
-        key = _rows_of(keys, begin, length, k_token, size, key_tile)
+    for begin in range(first // tile * tile, block * tile + 1, tile):
+        at_k = begin + tl.arange(0, tile)
+        key = _rows_of(keys, begin, length, k_token, size, tile)
         score, seen = _scores(query, key, starts, at_q, at_k, scale, slope, alibi)
         weight = tl.where(seen, tl.exp2(score - log_sum[:, None]), 0.0)
-        d_weight = _product(d_out, tl.trans(_rows_of(values, begin, length, v_token, size, key_tile)))
+        d_weight = _product(d_out, tl.trans(_rows_of(values, begin, length, v_token, size, tile)))
         d_score = weight * (d_weight - delta[:, None])
         d_query += _product(d_score.to(key.dtype), key)
     place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
@@ -162,7 +161,7 @@ def forward(
         *(query, key, value, out, log_sum, bounds, _base_2(slopes), _base_2(scale), length, heads),
         *(_row_stride(bounds), *strides),
         **constants,
-        **_by_queries(size),
+        num_stages=3,
     )
     return out, log_sum
 
@@ -180,14 +179,11 @@ def backward(
     grid, strides, constants = _launch(query, key, value, slopes)
     numbers = (_base_2(slopes), _base_2(scale), scale, length, heads, _row_stride(bounds))
     _backward_queries[grid(heads)](
-        *(query, key, value, out, d_out, d_query, log_sum, delta, bounds, *numbers, *strides),
-        **constants,
-        **_by_queries(size),
+        *(query, key, value, out, d_out, d_query, log_sum, delta, bounds, *numbers, *strides), **constants, num_stages=2
     )
     _backward_keys[grid(key_heads)](
         *(query, key, value, d_out, d_key, d_value, log_sum, delta, bounds, *numbers, bounds.stride(0), *strides),
         **constants,
-        num_warps=WARPS if size <= 128 else 2 * WARPS,  # their registers have to hold two gradients
         num_stages=3 if size <= 64 else 1,  # more do not fit beside the tiles
     )
     return d_query, d_key, d_value
@@ -197,13 +193,9 @@ def _launch(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes:
     """The grid for a number of heads, the strides of the three, and what is compiled in."""
     rows, heads, length, size = query.shape
     strides = [stride for tensor in (query, key, value) for stride in tensor.stride()[:3]]
+    warps = WARPS if size <= 128 else 2 * WARPS
     constants = {"group": heads // key.shape[1], "size": size, "tile": BLOCK, "alibi": slopes is not None}
-    return lambda count: (triton.cdiv(length, BLOCK), count, rows), strides, constants
-
-
-def _by_queries(size: int) -> dict[str, int]:
-    """How the kernels run whose programs have a block of queries each."""
-    return {"key_tile": KEYS, "num_warps": WARPS, "num_stages": 3 if size <= 64 else 2}
+    return lambda count: (triton.cdiv(length, BLOCK), count, rows), strides, constants | {"num_warps": warps}
 
 
 def _base_2(number: Any) -> Any:

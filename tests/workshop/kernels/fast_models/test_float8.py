@@ -28,7 +28,7 @@ def test_loss_and_gradients_are_near_the_exact_ones_but_not_equal(family: str, r
 
 
 @pytest.mark.parametrize(
-    ("sizes", "pays"), [((1536, 8960), True), ((4864, 896), True), ((1536, 256), False), ((896, 896), False)], ids=str
+    ("sizes", "pays"), [((4864, 896), True), ((4096, 1024), True), ((1536, 256), False), ((896, 896), False)], ids=str
 )
 def test_small_products_whose_casts_cost_more_than_float8_gains_stay(sizes: tuple[int, int], pays: bool) -> None:
     assert fits(torch.nn.Linear(*sizes, device="meta"), "") == pays
