@@ -74,8 +74,9 @@ class Settings(DeclaredSettings):
         if self.generate_before and not self.generate_size:
             raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
         if "8bit" in self.optimizer and not find_spec("torchao"):
-            name = f"OPTIMIZER={self.optimizer}"
-            raise WorkshopError(f"{name} needs torchao; expected adamw_torch, or pip install -r requirements-gpu.txt")
+            raise WorkshopError(
+                f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch"
+            )
         if self.streaming and not (self.max_steps and self.padding == "max_length"):
             found = f"MAX_STEPS={self.max_steps} and PADDING={self.padding}"
             raise WorkshopError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")

@@ -114,6 +114,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "steps": not by_hand,
         "by_hand_steps": by_hand,
         "updates": tensors * (method in ("none", "ddp")),
+        "eight_bit_updates": tensors * (strategy.moment_bytes < 8),
         "deepspeed_updates": tensors / strategy.shards * (zero and method != "zero3" and not on_cpu),
         "zero0_gradients": tensors * (method == "zero0" and several),
         "rows": shape["batch_size"] * accumulation * (not workload.data_workers),
