@@ -22,7 +22,7 @@ from tools.plan.memory import trained, weight_bytes
 from tools.plan.workload import DYNAMIC_SHARE, MAX_LIVE_PARAMETERS, Strategy, Workload
 
 _TERMS = FORMULAS["step_time_s"]
-_ADAM_BYTES = 40
+_ADAM_BYTES, _ADDED_BYTES = 40, 12  # of fp32: the update; a gradient added to another
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     updated = trained(step)
     shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
     on_cpu = strategy.share_on_cpu
-    adam_s = _ADAM_BYTES * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
+    adam_s = (_ADAM_BYTES + _ADDED_BYTES * (accumulation - 1)) * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
     in_node, between_nodes = traffic(workload, step)
     moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
