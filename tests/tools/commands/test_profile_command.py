@@ -16,7 +16,7 @@ GPU = """kernel 0 40 nvjet_sm90_hsh_256x128
 kernel 30 20 ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)
 kernel 50 10 void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>
 gpu_memcpy 60 20 Memcpy DtoH (Device -> Pinned)
-gpu_memset 140 2 Memset (Device)
+kernel 140 2 _backward_keys
 kernel 142 8 multi_tensor_apply_kernel|x
 gpu_user_annotation 0 200 Optimizer.step"""
 EXPECTED = """Step (ms), without the profiler | 75.0
@@ -31,17 +31,18 @@ Longest gap (ms) | 60.00
 What the CPU did in it | Optimizer.step#DeepSpeedCPUAdam.step
 communication (ms) | 10.0
 copies to and from the CPU (ms) | 10.0
-attention (ms) | 0.0
+attention (ms) | 1.0
 matrix products (ms) | 20.0
 optimizer and clipping (ms) | 4.0
 softmax and loss (ms) | 5.0
-norms, casts and the rest (ms) | 1.0""".splitlines()
+norms, casts and the rest (ms) | 0.0""".splitlines()
 
 
 @pytest.fixture
 def profiled(make_run):
-    def profiled(events: str):
-        folder = make_run("r1", {"settings": {"rung": "0_textbook"}}, {"warmup_steps": 5}, **{"steps.csv": STEPS})
+    def profiled(events: str, name: str = "r1", **changes: dict):
+        facts = {"settings": {"rung": "0_textbook"}, **changes}
+        folder = make_run(name, facts, {"warmup_steps": 5}, **{"steps.csv": STEPS})
         (folder / "profile.txt").write_text("steps 10 to 11, rank 0, 200.0 ms with the profiler running\n")
         found: list[dict] = [{"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1}]
         for category, start, length, name in (line.split(" ", 3) for line in events.splitlines()):
@@ -58,6 +59,12 @@ def test_summary_of_a_trace_is_that_of_its_kernels(profiled, capsys):
     header, _, *rows = [line.strip("| ") for line in capsys.readouterr().out.splitlines()]
     assert (header, rows[: len(EXPECTED)]) == ("Profile | 0_textbook", EXPECTED)
     assert rows[-5].startswith("0_textbook | matrix products | `nvjet_sm90_hsh_256x128` | 20.00 | ")
+
+
+def test_same_rung_of_two_models_is_told_apart(profiled, capsys):
+    folders = [profiled(GPU, name, model={"name": name}) for name in ("gpt2", "qwen-3-0.6b")]
+    assert main(["profile", *map(str, folders)]) == 0
+    assert capsys.readouterr().out.startswith("| Profile | gpt2, 0_textbook | qwen-3-0.6b, 0_textbook |")
 
 
 def test_trace_of_a_cpu_and_a_damaged_one_are_named(profiled, capsys):
