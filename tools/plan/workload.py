@@ -299,7 +299,7 @@ def of_settings(
         config = config | {"dp_replicate_size": config["replicas"]}
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
-    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") else 8
+    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {}, moment_bytes)
     if method not in _METHODS:
         raise InputError(f"strategy {method}: unknown; expected one of {', '.join(_METHODS)}")

@@ -61,6 +61,7 @@ def test_adapters_fit_where_full_training_cannot_and_are_never_first() -> None:
     recomputing = next(one for one in sharded if one.checkpointing)
     (prediction,) = predict([recomputing.workload], SEVENTY.hardware)
     assert weights_mib < prediction.ranges["peak_allocated_mib"].expected < weights_mib + 2_000
+    assert {one.prediction.verdict for one in ranked[-2:]} == {"fits"}
     assert ranked[-2].line.endswith("METHOD=lora LORA_RANK=8 --gpus-per-node=8 lora/lora.slurm planned.json")
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from run_folder.settings import LADDER_NAMES
 from tools.errors import InputError
+from tools.plan.gpus import GPUS
 from tools.plan.memory import peak_allocated
 from tools.plan.simulate import steps, without_errors
-from tools.plan.timing import other_work
+from tools.plan.timing import other_work, work_of
 from tools.plan.workload import of_settings
 from tools.submit.submissions import known_settings
 
@@ -76,6 +77,14 @@ def test_moments_in_8_bits_take_a_quarter() -> None:
     (step,) = without_errors(steps([usual.shape]))
     terms = [peak_allocated(step, one.strategy)["optimizer"] for one in (eight, usual)]
     assert terms == [2 * step["parameters"], 8 * step["parameters"]]
+    work, usual_work = (work_of(one, step, GPUS["h200"]) for one in (eight, usual))
+    assert {name for name, amount in work.items() if amount != usual_work[name]} == {"eight_bit_updates"}
+
+
+def test_deepspeed_brings_its_own_optimizer_whatever_the_trainers_is() -> None:
+    zero = {"zero_optimization": {"stage": 1}}
+    eight, usual = (of_settings(SETTINGS | {"optimizer": name}, zero, 2, 1) for name in ("adamw_torch_8bit", ""))
+    assert eight.strategy == usual.strategy
 
 
 def test_compiled_run_on_one_gpu_may_end_its_epoch_with_a_short_micro_batch() -> None:

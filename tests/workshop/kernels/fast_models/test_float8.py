@@ -1,5 +1,7 @@
 """FP8 rounds the products of the blocks' linear layers, and nothing else; it stays near the exact training."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -8,9 +10,10 @@ from workshop.kernels.fast_models import pack, use_float8
 from workshop.kernels.fast_models.float8 import fits
 from workshop.training.models import blocks_of
 
-pytest.importorskip("torchao", reason="requirements-gpu.txt")
+needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="requirements-gpu.txt")
 
 
+@needs_torchao
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 @pytest.mark.parametrize("family", ["tiny", "llama"])
 def test_loss_and_gradients_are_near_the_exact_ones_but_not_equal(family: str, recipe: str) -> None:
@@ -34,6 +37,7 @@ def test_small_products_whose_casts_cost_more_than_float8_gains_stay(sizes: tupl
     assert fits(torch.nn.Linear(*sizes, device="meta"), "") == pays
 
 
+@needs_torchao
 def test_only_the_blocks_layers_are_replaced_and_all_of_theirs() -> None:
     model = faster(small("llama"))
     names = dict(model.named_parameters()).keys()
