@@ -31,10 +31,8 @@ def loss_sum(
             QuACK's, on a Hopper GPU.
         chunk: positions per chunk of all but "full"; with "quack" a multiple of 128.
     """
-    if method == "chunked":
-        return _Chunked.apply(hidden, weight, targets, chunk)
-    if method == "liger" and len(targets):  # Liger Kernel cannot split nothing into chunks
-        return _liger(hidden, weight, targets, chunk)
+    if method in ("chunked", "liger"):
+        return _Chunked.apply(hidden, weight, targets, chunk, method == "liger")
     if method == "quack" and len(targets):
         from quack.linear_cross_entropy import chunked_linear_cross_entropy  # casts to autocast's type itself
 
@@ -69,25 +67,28 @@ def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Te
     return _compiled()(logits, targets)
 
 
-def _liger(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int) -> torch.Tensor:
-    """Liger Kernel's own autograd function, because its module has no argument for the chunks.
+def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Liger Kernel's kernel, which puts the gradient in the place of the logits.
 
-    Its default chunks are of the size of `hidden`: a few hundred positions with BLOOM's vocabulary, and for each of
-    them it adds up the gradient of the whole head.
+    Not its autograd function, which counts the targets: the CPU waits for that in every batch, and Triton compiles the
+    kernel again in the first batch whose number 16 divides.
     """
-    from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
+    from liger_kernel.ops.cross_entropy import MAX_FUSED_SIZE, liger_cross_entropy_kernel
 
-    dtype = product_type(weight)
-    vocabulary, hidden_size = weight.shape
-    chunks = -(-len(hidden) // chunk)
-    budget = -(-vocabulary // (chunks * hidden_size))  # in units of `hidden`'s size
-    no_bias, no_class_weights, unused, fp32_sums = None, None, False, torch.float32
-    with torch.autocast(hidden.device.type, enabled=False):
-        loss, *_ = LigerFusedLinearCrossEntropyFunction.apply(
-            *(hidden.to(dtype), weight.to(dtype), targets, no_bias, no_class_weights, IGNORE, 0.0, 0.0, "sum", None),
-            *(unused, fp32_sums, unused, unused, unused, None, None, budget),
-        )
-    return loss
+    positions, vocabulary = logits.shape
+    losses = torch.zeros(positions, dtype=torch.float32, device=logits.device)
+    liger_cross_entropy_kernel[(positions,)](
+        X_ptr=logits, X_stride=vocabulary, Y_ptr=targets, Y_stride=1, loss_ptr=losses, loss_stride=1,
+        n_cols=vocabulary, ignore_index=IGNORE, reduction="sum", HAS_GRADIENTS=True,
+        BLOCK_SIZE=min(MAX_FUSED_SIZE, 1 << (vocabulary - 1).bit_length()), num_warps=32,
+        # It can do more, of which we ask nothing:
+        weight_ptr=None, HAS_WEIGHT=False, weight_sum=0.0, sum_non_ignore_weight=1, n_non_ignore=1,
+        z_loss_ptr=None, RETURN_Z_LOSS=False, lse_square_scale=0.0, label_smoothing=0.0,
+        softcap=None, HAS_SOFTCAPPING=False,
+        token_accuracy_ptr=None, token_accuracy_stride=0, RETURN_TOKEN_ACCURACY=False,
+        predicted_tokens_ptr=None, predicted_tokens_stride=0, RETURN_PREDICTED_TOKENS=False,
+    )  # fmt: skip
+    return losses.sum(), logits
 
 
 def product_type(factor: torch.Tensor) -> torch.dtype:
@@ -101,10 +102,10 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int, liger: bool
     ) -> torch.Tensor:
         dtype = product_type(weight)
-        evaluate = _fused_on_gpu if hidden.is_cuda else _loss_and_gradient
+        evaluate = _liger if liger else _fused_on_gpu if hidden.is_cuda else _loss_and_gradient
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         with torch.autocast(hidden.device.type, enabled=False):
             narrow, head = hidden.to(dtype), weight.to(dtype)
@@ -127,4 +128,4 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gradients = [None if gradient is None else gradient.mul_(upstream) for gradient in ctx.gradients]
         ctx.gradients = None  # gigabytes, and of no use any more
-        return *gradients, None, None
+        return *gradients, None, None, None
