@@ -18,7 +18,7 @@ from tools.submit.submitted import effective_settings
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{(\w+):-([^}]*)\}"', re.MULTILINE)
-NOT_SIMULATED = "neither peers nor experts are simulated"  # of which workload_of gives None
+NOT_SIMULATED = "a line with peers, experts or a script of dimensions/ is not simulated"  # workload_of gives None
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
