@@ -7,11 +7,11 @@ from tools.tables import fill as tables
 from tools.tables.definitions import definitions, tiny_view
 
 
-def filled_table(exercise: Path, number: str, logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:
+def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
     (table,) = (table for table in definitions(exercise) if table.number == number)
     table = tiny_view(table) if tiny else table
-    cells = tables.fill(table, find_runs(logs)).cells
+    cells = tables.fill(table, [run for folder in logs for run in find_runs(folder)]).cells
     labels = table.label_columns
     return {
         " / ".join(row[:labels]): {name: cell.text for name, cell in zip(table.header, found, strict=True) if cell}
