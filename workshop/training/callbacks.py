@@ -3,6 +3,7 @@
 import csv
 import statistics
 import time
+from concurrent.futures import Future
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 
 from run_folder import csv_log
 from run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS
-from workshop.training.energy import EnergyCounter, Reading
+from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
@@ -38,14 +39,6 @@ def synchronise() -> None:
     """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def gpu_load_percent() -> float | None:
-    """The share of the last moment in which a kernel ran; None without nvidia-ml-py."""
-    try:
-        return torch.cuda.utilization()
-    except ModuleNotFoundError:
-        return None
 
 
 def forget_peak() -> None:
@@ -116,17 +109,17 @@ class StepRecorder(TrainerCallback):
     """Writes steps.csv while the training runs, so that a run that dies leaves what it did; looks at the GPU too.
 
     A step lasts from the end of the one before, so that waiting for data counts. What lies between epochs does not, nor
-    does the look at the GPU.
+    does the look at the GPU's memory.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
-        self.samples: list[dict[str, float]] = []  # this rank's GPU at the end of each step of this attempt: MiB and %
+        self.samples: list[dict[str, float]] = []  # this rank's memory at the end of each step of this attempt, MiB
         self.counter: TokenCounter | None = None
-        self.energy = EnergyCounter()
-        self.readings: list[tuple[Reading, Reading]] = []  # this rank's, before and after each step of this attempt
-        self._before: Reading | None = None
+        self.counters = GpuCounters()
+        self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
+        self._before: Future[Reading] | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
 
@@ -150,7 +143,7 @@ class StepRecorder(TrainerCallback):
         """The next step begins now: what has happened since the last one is in no step."""
         synchronise()
         if torch.cuda.is_available():
-            self._before = self.energy.read()
+            self._before = self.counters.read()
         self._start_s = time.perf_counter()
 
     on_epoch_begin = start_clock
@@ -177,9 +170,9 @@ class StepRecorder(TrainerCallback):
                 "peak_reserved": torch.cuda.max_memory_reserved(),
             }
             sample = {name: size / 2**20 for name, size in sizes.items()}
-            self.samples.append(sample | {"load": gpu_load_percent()})
+            self.samples.append(sample)
             self._last["peak_mem_alloc_mib"] = sample["peak_allocated"]
-            after = self.energy.read()
+            after = self.counters.read()
             self.readings.append((self._before, after))
             self._before = after
             self._start_s += time.perf_counter() - look_s
@@ -222,7 +215,8 @@ class StepRecorder(TrainerCallback):
 
         {} without a GPU, and for a run that went on: nobody read the counter of the attempt before. Collective.
         """
-        of_ranks = [readings[-len(timed) :] for readings in gather_objects(self.readings)]
+        all_readings = gather_objects([(before.result(), after.result()) for before, after in self.readings])
+        of_ranks = [readings[-len(timed) :] for readings in all_readings]
         if not timed or min(map(len, of_ranks)) < len(timed):
             return {}
         own = of_ranks[0]
@@ -241,7 +235,9 @@ class StepRecorder(TrainerCallback):
 
     def gpu_summary(self) -> dict[str, float | None]:
         """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
-        samples = [sample for of_rank in gather_objects(self.samples) for sample in of_rank]
+        loads = [after.result()[2] for _, after in self.readings]
+        own = [sample | {"load": load} for sample, load in zip(self.samples, loads, strict=True)]
+        samples = [sample for of_rank in gather_objects(own) for sample in of_rank]
         figures = {
             "avg_mem_alloc_MB": (statistics.fmean, "allocated"),
             "avg_mem_reserved_MB": (statistics.fmean, "reserved"),

@@ -1,5 +1,6 @@
 """Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
 
+from concurrent.futures import Future
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,7 +109,15 @@ def test_columns_of_steps_csv_are_those_of_the_contract() -> None:
     assert [item.name for item in fields(callbacks.Step)] == list(STEPS_COLUMNS)
 
 
+def answered(answer: object) -> Future:
+    """What a thread gives that has finished."""
+    future = Future()
+    future.set_result(answer)
+    return future
+
+
 def test_B4_load_is_averaged_over_zeros_too(recorder: StepRecorder) -> None:
     names = ("allocated", "reserved", "total", "peak_allocated", "peak_reserved")
-    recorder.samples = [dict.fromkeys(names, 1.0) | {"load": load} for load in (0.0, 80.0, 100.0, 0.0)]
+    recorder.samples = 4 * [dict.fromkeys(names, 1.0)]
+    recorder.readings = [2 * (answered((None, None, load)),) for load in (0.0, 80.0, 100.0, 0.0)]
     assert recorder.summary()["avg_gpu_util_%"] == 45
