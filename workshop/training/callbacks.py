@@ -17,6 +17,8 @@ from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
+# torch.cuda's; the last two since the training or the last evaluation began
+_SIZES = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
@@ -108,8 +110,7 @@ class TokenCounter:
 class StepRecorder(TrainerCallback):
     """Writes steps.csv while the training runs, so that a run that dies leaves what it did; looks at the GPU too.
 
-    A step lasts from the end of the one before, so that waiting for data counts. What lies between epochs does not, nor
-    does the look at the GPU's memory.
+    A step lasts from the end of the one before, so that waiting for data counts. What lies between epochs does not.
     """
 
     def __init__(self, path: Path) -> None:
@@ -159,23 +160,13 @@ class StepRecorder(TrainerCallback):
         self._last = {"step_time_s": end_s - self._start_s, **self.counter.take(), "peak_mem_alloc_mib": None}
         self._start_s = end_s
         if torch.cuda.is_available():
-            look_s = time.perf_counter()
             free, total = torch.cuda.mem_get_info()
-            sizes = {
-                "allocated": torch.cuda.memory_allocated(),
-                "reserved": torch.cuda.memory_reserved(),
-                "total": total - free,
-                # since the training or the last evaluation began
-                "peak_allocated": torch.cuda.max_memory_allocated(),
-                "peak_reserved": torch.cuda.max_memory_reserved(),
-            }
-            sample = {name: size / 2**20 for name, size in sizes.items()}
-            self.samples.append(sample)
-            self._last["peak_mem_alloc_mib"] = sample["peak_allocated"]
+            sizes = {name: getattr(torch.cuda, name)() for name in _SIZES} | {"total": total - free}
+            self.samples.append({name: size / 2**20 for name, size in sizes.items()})
+            self._last["peak_mem_alloc_mib"] = self.samples[-1]["max_memory_allocated"]
             after = self.counters.read()
             self.readings.append((self._before, after))
             self._before = after
-            self._start_s += time.perf_counter() - look_s
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         # The Trainer logs the loss of a step (averaged over micro-batches and ranks) right after on_step_end.
@@ -222,9 +213,8 @@ class StepRecorder(TrainerCallback):
         own = of_ranks[0]
         seconds = sum((after[0] - before[0]).total_seconds() for before, after in own)
         joules = [(before[1], after[1]) for readings in of_ranks for before, after in readings]
-        energy_j = None
-        if seconds >= LEAST_ENERGY_S and not any(None in pair for pair in joules):
-            energy_j = sum(after - before for before, after in joules)
+        counted = seconds >= LEAST_ENERGY_S and not any(None in pair for pair in joules)
+        energy_j = sum(after - before for before, after in joules) if counted else None
         return {
             "timed_start": own[0][0][0].strftime(NVIDIA_SMI_TIME),
             "timed_end": own[-1][1][0].strftime(NVIDIA_SMI_TIME),
@@ -235,17 +225,17 @@ class StepRecorder(TrainerCallback):
 
     def gpu_summary(self) -> dict[str, float | None]:
         """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
-        loads = [after.result()[2] for _, after in self.readings]
-        own = [sample | {"load": load} for sample, load in zip(self.samples, loads, strict=True)]
+        steps = zip(self.samples, self.readings, strict=True)
+        own = [sample | {"load": after.result()[2]} for sample, (_, after) in steps]
         samples = [sample for of_rank in gather_objects(own) for sample in of_rank]
         figures = {
-            "avg_mem_alloc_MB": (statistics.fmean, "allocated"),
-            "avg_mem_reserved_MB": (statistics.fmean, "reserved"),
+            "avg_mem_alloc_MB": (statistics.fmean, "memory_allocated"),
+            "avg_mem_reserved_MB": (statistics.fmean, "memory_reserved"),
             "avg_mem_total_MB": (statistics.fmean, "total"),
             "avg_gpu_util_%": (statistics.fmean, "load"),
             "std_gpu_util_%": (statistics.pstdev, "load"),
-            "peak_mem_alloc_mib": (max, "peak_allocated"),
-            "peak_mem_reserved_mib": (max, "peak_reserved"),
+            "peak_mem_alloc_mib": (max, "max_memory_allocated"),
+            "peak_mem_reserved_mib": (max, "max_memory_reserved"),
         }
         known = {name: [sample[name] for sample in samples if sample[name] is not None] for _, name in figures.values()}
         return {key: figure(known[name]) if known[name] else None for key, (figure, name) in figures.items()}

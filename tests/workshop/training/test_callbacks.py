@@ -117,7 +117,6 @@ def answered(answer: object) -> Future:
 
 
 def test_B4_load_is_averaged_over_zeros_too(recorder: StepRecorder) -> None:
-    names = ("allocated", "reserved", "total", "peak_allocated", "peak_reserved")
-    recorder.samples = 4 * [dict.fromkeys(names, 1.0)]
+    recorder.samples = 4 * [dict.fromkeys((*callbacks._SIZES, "total"), 1.0)]
     recorder.readings = [2 * (answered((None, None, load)),) for load in (0.0, 80.0, 100.0, 0.0)]
     assert recorder.summary()["avg_gpu_util_%"] == 45
