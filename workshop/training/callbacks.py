@@ -147,8 +147,7 @@ class StepRecorder(TrainerCallback):
             self._before = self.counters.read()
         self._start_s = time.perf_counter()
 
-    on_epoch_begin = start_clock
-    on_save = start_clock
+    on_epoch_begin = on_save = start_clock
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         forget_peak()  # the logits of an evaluation batch may need more memory
