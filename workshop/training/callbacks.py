@@ -17,8 +17,9 @@ from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
-# torch.cuda's; the last two since the training or the last evaluation began
-_SIZES = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+# Of torch.cuda.memory_stats; the peaks since the training or the last evaluation began
+_SIZES = {"allocated": "allocated_bytes.all.current", "peak_allocated": "allocated_bytes.all.peak"}
+_SIZES |= {"reserved": "reserved_bytes.all.current", "peak_reserved": "reserved_bytes.all.peak"}
 WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
@@ -118,7 +119,7 @@ class StepRecorder(TrainerCallback):
         self.steps: list[Step] = []
         self.samples: list[dict[str, float]] = []  # this rank's memory at the end of each step of this attempt, MiB
         self.counter: TokenCounter | None = None
-        self.counters = GpuCounters()
+        self.gpu = GpuCounters()
         self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
         self._before: Future[Reading] | None = None
         self._start_s = 0.0
@@ -144,7 +145,7 @@ class StepRecorder(TrainerCallback):
         """The next step begins now: what has happened since the last one is in no step."""
         synchronise()
         if torch.cuda.is_available():
-            self._before = self.counters.read()
+            self._before = self.gpu.read()
         self._start_s = time.perf_counter()
 
     on_epoch_begin = on_save = start_clock
@@ -159,11 +160,12 @@ class StepRecorder(TrainerCallback):
         self._last = {"step_time_s": end_s - self._start_s, **self.counter.take(), "peak_mem_alloc_mib": None}
         self._start_s = end_s
         if torch.cuda.is_available():
+            stats = torch.cuda.memory_stats()  # once: torch.cuda.memory_allocated and its like make all of it each time
             free, total = torch.cuda.mem_get_info()
-            sizes = {name: getattr(torch.cuda, name)() for name in _SIZES} | {"total": total - free}
+            sizes = {name: stats.get(key, 0) for name, key in _SIZES.items()} | {"total": total - free}
             self.samples.append({name: size / 2**20 for name, size in sizes.items()})
-            self._last["peak_mem_alloc_mib"] = self.samples[-1]["max_memory_allocated"]
-            after = self.counters.read()
+            self._last["peak_mem_alloc_mib"] = self.samples[-1]["peak_allocated"]
+            after = self.gpu.read()
             self.readings.append((self._before, after))
             self._before = after
 
@@ -205,18 +207,16 @@ class StepRecorder(TrainerCallback):
 
         {} without a GPU, and for a run that went on: nobody read the counter of the attempt before. Collective.
         """
-        all_readings = gather_objects([(before.result(), after.result()) for before, after in self.readings])
-        of_ranks = [readings[-len(timed) :] for readings in all_readings]
+        of_ranks = gather_objects([(before.result(), after.result()) for before, after in self.readings[-len(timed) :]])
         if not timed or min(map(len, of_ranks)) < len(timed):
             return {}
-        own = of_ranks[0]
-        seconds = sum((after[0] - before[0]).total_seconds() for before, after in own)
-        joules = [(before[1], after[1]) for readings in of_ranks for before, after in readings]
+        seconds = sum((after.local_time - before.local_time).total_seconds() for before, after in of_ranks[0])
+        joules = [(before.joules, after.joules) for readings in of_ranks for before, after in readings]
         counted = seconds >= LEAST_ENERGY_S and not any(None in pair for pair in joules)
         energy_j = sum(after - before for before, after in joules) if counted else None
         return {
-            "timed_start": own[0][0][0].strftime(NVIDIA_SMI_TIME),
-            "timed_end": own[-1][1][0].strftime(NVIDIA_SMI_TIME),
+            "timed_start": of_ranks[0][0][0].local_time.strftime(NVIDIA_SMI_TIME),
+            "timed_end": of_ranks[0][-1][1].local_time.strftime(NVIDIA_SMI_TIME),
             "timed_s": seconds,
             "energy_j": energy_j,
             "real_tokens_per_joule": sum(step.real_tokens for step in timed) / energy_j if energy_j else None,
@@ -225,16 +225,16 @@ class StepRecorder(TrainerCallback):
     def gpu_summary(self) -> dict[str, float | None]:
         """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
         steps = zip(self.samples, self.readings, strict=True)
-        own = [sample | {"load": after.result()[2]} for sample, (_, after) in steps]
+        own = [sample | {"load": after.result().load_percent} for sample, (_, after) in steps]
         samples = [sample for of_rank in gather_objects(own) for sample in of_rank]
         figures = {
-            "avg_mem_alloc_MB": (statistics.fmean, "memory_allocated"),
-            "avg_mem_reserved_MB": (statistics.fmean, "memory_reserved"),
+            "avg_mem_alloc_MB": (statistics.fmean, "allocated"),
+            "avg_mem_reserved_MB": (statistics.fmean, "reserved"),
             "avg_mem_total_MB": (statistics.fmean, "total"),
             "avg_gpu_util_%": (statistics.fmean, "load"),
             "std_gpu_util_%": (statistics.pstdev, "load"),
-            "peak_mem_alloc_mib": (max, "max_memory_allocated"),
-            "peak_mem_reserved_mib": (max, "max_memory_reserved"),
+            "peak_mem_alloc_mib": (max, "peak_allocated"),
+            "peak_mem_reserved_mib": (max, "peak_reserved"),
         }
         known = {name: [sample[name] for sample in samples if sample[name] is not None] for _, name in figures.values()}
         return {key: figure(known[name]) if known[name] else None for key, (figure, name) in figures.items()}

@@ -8,13 +8,15 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-# The node's local time, as nvidia-smi's log has it; joules since the driver was loaded; the share of the last moment in
-# which a kernel ran, in %. None: without nvidia-ml-py, or on a GPU that does not say.
-Reading = tuple[datetime, float | None, float | None]
+
+class Reading(NamedTuple):  # None: without nvidia-ml-py, or on a GPU that does not say
+    local_time: datetime  # the node's, as nvidia-smi's log has it
+    joules: float | None = None  # since the driver was loaded
+    load_percent: float | None = None  # the share of the last moment in which a kernel ran
 
 
 class GpuCounters:
@@ -45,11 +47,11 @@ class GpuCounters:
 def _ask(found: tuple[ModuleType, Any] | None) -> Reading:
     now = datetime.now()
     if found is None:
-        return now, None, None
+        return Reading(now)
     nvml, gpu = found
-    joules = load = None
+    joules = load_percent = None
     with suppress(nvml.NVMLError):
         joules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
     with suppress(nvml.NVMLError):
-        load = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu
-    return now, joules, load
+        load_percent = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu
+    return Reading(now, joules, load_percent)

@@ -11,6 +11,7 @@ import torch
 from run_folder.schema import STEPS_COLUMNS
 from workshop.training import callbacks
 from workshop.training.callbacks import WARMUP_STEPS, StepRecorder, TokenCounter
+from workshop.training.energy import Reading
 
 COUNTS = {"tokens": 4096, "real_tokens": 4096, "samples": 32, "logit_positions": 4096}
 
@@ -117,6 +118,7 @@ def answered(answer: object) -> Future:
 
 
 def test_B4_load_is_averaged_over_zeros_too(recorder: StepRecorder) -> None:
-    recorder.samples = 4 * [dict.fromkeys((*callbacks._SIZES, "total"), 1.0)]
-    recorder.readings = [2 * (answered((None, None, load)),) for load in (0.0, 80.0, 100.0, 0.0)]
+    names = ("allocated", "reserved", "total", "peak_allocated", "peak_reserved")
+    recorder.samples = 4 * [dict.fromkeys(names, 1.0)]
+    recorder.readings = [2 * (answered(Reading(None, None, load)),) for load in (0.0, 80.0, 100.0, 0.0)]
     assert recorder.summary()["avg_gpu_util_%"] == 45

@@ -68,7 +68,7 @@ def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Te
 
 
 def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Liger Kernel's kernel, which puts the gradient in the place of the logits.
+    """Liger Kernel's kernel, which puts the gradient in the place of the logits; of what else it can do we ask nothing.
 
     Not its autograd function, which counts the targets: the CPU waits for that in every batch, and Triton compiles the
     kernel again in the first batch whose number 16 divides.
@@ -81,10 +81,8 @@ def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
         X_ptr=logits, X_stride=vocabulary, Y_ptr=targets, Y_stride=1, loss_ptr=losses, loss_stride=1,
         n_cols=vocabulary, ignore_index=IGNORE, reduction="sum", HAS_GRADIENTS=True,
         BLOCK_SIZE=min(MAX_FUSED_SIZE, 1 << (vocabulary - 1).bit_length()), num_warps=32,
-        # It can do more, of which we ask nothing:
-        weight_ptr=None, HAS_WEIGHT=False, weight_sum=0.0, sum_non_ignore_weight=1, n_non_ignore=1,
-        z_loss_ptr=None, RETURN_Z_LOSS=False, lse_square_scale=0.0, label_smoothing=0.0,
-        softcap=None, HAS_SOFTCAPPING=False,
+        weight_ptr=None, HAS_WEIGHT=False, weight_sum=0.0, sum_non_ignore_weight=1, softcap=None, HAS_SOFTCAPPING=False,
+        n_non_ignore=1, z_loss_ptr=None, RETURN_Z_LOSS=False, lse_square_scale=0.0, label_smoothing=0.0,
         token_accuracy_ptr=None, token_accuracy_stride=0, RETURN_TOKEN_ACCURACY=False,
         predicted_tokens_ptr=None, predicted_tokens_stride=0, RETURN_PREDICTED_TOKENS=False,
     )  # fmt: skip
