@@ -134,7 +134,7 @@ def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     subprocess.run(["bash", "lora/quality.sh", "64"], cwd=REPO, env=environ, check=True)
     found = {(record(run)["settings"]["method"], record(run)["settings"]["seed"]) for run in tmp_path.glob("lora/*")}
-    assert found == {(method, 42) for method in ("full", "lora", "qlora")}
+    assert found == {(method, seed) for method in ("full", "lora", "qlora") for seed in (42, 43, 44)}
     assert all("exact_match" in (run / "summary.json").read_text() for run in tmp_path.glob("lora/*"))
 
 
