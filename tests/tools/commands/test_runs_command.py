@@ -81,6 +81,7 @@ def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatc
     checkpoint = make_run("r2", {"start_time": "2026-11-22T09:45:00+00:00"} | record) / "model/checkpoint-5"
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").touch()
+    (checkpoint.parents[1] / ".resume.json").touch()
     main(["runs", "--logs", "logs"])
     assert capsys.readouterr().out.splitlines()[-1] == hint
 
