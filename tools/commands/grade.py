@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from run_folder.plural import counted
-from run_folder.printable import one_line
+from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.check import check_file
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs
 from tools.commands.runs import text_table
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             counts = ["" if one.problem else str(one.count[verdict]) for verdict in VERDICTS]
             rows.append([one.file, one.tables, *counts, one.problem])
         if arguments.format == "csv":
-            csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+            csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)
         else:
             print(text_table([[one_line(cell) for cell in row] for row in rows]))
     failed = (one.problem or one.count[WRONG] or one.count[BLANK] == one.count.total() for one in found)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from run_folder.plural import counted
-from run_folder.printable import one_line
+from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.folder import is_mine
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format == "json":
             table.to_json(sys.stdout, orient="records", date_format="iso", indent=2)
         else:
-            table.to_csv(sys.stdout, index=False)
+            table.map(spreadsheet_text).to_csv(sys.stdout, index=False)
         return 0
     if shown:
         predicted = any(name not in METRICS for name in metrics)

@@ -86,6 +86,12 @@ def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatc
     assert capsys.readouterr().out.splitlines()[-1] == hint
 
 
+def test_name_in_a_log_is_no_formula_in_csv(make_run, logs, capsys):
+    make_run("r1", {"model": {"name": "=HYPERLINK(1)"}})
+    assert main(["runs", "--logs", str(logs), "--format", "csv"]) == 0
+    assert ",'=HYPERLINK(1)," in capsys.readouterr().out
+
+
 def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(make_run, logs, capsys):
     full = "OSError: [Errno 28] No space left on device"
     make_run("r1", **{"gpu_memory.csv": None})
