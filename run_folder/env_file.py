@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from run_folder.errors import InputError
+from run_folder.errors import InputError, utf8_lines
 
 _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 
@@ -16,7 +16,7 @@ def assignments(path: Path) -> list[tuple[str, int, bool]]:
     none without a file.
     """
     found = []
-    for number, text in enumerate(path.read_text().splitlines() if path.is_file() else [], start=1):
+    for number, text in enumerate(utf8_lines(path) if path.is_file() else [], start=1):
         code = text.partition(" #")[0].strip()
         exported = code.startswith("export ")
         names = [match for match in _ASSIGNED.finditer(code) if exported or match.start() == 0]

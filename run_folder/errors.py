@@ -9,6 +9,20 @@ class InputError(Exception):
     """A file, folder or argument that cannot be used as given; the command line prints it and exits 2."""
 
 
+def utf8_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        LogError: a line is not in UTF-8.
+    """
+    for number, line in enumerate((data := path.read_bytes()).split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            raise LogError(path, number, line.decode("latin-1").strip(), "a line in UTF-8") from None
+    return data.decode().splitlines()
+
+
 class LogError(InputError):
     """A log that does not have the form its kind should have.
 

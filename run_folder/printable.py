@@ -17,5 +17,12 @@ def one_line(text: str) -> str:
     return _IN_LINE.sub(_escaped, text)
 
 
+def spreadsheet_text(value: object) -> object:
+    """A cell of csv: a text that a spreadsheet would compute gets a leading quote; numbers stay."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+        return value
+    return value if re.fullmatch(r"[+-][\d.,]+(?:[eE][+-]?\d+)?", value) else f"'{value}"
+
+
 def _escaped(match: re.Match) -> str:
     return match[0].encode("unicode_escape").decode()

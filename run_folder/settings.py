@@ -4,6 +4,7 @@
 prints them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from os.path import normpath
@@ -65,6 +66,16 @@ def own_folder(text: str) -> Path:
 own_folder.expected = "a folder inside the run folder, or an absolute path"  # type: ignore[attr-defined]
 
 
+def folder_name(text: str) -> str:
+    """Of one folder, as `runs` finds it: not hidden, and on one line."""
+    if not re.fullmatch(r"\w[\w.+-]*", text):
+        raise ValueError(text)
+    return text
+
+
+folder_name.expected = "a folder's name of letters, digits and . _ + -"  # type: ignore[attr-defined]
+
+
 def step_range(text: str) -> str:
     first, last = (int(part) for part in text.split(":"))
     if not 1 <= first <= last:
@@ -95,7 +106,7 @@ class DeclaredSettings:
 
     # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
     run_dir: Path = setting(Path)
-    experiment_name: str = setting(by="job")
+    experiment_name: str = setting(folder_name, by="job")
     output_dir: Path = setting(own_folder, by="the Trainer")  # relative to run_dir
     repeat: int = setting(positive, 1, by="tools")  # tables show the median over runs differing in it only
     config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file

@@ -25,7 +25,7 @@ RUN_ELSEWHERE = (
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
     r"python -m pictures\.draw",  # tests/test_pictures.py
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
-    r"python -m tools grade-code",  # tests/by_hand/test_holes.py: runs on ranks
+    r"python -m pytest by-hand/holes",  # tests/by_hand/test_holes.py
     r"python -m tools new-exercise",  # tests/tools/commands/test_new_exercise_command.py: writes into the repository
 )
 REFERENCE = "logs/reference"

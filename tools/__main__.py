@@ -17,14 +17,14 @@ from tools.errors import InputError, NoRunsError
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
-  1  check, grade, grade-code: a wrong cell, none filled in, or what cannot be checked; report --check: a generated
+  1  check, grade: a wrong cell, none filled in, or what cannot be checked; report --check: a generated
      block has drifted; submit: a run was refused, or failed here; doctor: an error; rehearse: something failed
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "grade-code", "report", "plot", "profile", "page", "replay", "new-exercise", "rehearse"),
+    *("grade", "report", "plot", "profile", "page", "replay", "new-exercise", "rehearse"),
 )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from run_folder.env_file import assignments
+from run_folder.printable import one_line
 from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import is_of
@@ -44,8 +45,8 @@ class Settings(DeclaredSettings):
         values = {}
         for item in fields(cls):
             name = item.name.upper()
-            text = environ.get(name, "").strip()
-            if not text:
+            text = environ.get(name, "")
+            if not text.strip():
                 if item.default is MISSING:
                     hint = f"expected `export {name}=…` in {env_file}"
                     if name == "RUN_DIR":
@@ -53,11 +54,11 @@ class Settings(DeclaredSettings):
                     raise WorkshopError(f"{name} is not set; {hint}")
                 continue
             try:
-                values[item.name] = item.metadata["parse"](text)
+                values[item.name] = item.metadata["parse"](text if name == "EXPERIMENT_NAME" else text.strip())
             except (ValueError, KeyError):
                 expected = getattr(item.metadata["parse"], "expected", "text")
                 place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
-                raise WorkshopError(f"{name}='{text}'{place}: expected {expected}") from None
+                raise WorkshopError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
         settings = cls(**values)
         settings.check()
         return settings

@@ -68,6 +68,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"TRAIN_SIZE": "many"}, MANY),
         (BASELINE, {"BATCHSIZE": "2", "GPUPERNODE": "1"}, MISTYPED),
         (BASELINE, {"GPUS_PER_NODE": "2"}, ONE_GPU),
+        (BASELINE, {"RESTARTS": "abc"}, "error: RESTARTS='abc': expected a whole number of at least 0"),
         (BASELINE, {"LOG_DIR": "/proc/nowhere"}, "error: LOG_DIR='/proc/nowhere': cannot write there"),
         (BASELINE, {"OUTPUT_DIR": "{tmp}/out"}, "/out': checkpoint-500 of another run is there; expected"),
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),

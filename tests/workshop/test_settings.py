@@ -67,6 +67,9 @@ def test_bad_value_names_file_line_variable_and_expectation(
         ({"BF16": "true"}, "FP16=true and BF16=true"),
         ({"GENERATE_BEFORE": "true", "GENERATE_SIZE": "0"}, "GENERATE_BEFORE=true and GENERATE_SIZE=0"),
         ({"RUN_DIR": ""}, "RUN_DIR is not set; start the training through its launcher"),
+        ({"EXPERIMENT_NAME": "../../x"}, r"EXPERIMENT_NAME='\.\./\.\./x': expected a folder's name"),
+        ({"EXPERIMENT_NAME": "/tmp/x"}, "EXPERIMENT_NAME='/tmp/x': expected a folder's name"),
+        ({"EXPERIMENT_NAME": "x\n"}, r"EXPERIMENT_NAME='x\\n': expected a folder's name"),
         ({"MODEL_NAME": ""}, "MODEL_NAME is not set; expected `export MODEL_NAME=…` in env_vars.sh"),
     ],
 )

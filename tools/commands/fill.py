@@ -5,6 +5,7 @@ import csv
 import sys
 from pathlib import Path
 
+from run_folder.printable import spreadsheet_text
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -80,7 +81,8 @@ def _print_csv(filled: list[FilledTable]) -> None:
             label = " / ".join(row[: table.table.label_columns])
             for column, cell in zip(table.table.header, cells, strict=True):
                 if cell is not None:
-                    writer.writerow([table.table.number, label, column, cell.value, cell.metric.unit, cell.text])
+                    line = [table.table.number, label, column, cell.value, cell.metric.unit, cell.text]
+                    writer.writerow(map(spreadsheet_text, line))
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from run_folder.plural import counted
-from run_folder.printable import one_line
+from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.check import check_file
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs
 from tools.commands.runs import text_table
@@ -16,15 +16,13 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
 
-FORMATS = ("text", "csv", "html")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
     add_logs_option(parser)
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
     parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="html: a page")
+    parser.add_argument("--format", choices=("text", "csv", "html"), default="text", help="html: a page")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,33 +30,19 @@ def run(arguments: argparse.Namespace) -> int:
     files = list(dict.fromkeys(arguments.files))
     same = Counter(file.stem for file in files)  # as in group-1/my_results.md and group-2/my_results.md
     found = [_grade(file, file.stem if same[file.stem] == 1 else str(file), runs, arguments) for file in files]
-    lead = ""
     if arguments.format == "html":
-        from tools.page import entries  # Jinja, only where it is needed
+        from tools.page import entries, grades  # Jinja, only where it is needed
 
         logs = entries.together(chosen_logs(arguments))
         lead = f"{counted(len(found), 'file')}, compared with the runs in {logs}; "
-        lead += f"a figure is right within {arguments.tolerance:g} %."
-    return print_grades(found, arguments.format, "grade", lead)
-
-
-def print_grades(found: list[Grade], form: str, command: str, lead: str) -> int:
-    """Prints a line per participant, or a page; returns the exit code.
-
-    Args:
-        form: one of FORMATS; command, lead: for the page, what made it and what the grades are about.
-    """
-    if form == "html":
-        from tools.page import grades
-
-        print(grades.render(found, command, lead))
+        print(grades.render(found, lead + f"a figure is right within {arguments.tolerance:g} %."))
     else:
         rows = [["file", "tables", *VERDICTS, "problem"]]
         for one in found:
             counts = ["" if one.problem else str(one.count[verdict]) for verdict in VERDICTS]
-            rows.append([one.file, one.tables, *counts, one.problem or one.remark])
-        if form == "csv":
-            csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+            rows.append([one.file, one.tables, *counts, one.problem])
+        if arguments.format == "csv":
+            csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)
         else:
             print(text_table([[one_line(cell) for cell in row] for row in rows]))
     failed = (one.problem or one.count[WRONG] or one.count[BLANK] == one.count.total() for one in found)

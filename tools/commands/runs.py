@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from run_folder.plural import counted
-from run_folder.printable import one_line
+from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
+from tools.logs.folder import is_mine
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import progress
 from tools.tables.fill import figure_of
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.format == "json":
             table.to_json(sys.stdout, orient="records", date_format="iso", indent=2)
         else:
-            table.to_csv(sys.stdout, index=False)
+            table.map(spreadsheet_text).to_csv(sys.stdout, index=False)
         return 0
     if shown:
         predicted = any(name not in METRICS for name in metrics)
@@ -124,7 +125,8 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
     if newest and newest.state == "completed":
         return f"python -m tools fill {chapter or newest.record['exercise']}{options}{tiny_option(newest)}"
     stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
-    if stopped and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
+    mine = stopped and is_mine(newest.folder) and is_mine(newest.folder / ".resume.json")
+    if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
         return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,14 +15,18 @@ from run_folder.plural import counted
 from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
+from tools.logs.folder import is_mine
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.local_runs import Lane, lanes
-from tools.submit.submissions import Submission, exercise_files, read, shell_notes
+from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
-from tools.tables.repository import borrowed_runs
+from tools.tables.repository import ROOT, borrowed_runs
+
+# Name programs that bash, the loader or Python run: they are never taken from a file.
+_RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,12 +110,16 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     The folder's name alone is looked for in `logs`. The run's settings win over the shell's; SHARDLAB names its code.
 
     Raises:
-        InputError: it is no run folder, the run is completed or still running, or its launcher is gone.
+        InputError: it is no run folder or another user's, the run is completed or still running, or it was not started
+            with a launcher of this repository.
     """
     found = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
     if not found:
         raise InputError(f"--resume {folder}: no run.json there; expected a run folder such as logs/fsdp/<run>")
     folder = found[0].resolve()
+    for path in (folder, folder / ".resume.json"):
+        if path.exists() and not is_mine(path):
+            raise InputError(f"--resume {folder.name}: {path} is not yours; expected a run that you started yourself")
     run = read_run(folder)
     if run.state in ("completed", "running", "unreadable"):
         raise InputError(
@@ -118,17 +127,29 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         )
     try:
         started = json.loads((folder / ".resume.json").read_text())
-    except (OSError, ValueError) as error:
+        command, settings = started["command"], started["settings"]
+        launcher = Path(command[0]).resolve()
+        if not all(isinstance(word, str) for word in (*command, *settings.values())):
+            raise TypeError(".resume.json: expected texts")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"--resume {folder.name}: {error}; expected a run of this version of the launchers") from None
-    launcher = started["command"][0]
-    if not Path(launcher).is_file():
+    if not launcher.is_file():
         raise InputError(f"--resume {folder.name}: its launcher {launcher} is no longer there")
+    exercise, code = launcher.parent, launcher.parents[1]
+    snapshots = (logs.resolve() / ".code", folder.parents[1] / ".code")
+    is_snapshot = code.parent in snapshots and all(map(is_mine, (code.parent, code, exercise, launcher)))
+    if launcher.suffix != ".slurm" or not (code == ROOT or is_snapshot):
+        expected = f"expected a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
+        raise InputError(f"--resume {folder.name}: it was started with {launcher}; {expected}")
+    if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
+        raise InputError(f"--resume {folder.name}: .resume.json sets {', '.join(sorted(unknown))}; expected settings")
+    settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
     nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
-    own = {"RESUME_RUN": str(folder), "SHARDLAB": str(Path(launcher).parents[1])}
-    environment = dict(shell) | started["settings"] | shape | mark | own
-    return started["command"], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment
+    own = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
+    environment = dict(shell) | settings | shape | mark | own
+    return [str(launcher), *command[1:]], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:

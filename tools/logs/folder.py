@@ -36,6 +36,11 @@ _SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule", "lora_r
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
+def is_mine(path: Path) -> bool:
+    """Whether the file or folder is there, is no link, and belongs to this user."""
+    return path.exists() and not path.is_symlink() and path.lstat().st_uid == os.getuid()
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One run folder.

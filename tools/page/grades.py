@@ -16,11 +16,11 @@ _MARKS = {RIGHT: ("\N{CHECK MARK}", "completed"), WRONG: ("\N{BALLOT X}", "faile
 _MOST_MISSED = 10  # cells in the list of those that most people got wrong
 
 
-def render(grades: Sequence[Grade], command: str, lead: str) -> str:
+def render(grades: Sequence[Grade], lead: str) -> str:
     """The page's HTML, with its style in it.
 
     Args:
-        command: that makes it; lead: how many grades there are, and what they are about.
+        lead: how many grades there are, and what they are about.
     """
     pages = rendering.environment()
     pages.globals |= {"marks": _MARKS, "verdicts": VERDICTS}
@@ -29,7 +29,7 @@ def render(grades: Sequence[Grade], command: str, lead: str) -> str:
         grades=grades,
         tables=tables,
         missed=_missed(tables),
-        command=command,
+        command="grade",
         lead=lead,
         style=(rendering.STATIC / "page.css").read_text("utf-8"),
     )

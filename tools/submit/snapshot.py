@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_folder.redaction import redacted
+
 # Data belongs elsewhere: a file larger than this that git does not track is left out, and the user is told.
 LARGEST_UNTRACKED_BYTES = 10 << 20
 # Site settings and the Python environment are no code: the snapshot uses the repository's, also if made later.
@@ -37,7 +39,7 @@ def take(root: Path, logs: Path) -> Snapshot:
     (logs / ".code").mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=logs / ".code"))
     try:
-        unfinished.chmod(0o755)
+        unfinished.chmod(0o777 & ~_umask())
         with tempfile.TemporaryDirectory() as scratch:
             names, left_out, diff = _with_git(root, no_code, Path(scratch) / "index")
         if names:
@@ -56,7 +58,9 @@ def take(root: Path, logs: Path) -> Snapshot:
             digest.update(_copied(root, name, unfinished))
         (unfinished / "snapshot.json").write_text(json.dumps(facts, indent=2) + "\n")
         if diff:
-            (unfinished / "code.diff").write_bytes(diff)
+            (unfinished / "code.diff").write_bytes(
+                redacted(diff.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+            )
         for name in LINKED:
             (unfinished / name).symlink_to(root / name)
         folder = logs / ".code" / digest.hexdigest()[:16]
@@ -68,6 +72,12 @@ def take(root: Path, logs: Path) -> Snapshot:
         return Snapshot(folder, left_out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's, which can only be read by setting it."""
+    os.umask(mask := os.umask(0o077))
+    return mask
 
 
 def _git(root: Path, *arguments: str, index: Path | None = None) -> bytes:
@@ -138,7 +148,10 @@ def _copied(root: Path, name: str, snapshot: Path) -> bytes:
         copy.symlink_to(target)
         content = os.fsencode(target)
     else:
-        content, mode = source.read_bytes(), source.stat().st_mode & 0o777
+        # Nobody can change by mistake what was submitted. Settings, which may hold keys, are for the user alone.
+        hidden = 0o077 if name.endswith((".env", "env_vars.sh")) else _umask()
+        content, mode = source.read_bytes(), source.stat().st_mode & 0o555 & ~hidden
+        copy.touch(0o600)
         copy.write_bytes(content)
-        copy.chmod(mode & ~0o222)  # who opens it by mistake cannot change what was submitted
+        copy.chmod(mode)
     return b"".join(b"%d:%s" % (len(part), part) for part in (os.fsencode(name), b"%o" % mode, content))

@@ -17,6 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from run_folder.env_file import exported
+from run_folder.errors import utf8_lines
 from run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from run_folder.typos import complaint, doubt
 from tools.errors import InputError, LogError
@@ -154,7 +155,7 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist.
     """
-    lines = enumerate(path.read_text().splitlines(), start=1)
+    lines = enumerate(utf8_lines(path), start=1)
     return [
         _submission(path, number, line, shell, extra_options)
         for number, line in lines

@@ -64,21 +64,19 @@ def counts(checked: Checked) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Grade:
-    """One participant's file, or folder of code.
+    """One participant's file.
 
     Attributes:
         file: as given.
         name: whose it is.
         checked: its tables as the runs fill them, each with the judgement of its cells.
         problem: why it could not be checked, "" for nothing.
-        remark: what else to know about the check, "" for nothing.
     """
 
     file: str
     name: str
     checked: Checked
     problem: str = ""
-    remark: str = ""
 
     @property
     def count(self) -> Counter[str]:

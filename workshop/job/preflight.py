@@ -16,7 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from run_folder.env_file import exported
-from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES
+from run_folder.errors import InputError
+from run_folder.printable import one_line
+from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
 from run_folder.typos import complaint, doubt
 from workshop.errors import WorkshopError, no_package
 from workshop.job.checkpoints import checkpoints, is_of
@@ -53,6 +55,9 @@ def settings_class(exercise: Path) -> type[Settings]:
 
 def check_settings(shell: Mapping[str, str]) -> None:
     """Raises WorkshopError for what the training would refuse at its start, as far as that shows without torch."""
+    for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
+        if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
+            raise WorkshopError(one_line(f"{name}='{text}': expected {count.expected}"))
     run_dir = {"RUN_DIR": "made when all is well"}
     exercise = Path.cwd()
     settings = settings_class(exercise).from_environment({**shell, **run_dir})
@@ -94,7 +99,10 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    check(os.environ)
-    check_settings(os.environ)
+    try:
+        check(os.environ)
+        check_settings(os.environ)
+    except InputError as error:
+        raise WorkshopError(str(error)) from None
     check_output(os.environ)
     warn_if_changed(os.environ)

@@ -15,6 +15,7 @@ from typing import Any
 
 from run_folder import csv_log
 from run_folder.causes import cause
+from run_folder.redaction import redacted
 from run_folder.schema import VERSION
 from workshop.job.checkpoints import remove_unfinished, step_of
 from workshop.job.control import Control
@@ -32,7 +33,6 @@ SLURM_REASONS = {
     "oom": r"\b(?:Reason|JobState)=(?:OutOfMemory|OUT_OF_MEMORY)\b",
 }
 
-_KEY = re.compile(r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|PASSWORD|SECRET)['\"]?\]?\s*[=:]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)")
 # How faulthandler begins the stacks of a rank that reached its limit; others were ended by SIGTERM.
 _STACKS_AT_LIMIT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
 
@@ -83,19 +83,19 @@ def last_step(run_dir: Path) -> int:
 def code_version() -> tuple[str | None, bool | None, str]:
     """Commit, whether anything differed from it, and the difference; of a snapshot, what was true when it was made.
 
-    What is assigned to names such as WANDB_API_KEY is left out: people write keys into env_vars.sh.
+    Keys are left out of it: people write them into env_vars.sh.
     """
     code = Path(__file__).resolve().parents[2]
     if (code / "snapshot.json").exists():  # made by `python -m tools submit`; it may lie inside another checkout
         facts = json.loads((code / "snapshot.json").read_text())
         diff = (code / "code.diff").read_text(errors="replace") if (code / "code.diff").exists() else ""
-        return facts["git_commit"], facts["git_dirty"], _KEY.sub(r"\1[left out]", diff)
+        return facts["git_commit"], facts["git_dirty"], redacted(diff)
     git = ["git", "-C", str(code)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return None, None, ""
-    diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True).stdout
-    return commit.stdout.strip(), bool(diff), _KEY.sub(r"\1[left out]", diff)
+    diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True, errors="replace").stdout
+    return commit.stdout.strip(), bool(diff), redacted(diff)
 
 
 def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:

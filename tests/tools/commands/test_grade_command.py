@@ -46,6 +46,14 @@ def test_broken_file_costs_only_its_own_line(files, make_run, logs, tmp_path, ca
     assert capsys.readouterr().out.split()[-5:] == [right, "1", "2", "0", "0"]
 
 
+def test_name_of_a_file_is_no_formula_in_csv(files, make_run, logs, tmp_path, monkeypatch, capsys):
+    make_run("r1")
+    monkeypatch.chdir(tmp_path)
+    files("=1+1", "0.7039", "32")
+    assert main(["grade", "=1+1.md", "--logs", str(logs), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.endswith("\n'=1+1.md,1,2,0,0,\n")
+
+
 def test_files_of_one_name_in_two_folders_stay_two_people_on_the_page(files, make_run, logs, tmp_path, capsys):
     make_run("r1")
     for name in ("one", "two"):

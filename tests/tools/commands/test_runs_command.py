@@ -81,8 +81,15 @@ def test_next_command_is_about_the_newest_run(make_run, logs, capsys, monkeypatc
     checkpoint = make_run("r2", {"start_time": "2026-11-22T09:45:00+00:00"} | record) / "model/checkpoint-5"
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").touch()
+    (checkpoint.parents[1] / ".resume.json").touch()
     main(["runs", "--logs", "logs"])
     assert capsys.readouterr().out.splitlines()[-1] == hint
+
+
+def test_name_in_a_log_is_no_formula_in_csv(make_run, logs, capsys):
+    make_run("r1", {"model": {"name": "=HYPERLINK(1)"}})
+    assert main(["runs", "--logs", str(logs), "--format", "csv"]) == 0
+    assert ",'=HYPERLINK(1)," in capsys.readouterr().out
 
 
 def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(make_run, logs, capsys):

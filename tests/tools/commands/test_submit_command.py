@@ -230,24 +230,28 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
 
 
 @pytest.fixture
-def stopped(tmp_path: Path, make_run) -> Path:
+def stopped(logs: Path, make_run) -> Path:
     """A run that ended before its end, its launcher, and what it was given."""
-    launcher = tmp_path / "code/fsdp/multi_gpu.slurm"
+    launcher = logs / ".code/1f3a/fsdp/multi_gpu.slurm"
     launcher.parent.mkdir(parents=True)
     launcher.touch()
-    started = {"command": [str(launcher), "a file.json"], "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4"}}
+    (launcher.parent / "env_vars.sh").write_text('export PYTHONPATH="$PYTHONPATH:."\n')
+    started = {
+        "command": [str(launcher), "a file.json"],
+        "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4", "PYTHONPATH": "elsewhere"},
+    }
     given = {".resume.json": json.dumps(started)}
     record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "submission": "multi_gpu.slurm"}
     return make_run("20261122-100000-p1", record, **given)
 
 
-def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_sets(stopped, tmp_path, logs) -> None:
+def test_run_starts_again_with_its_arguments_and_settings_whatever_the_shell_sets(stopped, logs) -> None:
     command, options, environment = started_again(Path(stopped.name), logs, {"GRAD_ACC": "8"})
-    assert command == [str(tmp_path / "code/fsdp/multi_gpu.slurm"), "a file.json"]
+    assert command == [str(logs / ".code/1f3a/fsdp/multi_gpu.slurm"), "a file.json"]
     assert options == ["--nodes=1", "--gpus-per-node=2"]
     assert environment == {
         **{"TRAIN_SIZE": "64", "GRAD_ACC": "4", "GPUS_PER_NODE": "2", "RESUME_RUN": str(stopped)},
-        **{"SUBMISSION": "multi_gpu.slurm", "SHARDLAB": str(tmp_path / "code")},
+        **{"SUBMISSION": "multi_gpu.slurm", "SHARDLAB": str(logs / ".code/1f3a")},
     }
 
 
@@ -255,7 +259,7 @@ def test_run_that_cannot_be_started_again_says_why(stopped, tmp_path, make_run, 
     for state in ("completed", "running"):
         with pytest.raises(InputError, match=f"{state}; expected a run that ended before its end"):
             started_again(make_run(state, {"state": state}), logs, {})
-    (tmp_path / "code/fsdp/multi_gpu.slurm").unlink()
+    (logs / ".code/1f3a/fsdp/multi_gpu.slurm").unlink()
     with pytest.raises(InputError, match=r"launcher .* is no longer there"):
         started_again(stopped, logs, {})
     (stopped / ".resume.json").unlink()
@@ -263,6 +267,54 @@ def test_run_that_cannot_be_started_again_says_why(stopped, tmp_path, make_run, 
         started_again(stopped, logs, {})
     with pytest.raises(InputError, match=r"no run\.json there"):
         started_again(tmp_path / "nowhere", logs, {})
+
+
+@pytest.mark.parametrize("theirs", [".", ".resume.json", "../../.code/1f3a", "../../.code/1f3a/fsdp/multi_gpu.slurm"])
+def test_somebody_elses_run_is_neither_proposed_nor_started(
+    theirs: str, stopped: Path, make_run, logs: Path, monkeypatch, capsys
+) -> None:
+    """What its .resume.json names would run with this user's rights."""
+    record = json.loads((stopped / "run.json").read_text()) | {"state": "preempted"}
+    (stopped / "run.json").write_text(json.dumps(record))
+    (stopped / "model/checkpoint-5").mkdir(parents=True)
+    (stopped / "model/checkpoint-5/manifest.json").touch()
+    assert main(["runs", "--logs", str(logs)]) == 0
+    assert f"--resume {stopped}" in capsys.readouterr().out
+    own_lstat, foreign = Path.lstat, (stopped / theirs).resolve()
+
+    def lstat(path: Path) -> os.stat_result:
+        found = own_lstat(path)
+        return os.stat_result((*found[:4], found.st_uid + 1, *found[5:])) if path == foreign else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(InputError, match=r"not yours|expected a \.slurm of"):
+        started_again(stopped, logs, {})
+    if not theirs.startswith("../"):
+        assert main(["runs", "--logs", str(logs)]) == 0
+        assert "--resume" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"command": ["x"]}, r"started with .*/x; expected a \.slurm of"),
+        ({"command": ["evil.slurm"]}, r"evil\.slurm; expected a \.slurm of"),
+        ({"command": []}, "expected a run of this version"),
+        ({"command": "x"}, "no longer there|started with|expected a run of this version"),
+        ({"settings": {"BASH_ENV": "env"}}, r"\.resume\.json sets BASH_ENV; expected settings"),
+        ({"settings": {"LD_PRELOAD": "x.so", "TRAIN_SIZE": "64"}}, "sets LD_PRELOAD"),
+        ({"settings": {"TRAIN_SIZE": 64}}, "expected a run of this version"),
+        ({"settings": None}, "expected a run of this version"),
+    ],
+)
+def test_resume_json_starts_only_launchers_of_ours_with_settings(changes, told, stopped, logs, monkeypatch) -> None:
+    monkeypatch.chdir(stopped)
+    for name in ("x", "evil.slurm"):
+        (stopped / name).touch()
+    started = json.loads((stopped / ".resume.json").read_text())
+    (stopped / ".resume.json").write_text(json.dumps(started | changes))
+    with pytest.raises(InputError, match=told):
+        started_again(stopped, logs, {})
 
 
 @pytest.mark.parametrize(

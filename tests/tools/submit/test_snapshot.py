@@ -1,6 +1,7 @@
 """A snapshot is the code of the moment, and says how it differs from its commit."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,25 @@ def test_snapshot_stays_as_it_is_when_the_code_is_edited_and_other_code_is_elsew
     assert (taken.folder / "ex/launcher.slurm").stat().st_mode & 0o777 == 0o555
     assert (taken.folder / "ex/ds_config.json").readlink() == Path("zero1.json")
     assert not (taken.folder / "logs").exists()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_keys_in_edited_files_are_neither_in_the_diff_nor_for_others_to_read(root: Path, umask: int) -> None:
+    (root / "ex/env_vars.sh").write_text("export TRAIN_SIZE=64\n")
+    commit(root)
+    (root / "ex/env_vars.sh").write_text("export WANDB_API_KEY=5a1adc0ffee7\nexport TOKENIZER_NAME=gpt2\n")
+    (root / "ex/train.py").write_text('login(token="hf_5a1adc0ffee7")  # \udce9\n', errors="surrogateescape")
+    before = os.umask(umask)
+    try:
+        folder = snapshot.take(root, root / "logs").folder
+    finally:
+        os.umask(before)
+    diff = (folder / "code.diff").read_text(errors="surrogateescape")
+    assert "5a1adc0ffee7" not in diff and "TOKENIZER_NAME=gpt2" in diff and "\udce9" in diff
+    assert "5a1adc0ffee7" in (folder / "ex/env_vars.sh").read_text(), "the job sources it"
+    modes = {path.relative_to(folder): path.lstat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+    assert modes.pop(Path("ex/env_vars.sh")) == 0o400
+    assert {path: mode for path, mode in modes.items() if mode & umask and not (folder / path).is_symlink()} == {}
 
 
 def test_the_diff_holds_edits_and_new_files_names_binary_ones_and_can_be_applied(root: Path) -> None:

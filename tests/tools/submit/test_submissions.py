@@ -25,6 +25,15 @@ def test_a_line_is_settings_options_launcher_arguments(tmp_path: Path) -> None:
     assert (found.place, found.count("gpus-per-node"), found.count("nodes")) == ("ex/submit.txt:3", 2, 1)
 
 
+@pytest.mark.parametrize("name", ["submit.txt", "env_vars.sh"])
+def test_file_that_is_not_in_utf8_is_an_error_that_names_the_line(tmp_path: Path, name: str) -> None:
+    file = make_exercise(tmp_path, "run.slurm\n") / name
+    line = file.read_bytes().count(b"\n") + 1
+    file.write_bytes(file.read_bytes() + b"# f\xfcr zwei GPUs\nlast\n")
+    with pytest.raises(LogError, match=rf"{name}:{line}: found '# für zwei GPUs', expected a line in UTF-8"):
+        read(file.parent / "submit.txt", {})
+
+
 def test_more_memory_for_the_next_try_is_still_the_same_run(tmp_path: Path) -> None:
     found = only(tmp_path, "TRAIN_SIZE=9 FP16=false --mem=2G --gpus-per-node=2 run.slurm", extra=("--gpus-per-node=4",))
     assert found.text == "FP16=false TRAIN_SIZE=9 --gpus-per-node=4 run.slurm"

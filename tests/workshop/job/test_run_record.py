@@ -62,7 +62,12 @@ def test_key_in_an_edited_file_is_not_in_the_record(
     tmp_path: Path, launched: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, code, run = KEYS["WANDB_API_KEY"], tmp_path / "code", tmp_path / "run"
-    lines = [f"+export WANDB_API_KEY={key}", f"+os.environ['HF_TOKEN'] = \"{key}\"", "+export TOKENIZER_NAME=gpt2"]
+    lines = [
+        f"+login(token='{key}')",
+        f"+export WANDB_API_KEY={key}",
+        f"+os.environ['HF_TOKEN'] = \"{key}\"",
+        "+export TOKENIZER_NAME=gpt2",
+    ]
     for folder in (code, run):
         folder.mkdir()
     (code / "snapshot.json").write_text('{"git_commit": "1f3a", "git_dirty": true}')
@@ -70,7 +75,8 @@ def test_key_in_an_edited_file_is_not_in_the_record(
     monkeypatch.setattr(run_record, "__file__", str(code / "workshop/job/run_record.py"))
     begin(run, ["python", "train.py"])
     assert leaked(run) == []
-    without = "+export WANDB_API_KEY=[left out]\n+os.environ['HF_TOKEN'] = [left out]\n+export TOKENIZER_NAME=gpt2"
+    without = "+login(token=[left out])\n"
+    without += "+export WANDB_API_KEY=[left out]\n+os.environ['HF_TOKEN'] = [left out]\n+export TOKENIZER_NAME=gpt2"
     assert (run / "code.diff").read_text() == without
     assert json.loads((run / "run.json").read_text())["git_diff"] == without
     (run / "debug.log").write_text(f"key {key}\n")  # that the search finds one
