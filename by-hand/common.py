@@ -20,7 +20,7 @@ def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) ->
     """A model in fp32 with equal random weights on every rank (one seed), on the GPU if there is one."""
     model = (build_gpt if settings.model_name == MODEL_NAME else load_model)(settings, tokenizer)
     model.config.use_cache = False  # keys and values of earlier tokens: for generation
-    return model.train()
+    return model.to(own_device()).train()  # pretrained weights are read into CPU memory
 
 
 def own_device() -> torch.device:

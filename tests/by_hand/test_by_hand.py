@@ -5,7 +5,10 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import common
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
@@ -13,7 +16,9 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
+from workshop.data.encoding import load_tokenizer
 from workshop.job.hangs import collective_timeout_s
+from workshop.training.models import TINY
 
 CHAPTER = REPO / "by-hand"
 STEPS = 6
@@ -157,3 +162,11 @@ def test_wrong_arguments_are_refused_before_anything_starts(arguments: list[str]
     job = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     assert job.returncode == 1
     assert expected in job.stderr
+
+
+def test_pretrained_weights_are_moved_to_the_ranks_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "own_device", lambda: torch.device("meta"))  # there may be no GPU here
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY)).save_pretrained(tmp_path)
+    settings = SimpleNamespace(model_name=str(tmp_path), model_init="pretrained", tokenizer_name="sample", seed=1)
+    model = common.build_model(settings, load_tokenizer("sample"))
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
