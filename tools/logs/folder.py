@@ -32,7 +32,7 @@ LOST_AFTER_S = 600
 _NAME = re.compile(r"\w[\w.+-]*")
 # What tables select by as it is in the settings.
 _SETTINGS = ("use_fsdp", "batch_size", "grad_acc", "max_length", "loss", "loss_chunk", "max_steps", "seed")
-_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule", "lora_rank")
+_SETTINGS += ("gradient_checkpointing", "sequence_parallel", "schedule", "lora_rank", "learning_rate")
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 
 
