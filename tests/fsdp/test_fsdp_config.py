@@ -9,11 +9,13 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
+from run_folder.errors import InputError
+from run_folder.fsdp_config import check_keys
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.fsdp import check_keys, fsdp_config, prepare_wrapping, shard_on_cpu, start_scaler
+from workshop.training.fsdp import fsdp_config, prepare_wrapping, shard_on_cpu, start_scaler
 from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = Path(__file__).parents[2] / "fsdp/fsdp_configs"
@@ -47,7 +49,7 @@ def test_shipped_configuration_is_accepted(path: Path) -> None:
     ],
 )
 def test_K2_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: str) -> None:
-    with pytest.raises(WorkshopError) as caught:
+    with pytest.raises(InputError) as caught:
         check_keys(Path("fsdp_config.json"), config)
     assert str(caught.value).startswith("fsdp_config.json: ")
     assert message in str(caught.value)

@@ -1,0 +1,128 @@
+"""An FSDP configuration: the Trainer's own `fsdp_config`, and two keys more that select the method:
+
+    fsdp               false: plain DDP, for comparison; beside it DDP's options, of which the Trainer knows half
+    dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
+
+The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
+neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
+"""
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from run_folder.errors import InputError
+from run_folder.json_file import checked, words
+from run_folder.plural import counted
+
+COMMON = {
+    "fsdp": bool,
+    "version": (1, 2),
+    "cpu_offload": bool,
+    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP",),  # with any other, blocks would be no units (erratum K2)
+    "transformer_layer_cls_to_wrap": list,
+    "cpu_ram_efficient_loading": bool,
+    "state_dict_type": ("FULL_STATE_DICT", "SHARDED_STATE_DICT"),
+    "activation_checkpointing": bool,
+}
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {
+        "reshard_after_forward": ("full_shard", "shard_grad_op", "no_shard"),
+        "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
+        **dict.fromkeys(("forward_prefetch", "use_orig_params", "sync_module_states", "limit_all_gathers"), bool),
+    },
+    2: {"reshard_after_forward": bool, "dp_replicate_size": 1},
+}
+# Of DistributedDataParallel; comm_hook: the type in which gradients are communicated, where they are fp32.
+# optimize_ddp is torch.compile's: cut a compiled graph where DDP's buckets end. Our blocks are small graphs already.
+DDP = {
+    **{"bucket_cap_mb": 1, "gradient_as_bucket_view": bool, "static_graph": bool, "optimize_ddp": bool},
+    "comm_hook": ("fp16", "bf16"),
+}
+BY_HAND = {"reshard_after_forward": bool, "replicas": 1, "cpu_offload": bool}  # by-hand/fsdp.py's
+_NEW_NAMES = {
+    **{"offload_to_cpu": "cpu_offload", "offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"},
+    **{"transformer_cls_names_to_wrap": "transformer_layer_cls_to_wrap", "min_num_params": "auto_wrap_policy"},
+}
+_OTHER = {
+    **{"mixed_precision": "FP16 or BF16 in env_vars.sh", "fsdp_config": "its keys one level higher, without it"},
+    **dict.fromkeys(DDP, '"fsdp": false beside it, because it is DDP\'s'),
+}
+
+
+def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+    """The configuration with its version. Raises InputError for what is ignored or cannot work."""
+    check_keys(path, config)
+    if settings.get("timers"):
+        raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+    if config.get("static_graph") and settings["grad_acc"] > 1:
+        # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which with
+        # accumulation communicates nothing.
+        raise InputError(f"GRAD_ACC={settings['grad_acc']}: {path} has static_graph; expected GRAD_ACC=1")
+    if not config.get("fsdp", True):
+        return config
+    config = {"version": 2} | config
+    fused = "fused" in settings.get("optimizer", "")
+    if config["version"] == 1 and config.get("cpu_offload") and settings.get("fp16") and fused:
+        # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
+        raise InputError(
+            f"OPTIMIZER={settings['optimizer']}: {path} is FSDP1 with cpu_offload, where fp16 gradient scaling cannot "
+            "drive a fused optimizer on the CPU; expected OPTIMIZER=adamw_torch, BF16=true, or version 2"
+        )
+    if settings.get("gradient_checkpointing"):
+        raise InputError(
+            f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
+            "Trainer's own would gather every block once more in the backward pass"
+        )
+    check_copies(path, "dp_replicate_size", config.get("dp_replicate_size", 1), world_size)
+    return config
+
+
+def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
+    """Raises InputError unless so many copies of the model have equally many ranks, at least two."""
+    if copies > 1 and (world_size % copies or world_size // copies < 2):
+        raise InputError(
+            f"{path}: {key} is {copies}, which cannot split {counted(world_size, 'GPU')} into groups of "
+            f"equally many, at least two; expected GPUs in a multiple of {copies}, {2 * copies} or more"
+        )
+
+
+def check_keys(path: Path, config: dict[str, Any]) -> None:
+    """Raises InputError for a key that nothing reads or a value that does not fit."""
+    checked(path, {name: config[name] for name in ("fsdp", "version") if name in config}, COMMON)
+    version = config.get("version", 2)
+    kinds, where = COMMON | BY_VERSION[version], f" in FSDP{version}"
+    if not config.get("fsdp", True):
+        kinds, where = {"fsdp": bool} | DDP, ' where "fsdp" is false'
+    other = {}
+    for name in config:
+        bare = name.removeprefix("fsdp_")
+        new = _NEW_NAMES.get(bare, bare)
+        if new != name and new in kinds:
+            other[name] = f"{new}: {words(kinds[new])}"
+        elif new != name and new in BY_VERSION[1]:
+            other[name] = f'{new}, and "version": 1'
+    checked(path, config, kinds, other=_OTHER | other, where=where)
+
+
+def check_blocks(path: Path, config: dict[str, Any], model: Mapping[str, Any]) -> None:
+    """Raises InputError where the classes to wrap are another model's, or its blocks are not among them.
+
+    Args: model: its config.json; {} if it is not known yet, and then nothing is checked.
+    """
+    names, kind = config.get("transformer_layer_cls_to_wrap"), str(model.get("model_type")).removesuffix("_text")
+    library = find_spec("transformers")  # not imported: seconds, and torch with it
+    file = Path(library.origin).parent / f"models/{kind}/modeling_{kind}.py" if library else Path("none")
+    if not names or not file.is_file():
+        return
+    source = file.read_text()
+    blocks = re.findall(r"_no_split_modules = \[(.*?)\]", source, re.DOTALL)[:1]
+    blocks = re.findall(r"\w+", blocks[0]) if blocks else []
+    wrong = [name for name in names if f"class {name}(" not in source]
+    if wrong or not {*blocks[:1]} <= {*names}:
+        raise InputError(
+            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are "
+            f"{' and '.join(blocks[:1])}; expected them, or the key left out"
+        )
