@@ -16,7 +16,7 @@ from tools.commands.runs import next_command
 from tools.errors import InputError
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.submitted_lines import fits
+from tools.plan.submitted_lines import configuration_of, fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, read, shell_notes
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not due:
         print("nothing to do")
         return 0
+    for line in due:
+        configuration_of(line)  # what its job would refuse is not queued
     due = _willing(due, arguments)
     side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:
