@@ -29,6 +29,16 @@ class Configuration:
     values: dict[str, Any]
     notes: tuple[str, ...] = ()
 
+    @property
+    def needs_gpu(self) -> str:
+        """What in it works on a GPU only, and what is expected without one; "" for nothing."""
+        if self.values.get("version") == 1:
+            return "version 1; expected version 2"
+        if self.values.get("comm_hook") == "bf16":
+            return "comm_hook bf16; expected fp16, or none"
+        offloaded = self.values.get("zero_optimization", {}).get("offload_optimizer", {})
+        return "super_offload; expected it left out" if offloaded.get("super_offload") else ""
+
 
 def read_configuration(
     path: Path, settings: Mapping[str, Any], world_size: int, exercise: str = "", model: Mapping[str, Any] | None = None

@@ -7,6 +7,7 @@ Source: https://www.deepspeed.ai/docs/config-json/ and DeepSpeed 0.19.8's classe
 integrations/deepspeed.py. A test compares the table with the classes.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ OFFLOAD_OPTIMIZER = {
     **dict.fromkeys(("ratio", "cpuadam_cores_perc"), (0.0, 1.0)),
 }
 ZENFLOW = {
-    **{"topk_ratio": (1e-6, 0.999999), "select_strategy": ("auto", "step", "epoch")},
+    **{"topk_ratio": (1e-6, 0.999999), "select_strategy": ("step", "epoch")},
     **dict.fromkeys(("select_interval", "update_interval"), 1),
     **dict.fromkeys(("auto_ratio", "pt_reserved_cores_perc"), (0.0, 1.0)),
     **{"overlap_step": bool, "offload": bool, "full_warm_up_rounds": 0},
@@ -32,7 +33,7 @@ ZENFLOW = {
 STAGES_12 = {
     **dict.fromkeys(("allgather_partitions", "use_multi_rank_bucket_allreduce", "round_robin_gradients"), bool),
     **dict.fromkeys(("parameter_alignment", "ignore_unused_parameters", "elastic_checkpoint"), bool),
-    **{"allgather_bucket_size": 0, "legacy_stage1": (False,), "zenflow": ZENFLOW},
+    **{"allgather_bucket_size": 0, "legacy_stage1": (False,)},
 }
 STAGE_3 = {
     **dict.fromkeys(("prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold"), 0),
@@ -52,7 +53,12 @@ STAGE_3 = {f"stage3_{name}": kind for name, kind in STAGE_3.items()} | {
 ZERO = {
     "stage": (0, 1, 2, 3),
     **dict.fromkeys(("contiguous_gradients", "reduce_scatter", "overlap_comm", "load_from_fp32_weights"), bool),
-    **{"reduce_bucket_size": 1, "compute_grad_norm": (True,), "offload_optimizer": OFFLOAD_OPTIMIZER},
+    **{
+        "reduce_bucket_size": 1,
+        "compute_grad_norm": (True,),
+        "offload_optimizer": OFFLOAD_OPTIMIZER,
+        "zenflow": ZENFLOW,
+    },
     **STAGES_12,
     **STAGE_3,
 }
@@ -67,7 +73,7 @@ BF16 = {
 }
 OPTIMIZERS = ("AdamW", "Adam", "adamw", "adam")
 OPTIMIZER = {
-    **{"lr": 0.0, "betas": object, "eps": 0.0, "weight_decay": 0.0, "amsgrad": (False,), "bias_correction": bool},
+    **{"lr": 0.0, "betas": object, "eps": 0.0, "weight_decay": 0.0, "amsgrad": (False,)},
     **dict.fromkeys(("torch_adam", "adam_w_mode"), bool),
 }
 _WARMUP = {"warmup_num_steps": 1, "warmup_type": ("log", "linear"), "last_batch_iteration": -1}
@@ -91,11 +97,12 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 _OFF, _WRITER, _TYPES = {"enabled": (False,)}, {"output_path": str, "job_name": str}, ("fp32", "fp16", "bf16")
 KINDS: dict[str, Any] = {
     **dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), 1),
-    **dict.fromkeys(("gradient_clipping", "gradient_predivide_factor", "steps_per_print"), 0.0),
-    **dict.fromkeys(("prescale_gradients", "wall_clock_breakdown", "memory_breakdown", "dump_state"), bool),
+    **{"gradient_clipping": 0.0, "steps_per_print": 0.0},
+    **{"prescale_gradients": (False,), "gradient_predivide_factor": (1, 1.0)},  # ZeRO refuses others
+    **dict.fromkeys(("wall_clock_breakdown", "memory_breakdown", "dump_state"), bool),
     **dict.fromkeys(("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"), bool),
     "communication_data_type": _TYPES,
-    **{"optimizer": {"type": OPTIMIZERS, "params": OPTIMIZER, "legacy_fusion": bool}, "fp16": FP16, "bf16": BF16},
+    **{"optimizer": {"type": OPTIMIZERS, "params": OPTIMIZER}, "fp16": FP16, "bf16": BF16},
     **{"scheduler": {"type": tuple(SCHEDULERS), "params": object}, "zero_optimization": ZERO},
     "activation_checkpointing": {
         **dict.fromkeys(("partition_activations", "cpu_checkpointing", "contiguous_memory_optimization"), bool),
@@ -182,6 +189,15 @@ def read(
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
         )
+    if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
+        raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
+    for name, key in (("csv_monitor", "output_path"), ("flops_profiler", "output_file")):
+        found = Path(config.get(name, {}).get(key) or ".")
+        nearest = next(folder for folder in (found, *found.absolute().parents) if folder.exists())
+        if config.get(name, {}).get("enabled") and not os.access(nearest, os.W_OK):
+            raise InputError(
+                f"{path}: {name}.{key} is '{found}': {nearest} cannot be written; expected a path that can"
+            )
     _check_settings(path, config, settings, world_size)
     notes = [f"takes {', '.join(left_out)} from env_vars.sh, because it leaves them out"] if left_out else []
     notes += _check_stage(path, config["zero_optimization"])

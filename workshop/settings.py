@@ -18,7 +18,7 @@ from run_folder.env_file import assignments
 from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import is_of
-from workshop.training.deepspeed import configuration
+from workshop.training.deepspeed import configuration, has_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,12 @@ class Settings(DeclaredSettings):
 
     def check_config(self) -> None:
         """Reject a configuration file's mistakes; say what in it does not do what it seems to."""
-        for note in configuration(self).notes if self.config else ():
+        if not self.config:
+            return
+        found = configuration(self)
+        if found.needs_gpu and not has_gpu():
+            raise WorkshopError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+        for note in found.notes:
             print(f"note: {Path(self.config).name} {note}", file=sys.stderr)
 
     @classmethod

@@ -15,7 +15,7 @@ from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.fsdp import fsdp_config, prepare_wrapping, shard_on_cpu, start_scaler
+from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = Path(__file__).parents[2] / "fsdp/fsdp_configs"
@@ -83,14 +83,14 @@ def test_nodes_hold_whole_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 4)
 
 
-def test_what_needs_a_gpu_is_an_error_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    arguments = SimpleNamespace(fsdp=True, fsdp_plugin_args={"fsdp_version": 1})
-    with pytest.raises(WorkshopError, match=r"fsdp1_full_shard.json: FSDP1 needs a GPU"):
-        shard_on_cpu(settings("fsdp1_full_shard"), arguments)
-    trainer = SimpleNamespace(is_fsdp_enabled=False, args=SimpleNamespace(device=torch.device("cpu")))
-    with pytest.raises(WorkshopError, match=r"ddp_bf16_gradients.json: comm_hook bf16 needs a GPU"):
-        prepare_wrapping(settings("tuning/ddp_bf16_gradients"), trainer)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("fsdp1_full_shard", "version 1; expected version 2"), ("tuning/ddp_bf16_gradients", "comm_hook bf16; expected")],
+)
+def test_what_needs_a_gpu_is_an_error_without_one(config: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(WorkshopError, match=f"json: there is no NVIDIA GPU, which it needs for {message}"):
+        settings(config).check_config()
 
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:

@@ -9,7 +9,6 @@ PyTorch's own is not. A finished operator is renamed: who finds one can load it.
 """
 
 import argparse
-import ctypes
 import fcntl
 import hashlib
 import importlib.metadata
@@ -28,6 +27,7 @@ from typing import Any
 from run_folder import deepspeed_config
 from run_folder.json_file import read_json
 from workshop.errors import WorkshopError
+from workshop.training.deepspeed import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILDING = f"building-{socket.gethostname()}-"
@@ -107,9 +107,7 @@ def build_name() -> str:
 
 def gpu_architecture() -> str | None:
     """The compute capability of this rank's GPU, such as 9.0; None without a GPU."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:  # no driver, so no GPU: PyTorch's import would take seconds to say so
+    if not has_gpu():
         return None
     import torch
 

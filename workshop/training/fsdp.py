@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from run_folder.json_file import read_json
 from run_folder.settings import DeclaredSettings
-from workshop.errors import WorkshopError
 from workshop.training.deepspeed import configuration, deepspeed_config, world_size
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
@@ -49,7 +48,7 @@ def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
     return {"fsdp": True, "fsdp_config": config, "parallelism_config": mesh, **backend}
 
 
-def shard_on_cpu(settings: DeclaredSettings, arguments: TrainingArguments) -> None:
+def shard_on_cpu(arguments: TrainingArguments) -> None:
     """Let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP.
 
     Call it before the Trainer is made. Plain DDP needs none of it.
@@ -63,8 +62,6 @@ def shard_on_cpu(settings: DeclaredSettings, arguments: TrainingArguments) -> No
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     plugin = arguments.fsdp_plugin_args
-    if plugin["fsdp_version"] == 1:
-        raise WorkshopError(f"{settings.config}: FSDP1 needs a GPU, and there is none; expected version 2")
     PartialState().distributed_type = DistributedType.MULTI_GPU
     if plugin.get("cpu_offload"):
         plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
@@ -79,8 +76,6 @@ def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
     from accelerate.utils import DDPCommunicationHookType
 
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
-    if hook is DDPCommunicationHookType.BF16 and trainer.args.device.type == "cpu":
-        raise WorkshopError(f"{settings.config}: comm_hook bf16 needs a GPU, and there is none; expected fp16, or none")
     if "optimize_ddp" in options:
         from torch._dynamo import config as of_the_compiler  # seconds to import
 
