@@ -102,7 +102,7 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
         new = _NEW_NAMES.get(bare, bare)
         if new != name and new in kinds:
             other[name] = f"{new}: {words(kinds[new])}"
-        elif new != name and new in BY_VERSION[1]:
+        elif new in BY_VERSION[1]:
             other[name] = f'{new}, and "version": 1'
     checked(path, config, kinds, other=_OTHER | other, where=where)
 

@@ -36,7 +36,7 @@ def test_shipped_configuration_is_accepted(path: Path) -> None:
     [
         ({"offload_to_cpu": True}, "nothing reads 'offload_to_cpu' in FSDP2; expected cpu_offload"),
         ({"mixed_precision": "fp16"}, "nothing reads 'mixed_precision' in FSDP2; expected FP16 or BF16"),
-        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected keys out of "),
+        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected forward_prefetch, and "),
         ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1; expected "),
         ({"fsdp": False, "cpu_offload": True}, "'cpu_offload' where \"fsdp\" is false; expected keys out of"),
         ({"static_graph": True}, "'static_graph' in FSDP2; expected \"fsdp\": false beside it, because it is DDP's"),
