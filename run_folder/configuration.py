@@ -81,7 +81,7 @@ def read_rule(path: Path) -> dict[int, dict[str, int]]:
     gpus = rule["gpus"] if isinstance(rule.get("gpus"), dict) else {}
     if wrong := next((name for name in gpus if not name.isdecimal()), None):
         raise InputError(f"{path}: nothing reads 'gpus.{wrong}'; expected numbers of GPUs")
-    checked(path, {"gpus": None} | rule, {"rule": str, "gpus": dict.fromkeys(gpus, RULE_SIZES)})
+    checked(path, {"gpus": None} | rule, {"rule": "text", "gpus": dict.fromkeys(gpus, RULE_SIZES)})
     if lacking := next((name for name in gpus if gpus[name].keys() != RULE_SIZES.keys()), None):
         raise InputError(f"{path}: gpus.{lacking} is {gpus[lacking]!r}; expected {' and '.join(RULE_SIZES)}")
     return {int(name): sizes for name, sizes in gpus.items()}

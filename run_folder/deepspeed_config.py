@@ -3,11 +3,11 @@
 Values that env_vars.sh also sets must be "auto" or left out: the Trainer then copies its own arguments into them.
 "auto" does not search for the largest batch that fits (erratum K7): the global batch is micro-batch x accumulation
 x GPUs, nothing else.
-Source: https://www.deepspeed.ai/docs/config-json/ and DeepSpeed 0.19.8's classes; of "auto": transformers 5.23,
-integrations/deepspeed.py. A test compares the table with the classes.
+Source of "auto": transformers 5.23, integrations/deepspeed.py. The keys are in deepspeed_keys.toml.
 """
 
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,129 +15,12 @@ from typing import Any
 from run_folder.errors import InputError
 from run_folder.json_file import AUTO, checked
 
-ENABLED = {"enabled": bool}
-OFFLOAD = {"device": ("none", "cpu"), "pin_memory": bool, "nvme_path": object}
-OFFLOAD |= dict.fromkeys(("buffer_count", "buffer_size", "max_in_cpu"), 0)
-OFFLOAD_OPTIMIZER = {
-    **{name: OFFLOAD[name] for name in ("device", "pin_memory", "nvme_path", "buffer_count")},
-    **dict.fromkeys(("pipeline_read", "pipeline_write", "fast_init", "super_offload"), bool),
-    **dict.fromkeys(("ratio", "cpuadam_cores_perc"), (0.0, 1.0)),
-}
-ZENFLOW = {
-    **{"topk_ratio": (1e-6, 0.999999), "select_strategy": ("step", "epoch")},
-    **dict.fromkeys(("select_interval", "update_interval"), 1),
-    **dict.fromkeys(("auto_ratio", "pt_reserved_cores_perc"), (0.0, 1.0)),
-    **{"overlap_step": bool, "offload": bool, "full_warm_up_rounds": 0},
-}
-# Read by stages 1 and 2 only, or by stage 3 only; a value alone: nothing else is measured or planned here.
-STAGES_12 = {
-    **dict.fromkeys(("allgather_partitions", "use_multi_rank_bucket_allreduce", "round_robin_gradients"), bool),
-    **dict.fromkeys(("parameter_alignment", "ignore_unused_parameters", "elastic_checkpoint"), bool),
-    **{"allgather_bucket_size": 0, "legacy_stage1": (False,)},
-}
-STAGE_3 = {
-    **dict.fromkeys(("prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold"), 0),
-    **dict.fromkeys(("max_live_parameters", "max_reuse_distance", "module_granularity_threshold"), 0),
-    **dict.fromkeys(("gather_16bit_weights_on_model_save", "use_all_reduce_for_fetch_params"), bool),
-    "allgather_sequential": bool,
-}
-UNPREFIXED = tuple(STAGE_3)  # DeepSpeed takes them with stage3_ and without
-STAGE_3 = {f"stage3_{name}": kind for name, kind in STAGE_3.items()} | {
-    **dict.fromkeys(("memory_efficient_linear", "override_module_apply", "log_trace_cache_warnings"), bool),
-    **dict.fromkeys(("pipeline_loading_checkpoint", "enable_sanity_checks"), bool),
-    **{"save_muon_momentum_buffer_in_memory": bool, "sub_group_size": 0, "offload_param": OFFLOAD},
-    **dict.fromkeys(("zero_quantized_weights", "zero_quantized_nontrainable_weights"), (False,)),
-    **{"zero_quantized_gradients": (False,), "zero_hpz_partition_size": (1,)},
-    "leaf_module": dict.fromkeys(("classes", "names", "name_suffixes"), list),
-}
-ZERO = {
-    "stage": (0, 1, 2, 3),
-    **dict.fromkeys(("contiguous_gradients", "reduce_scatter", "overlap_comm", "load_from_fp32_weights"), bool),
-    **{
-        "reduce_bucket_size": 1,
-        "compute_grad_norm": (True,),
-        "offload_optimizer": OFFLOAD_OPTIMIZER,
-        "zenflow": ZENFLOW,
-    },
-    **STAGES_12,
-    **STAGE_3,
-}
-FP16 = {
-    **dict.fromkeys(("enabled", "auto_cast", "consecutive_hysteresis"), bool),
-    **{"loss_scale": 0.0, "initial_scale_power": 0, "loss_scale_window": 1, "hysteresis": 0, "min_loss_scale": 1},
-    "fp16_master_weights_and_grads": (False,),
-}
-BF16 = {
-    **dict.fromkeys(("enabled", "immediate_grad_update", "check_grad_overflow"), bool),
-    **dict.fromkeys(("bf16_master_weights_and_grads", "bf16_optimizer_states"), (False,)),
-}
-OPTIMIZERS = ("AdamW", "Adam", "adamw", "adam")
-OPTIMIZER = {
-    **{"lr": 0.0, "betas": object, "eps": 0.0, "weight_decay": 0.0, "amsgrad": (False,)},
-    **dict.fromkeys(("torch_adam", "adam_w_mode"), bool),
-}
-_WARMUP = {"warmup_num_steps": 1, "warmup_type": ("log", "linear"), "last_batch_iteration": -1}
-_WARMUP_LR = {**_WARMUP, "warmup_min_lr": 0.0, "warmup_max_lr": 0.0}
-SCHEDULERS: dict[str, dict[str, Any]] = {
-    "WarmupLR": _WARMUP_LR,
-    "WarmupDecayLR": {**_WARMUP_LR, "total_num_steps": 1},
-    "WarmupCosineLR": {**_WARMUP, "total_num_steps": 1, "warmup_min_ratio": 0.0, "cos_min_ratio": 0.0},
-    "OneCycle": {
-        **dict.fromkeys(("cycle_min_lr", "cycle_max_lr", "decay_lr_rate"), 0.0),
-        **dict.fromkeys(("cycle_min_mom", "cycle_max_mom", "decay_mom_rate"), 0.0),
-        **dict.fromkeys(("cycle_first_step_size", "cycle_second_step_size"), 1),
-        **dict.fromkeys(("cycle_first_stair_count", "cycle_second_stair_count", "decay_step_size"), 0),
-        **{"cycle_momentum": bool, "last_batch_iteration": -1},
-    },
-    "LRRangeTest": {
-        **{"lr_range_test_min_lr": 0.0, "lr_range_test_step_size": 1, "lr_range_test_step_rate": 0.0},
-        **{"lr_range_test_staircase": bool, "last_batch_iteration": -1},
-    },
-}
-_OFF, _WRITER, _TYPES = {"enabled": (False,)}, {"output_path": str, "job_name": str}, ("fp32", "fp16", "bf16")
-KINDS: dict[str, Any] = {
-    **dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), 1),
-    **{"gradient_clipping": 0.0, "steps_per_print": 0.0},
-    **{"prescale_gradients": (False,), "gradient_predivide_factor": (1, 1.0)},  # ZeRO refuses others
-    **dict.fromkeys(("wall_clock_breakdown", "memory_breakdown", "dump_state"), bool),
-    **dict.fromkeys(("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"), bool),
-    "communication_data_type": _TYPES,
-    **{"optimizer": {"type": OPTIMIZERS, "params": OPTIMIZER}, "fp16": FP16, "bf16": BF16},
-    **{"scheduler": {"type": tuple(SCHEDULERS), "params": object}, "zero_optimization": ZERO},
-    "activation_checkpointing": {
-        **dict.fromkeys(("partition_activations", "cpu_checkpointing", "contiguous_memory_optimization"), bool),
-        **dict.fromkeys(("synchronize_checkpoint_boundary", "profile"), bool),
-        "number_checkpoints": object,
-    },
-    "aio": {
-        **dict.fromkeys(("block_size", "queue_depth", "thread_count", "intra_op_parallelism"), 1),
-        **dict.fromkeys(("single_submit", "overlap_events", "use_gds"), bool),
-    },
-    "flops_profiler": {
-        **ENABLED,
-        **{"profile_step": 1, "module_depth": -1, "top_modules": 1, "detailed": bool},
-        **{"output_file": object, "recompute_fwd_factor": 0.0},
-    },
-    "comms_logger": {**dict.fromkeys(("enabled", "verbose", "prof_all", "debug"), bool), "prof_ops": object},
-    **{"csv_monitor": ENABLED | _WRITER, "tensorboard": _OFF | _WRITER, "data_types": {"grad_accum_dtype": _TYPES}},
-    "wandb": ENABLED | dict.fromkeys(("group", "team", "project"), str),
-    "checkpoint": {
-        "tag_validation": ("Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"),
-        **{"load_universal": bool, "use_node_local_storage": bool, "parallel_write": {"pipeline_stage": bool}},
-    },
-    **dict.fromkeys(("torch_autocast", "autotuning", "hybrid_engine", "data_efficiency"), _OFF),
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("deepspeed_keys.toml").read_text())
+KINDS, SCHEDULERS, OTHER = _TABLE["kinds"], _TABLE["schedulers"], _TABLE["other"]
+ZERO = KINDS["zero_optimization"]
+STAGES_12, STAGE_3 = {*_TABLE["stages"]["1_and_2"]}, {*_TABLE["stages"]["3"]}
+STAGE_3 |= {name for name in ZERO if name.startswith("stage3_")}
 NULL_IS_NOTHING = ("offload_optimizer", "offload_param", "zenflow", "leaf_module", "overlap_comm")
-_REMOVED = "it left out: DeepSpeed 0.19 has removed it"
-OTHER = {
-    **dict.fromkeys(("amp", "elasticity", "nebula", "compression_training", "quantize_training"), _REMOVED),
-    **dict.fromkeys(("sparse_gradients", "eigenvalue", "sparse_attention", "graph_harvesting"), _REMOVED),
-    **dict.fromkeys(("curriculum_learning", "progressive_layer_drop", "zeropp_loco_param"), _REMOVED),
-    **dict.fromkeys(("mics_shard_size", "mics_hierarchical_params_gather"), f"{_REMOVED}, MiCS"),
-    **{"bfloat16": "bf16, its new name", "tensor_parallel": "it left out, and dimensions/tp.py for tensor parallelism"},
-    **{"compile": "it left out, and COMPILE=true of the speed ladder", "max_grad_norm": "gradient_clipping"},
-    "cpu_offload_use_pin_memory": "pin_memory in offload_optimizer or offload_param",
-}
 GATHER = "stage3_gather_16bit_weights_on_model_save"
 # What Transformers fills in: settings and, of the model's hidden size, three sizes.
 _OF_HIDDEN_SIZE = {
@@ -189,18 +72,16 @@ def read(
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
         )
+    _check_settings(path, config, settings, world_size)
+    notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
+    notes += _check_stage(path, config["zero_optimization"])
     if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
     for name, key in (("csv_monitor", "output_path"), ("flops_profiler", "output_file")):
-        found = Path(config.get(name, {}).get(key) or ".")
+        found = Path(str(config.get(name, {}).get(key) or "."))
         nearest = next(folder for folder in (found, *found.absolute().parents) if folder.exists())
         if config.get(name, {}).get("enabled") and not os.access(nearest, os.W_OK):
-            raise InputError(
-                f"{path}: {name}.{key} is '{found}': {nearest} cannot be written; expected a path that can"
-            )
-    _check_settings(path, config, settings, world_size)
-    notes = [f"takes {', '.join(left_out)} from env_vars.sh, because it leaves them out"] if left_out else []
-    notes += _check_stage(path, config["zero_optimization"])
+            raise InputError(f"{path}: {name}.{key} is '{found}', and {nearest} cannot be written; expected another")
     notes += _without_effect(config)
     if trainer and config["zero_optimization"]["stage"] == 3:
         notes += _gather(path, config["zero_optimization"], settings.get("save", "no") != "no")
@@ -216,7 +97,8 @@ def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
 
 def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
     """Old names as DeepSpeed translates them, without what null leaves out."""
-    new_names = {name: f"stage3_{name}" for name in UNPREFIXED} | {"stage3_gather_fp16_weights_on_model_save": GATHER}
+    new_names = {name.removeprefix("stage3_"): name for name in ZERO}
+    new_names |= {"stage3_gather_fp16_weights_on_model_save": GATHER}
     new_names |= {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
     found = {}
     for name, value in zero.items():
@@ -240,7 +122,9 @@ def _fill(config: dict[str, Any]) -> list[str]:
         if sections and sections[0] in ("optimizer", "scheduler"):
             if sections[0] not in config:
                 continue
-            kinds = SCHEDULERS[config["scheduler"]["type"]] if sections[0] == "scheduler" else OPTIMIZER
+            kinds = (
+                SCHEDULERS[config["scheduler"]["type"]] if sections[0] == "scheduler" else KINDS["optimizer"]["params"]
+            )
         part = config
         for section in sections:
             part = part.setdefault(section, {})
@@ -298,7 +182,7 @@ def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
     optimizer = zero.get("offload_optimizer", {})
     if stage < 3 and (optimizer.get("ratio", 1) < 1 or optimizer.get("super_offload")):
         raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, no super_offload, or 3")
-    unread = {0: ZERO.keys() - {"stage"}, 3: STAGES_12.keys()}.get(stage, STAGE_3.keys())
+    unread = {0: ZERO.keys() - {"stage"}, 3: STAGES_12}.get(stage, STAGE_3)
     unread = [name for name in zero if name in unread and zero[name] not in (False, 0)]
     return [f"has {', '.join(unread)}, which ZeRO stage {stage} does not read"] if unread else []
 

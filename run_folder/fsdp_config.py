@@ -8,6 +8,7 @@ neither (erratum K3). Here a key that nothing reads is an error, and so is one t
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,35 +18,9 @@ from run_folder.errors import InputError
 from run_folder.json_file import checked, words
 from run_folder.plural import counted
 
-COMMON = {
-    "fsdp": bool,
-    "version": (1, 2),
-    "cpu_offload": bool,
-    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP",),  # with any other, blocks would be no units (erratum K2)
-    "transformer_layer_cls_to_wrap": list,
-    "cpu_ram_efficient_loading": bool,
-    "state_dict_type": ("FULL_STATE_DICT", "SHARDED_STATE_DICT"),
-    "activation_checkpointing": bool,
-}
-BY_VERSION: dict[int, dict[str, Any]] = {
-    1: {
-        "reshard_after_forward": ("full_shard", "shard_grad_op", "no_shard"),
-        "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
-        **dict.fromkeys(("forward_prefetch", "use_orig_params", "sync_module_states", "limit_all_gathers"), bool),
-    },
-    2: {"reshard_after_forward": bool, "dp_replicate_size": 1},
-}
-# Of DistributedDataParallel; comm_hook: the type in which gradients are communicated, where they are fp32.
-# optimize_ddp is torch.compile's: cut a compiled graph where DDP's buckets end. Our blocks are small graphs already.
-DDP = {
-    **{"bucket_cap_mb": 1, "gradient_as_bucket_view": bool, "static_graph": bool, "optimize_ddp": bool},
-    "comm_hook": ("fp16", "bf16"),
-}
-BY_HAND = {"reshard_after_forward": bool, "replicas": 1, "cpu_offload": bool}  # by-hand/fsdp.py's
-_NEW_NAMES = {
-    **{"offload_to_cpu": "cpu_offload", "offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"},
-    **{"transformer_cls_names_to_wrap": "transformer_layer_cls_to_wrap", "min_num_params": "auto_wrap_policy"},
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("fsdp_keys.toml").read_text())
+COMMON, DDP, BY_HAND, _NEW_NAMES = (_TABLE[name] for name in ("common", "ddp", "by_hand", "new_names"))
+BY_VERSION = {version: _TABLE[f"fsdp{version}"] for version in (1, 2)}
 _OTHER = {
     **{"mixed_precision": "FP16 or BF16 in env_vars.sh", "fsdp_config": "its keys one level higher, without it"},
     **dict.fromkeys(DDP, '"fsdp": false beside it, because it is DDP\'s'),
@@ -95,7 +70,7 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
     version = config.get("version", 2)
     kinds, where = COMMON | BY_VERSION[version], f" in FSDP{version}"
     if not config.get("fsdp", True):
-        kinds, where = {"fsdp": bool} | DDP, ' where "fsdp" is false'
+        kinds, where = {"fsdp": "flag"} | DDP, ' where "fsdp" is false'
     other = {}
     for name in config:
         bare = name.removeprefix("fsdp_")

@@ -1,7 +1,6 @@
 """A configuration file: one JSON object whose keys and values are checked against a table of kinds.
 
-A kind is bool, str, list (of texts) or object (anything); a number: the least value, whole if it is an int; a tuple:
-the values allowed, or of two floats a range; a dict: a section, with the kinds of its keys.
+deepspeed_keys.toml says what kinds there are.
 """
 
 import json
@@ -75,29 +74,27 @@ def checked(
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if kind is object:
-        return True
-    if isinstance(kind, dict):
-        return type(value) is dict
-    if kind is list:
-        return type(value) is list and value != [] and all(type(one) is str for one in value)
-    number = type(value) in (int, float) and abs(value) < 2**63  # neither NaN nor infinite
-    if isinstance(kind, tuple):
+    if isinstance(kind, list):
         if type(kind[0]) is float:
-            return number and kind[0] <= value <= kind[1]
+            return _is_number(value) and kind[0] <= value <= kind[1]
         return any(type(value) is type(one) and value == one for one in kind)
-    if isinstance(kind, type):
-        return type(value) is kind
-    return number and value >= kind and (type(kind) is float or value == int(value))
+    if isinstance(kind, int | float):
+        return _is_number(value) and value >= kind and (type(kind) is float or value == int(value))
+    if kind == "texts":
+        return type(value) is list and value != [] and all(type(one) is str for one in value)
+    return kind == "any" or type(value) is {"flag": bool, "text": str}.get(str(kind), dict)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 2**63  # neither NaN nor infinite
 
 
 def words(kind: Any) -> str:
-    if isinstance(kind, tuple):
+    if isinstance(kind, list):
         if type(kind[0]) is float:
             return f"a number from {kind[0]:g} to {kind[1]:g}"
         values = " or ".join(one if isinstance(one, str) else json.dumps(one) for one in kind)
         return values if len(kind) > 1 else f"{values}, nothing else is trained here"
-    if isinstance(kind, type | dict):
-        named = {bool: "true or false", str: "a text", list: "a list of texts"}
-        return "an object {…}" if isinstance(kind, dict) else named[kind]
-    return f"a {'whole ' * (type(kind) is int)}number of at least {kind:g}"
+    if isinstance(kind, int | float):
+        return f"a {'whole ' * (type(kind) is int)}number of at least {kind:g}"
+    return {"flag": "true or false", "text": "a text", "texts": "a list of texts"}.get(str(kind), "an object {…}")

@@ -313,7 +313,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "GRAD_ACC": str(question.batch // micro_batch),
         "FP16": str(question.precision == "fp16").lower(),
         "BF16": str(question.precision == "bf16").lower(),
-        # Under FSDP the configuration says it: workshop/training/fsdp.py.
+        # Under FSDP the configuration says it: run_folder/fsdp_config.py.
         "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }

@@ -233,11 +233,11 @@ def test_table_of_kinds_has_deepspeeds_keys() -> None:
     """A key that a newer DeepSpeed has, and one that it no longer has, shows here."""
     classes = [
         (of_zero.DeepSpeedZeroConfig, deepspeed_config.ZERO),
-        (of_offload.DeepSpeedZeroOffloadOptimizerConfig, deepspeed_config.OFFLOAD_OPTIMIZER),
-        (of_offload.DeepSpeedZeroOffloadParamConfig, deepspeed_config.OFFLOAD),
-        (ZenFlowConfig, deepspeed_config.ZENFLOW),
-        (of_precision.DeepSpeedFP16Config, deepspeed_config.FP16),
-        (of_precision.DeepSpeedBF16Config, deepspeed_config.BF16),
+        (of_offload.DeepSpeedZeroOffloadOptimizerConfig, deepspeed_config.ZERO["offload_optimizer"]),
+        (of_offload.DeepSpeedZeroOffloadParamConfig, deepspeed_config.ZERO["offload_param"]),
+        (ZenFlowConfig, deepspeed_config.ZERO["zenflow"]),
+        (of_precision.DeepSpeedFP16Config, deepspeed_config.KINDS["fp16"]),
+        (of_precision.DeepSpeedBF16Config, deepspeed_config.KINDS["bf16"]),
     ]
     old = {"cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory", "steps_per_epoch"}
     old |= {"stage3_gather_fp16_weights_on_model_save"}
