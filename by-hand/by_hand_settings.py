@@ -7,6 +7,7 @@ from custom_model.settings import MODEL_NAME, GPTSettings
 from run_folder.configuration import BY_HAND
 from run_folder.settings import setting
 from workshop.errors import WorkshopError
+from workshop.settings import Settings
 from workshop.training.deepspeed import configuration
 
 
@@ -27,9 +28,7 @@ class ByHandSettings(GPTSettings):
                 raise WorkshopError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_config(self) -> None:
-        if not self.config:  # ddp.py
-            return
-        configuration(self, BY_HAND)
+        Settings.check_config(self)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ def test_zero_file_has_the_settings_and_no_optimizer_of_its_own(common, path: Pa
         ({"reshard_after_forward": True}, "no file of DeepSpeed"),  # fsdp.py's
         ({"bf16": {"enabled": True}}, r"found no zero_optimization\.stage, expected 0, 1, 2 or 3"),
         ({"zero_optimization": {"overlap_comm": True}}, r"found no zero_optimization\.stage"),
+        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, ".*reduce_bucket_size is 'auto'; expected"),
+        ({"zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR"}}, "nothing reads 'scheduler' here"),
     ],
 )
 def test_zero_file_that_cannot_work_is_refused(common, tmp_path: Path, content: dict, expected: str) -> None:
