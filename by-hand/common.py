@@ -1,18 +1,18 @@
 """What the scripts share and no lesson is about: the model by name, its device, DeepSpeed's file, a rank's end."""
 
 import os
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from by_hand_settings import ByHandSettings, zero_json
+from by_hand_settings import ByHandSettings
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
+from run_folder.configuration import BY_HAND
 from workshop.job.exit_process import end_process
-from workshop.training.deepspeed import check_zero
+from workshop.training.deepspeed import configuration
 from workshop.training.models import load_model
 
 
@@ -33,8 +33,7 @@ def own_device() -> torch.device:
 
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     """A file of ds_configs/ with its "auto" values filled in; the optimizer is the script's, not the file's."""
-    config = zero_json(settings)
-    check_zero(Path(settings.config), config["zero_optimization"])
+    config = configuration(settings, f"{BY_HAND}/zero.py").values
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)
     return config | {

@@ -49,7 +49,7 @@ def main() -> None:
         ddp_find_unused_parameters=False,  # USE_FSDP=false is DDP: no search for unused parameters in every step
         **reporting(settings),  # every step's loss into the log
     )
-    shard_on_cpu(settings, arguments)  # only without a GPU
+    shard_on_cpu(arguments)  # only without a GPU
     open_records(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name)

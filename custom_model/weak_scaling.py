@@ -6,13 +6,14 @@ published rule doubles the layers when the batch per GPU halves; it forgets that
 the work falls (erratum K8).
 """
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from custom_model.flops import Shapes
+from run_folder import configuration
+from run_folder.errors import InputError
 from run_folder.plural import counted
 from workshop.errors import WorkshopError
 
@@ -27,11 +28,9 @@ class Sizes(NamedTuple):
 def read_rule(path: Path) -> dict[int, Sizes]:
     """Sizes by number of GPUs. Raises WorkshopError naming the file for anything else than the expected JSON."""
     try:
-        return {int(gpus): Sizes(**sizes) for gpus, sizes in json.loads(path.read_text())["gpus"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WorkshopError(
-            f'{path}: found {error!r}, expected {{"gpus": {{"2": {{"num_layers": 3, "batch_size": 8}}, …}}}}'
-        ) from None
+        return {gpus: Sizes(**sizes) for gpus, sizes in configuration.read_rule(path).items()}
+    except InputError as error:
+        raise WorkshopError(str(error)) from None
 
 
 def main() -> None:

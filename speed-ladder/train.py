@@ -44,7 +44,7 @@ def main() -> None:
     )
     prepare_operators(arguments.deepspeed)  # DeepSpeed
     join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
-    shard_on_cpu(settings, arguments)  # FSDP, only without a GPU
+    shard_on_cpu(arguments)  # FSDP, only without a GPU
     open_records(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)

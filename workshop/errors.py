@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from run_folder.errors import InputError
 
-class WorkshopError(Exception):
+
+class WorkshopError(InputError):
     """A mistake in the input. The message names the file, line or variable, what was found and what is expected."""
 
 
@@ -26,7 +28,7 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
         and not (Path(__file__).parents[1] / str(error.name).split(".")[0]).is_dir()
     ):
         error, kind = WorkshopError(no_package(str(error.name))), WorkshopError
-    if not issubclass(kind, WorkshopError):
+    if not issubclass(kind, InputError):
         return sys.__excepthook__(kind, error, traceback)
     rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
     print(f"error{rank}: {error}", file=sys.stderr)

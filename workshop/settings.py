@@ -6,6 +6,7 @@ name in env_vars.sh that nothing reads is an error, and so is a value that does 
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
@@ -18,10 +19,7 @@ from run_folder.printable import one_line
 from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import is_of
-from workshop.training import deepspeed, fsdp
-
-# Sections of DeepSpeed's JSON, one of which every file of it has; FSDP's has none.
-DEEPSPEED_SECTIONS = {"zero_optimization", "fp16", "bf16", "optimizer", "train_micro_batch_size_per_gpu"}
+from workshop.training.deepspeed import configuration, has_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +83,14 @@ class Settings(DeclaredSettings):
             raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     def check_config(self) -> None:
-        """Reject a configuration file's mistakes, as far as they show without torch."""
-        if self.config:
-            has_sections = deepspeed.read_json(Path(self.config)).keys() & DEEPSPEED_SECTIONS
-            (deepspeed if has_sections else fsdp).checked_json(self)
+        """Reject a configuration file's mistakes; say what in it does not do what it seems to."""
+        if not self.config:
+            return
+        found = configuration(self)
+        if found.needs_gpu and not has_gpu():
+            raise WorkshopError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+        for note in found.notes:
+            print(f"note: {Path(self.config).name} {note}", file=sys.stderr)
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:

@@ -67,8 +67,8 @@ def test_launcher_is_told_the_sizes_and_the_reader_the_work(gpus: str, told: str
     assert said in answer.stderr
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}', '{"gpus": "3"}', '{"rule": "x"}'])
 def test_damaged_rule_names_the_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "rule.json").write_text(text)
-    with pytest.raises(WorkshopError, match=r"rule.json: found .*expected .*num_layers"):
+    with pytest.raises(WorkshopError, match=r"rule.json:.* expected"):
         read_rule(tmp_path / "rule.json")

@@ -9,11 +9,13 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
+from run_folder.errors import InputError
+from run_folder.fsdp_config import check_keys
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.fsdp import check_keys, fsdp_config, prepare_wrapping, shard_on_cpu, start_scaler
+from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = Path(__file__).parents[2] / "fsdp/fsdp_configs"
@@ -34,7 +36,7 @@ def test_shipped_configuration_is_accepted(path: Path) -> None:
     [
         ({"offload_to_cpu": True}, "nothing reads 'offload_to_cpu' in FSDP2; expected cpu_offload"),
         ({"mixed_precision": "fp16"}, "nothing reads 'mixed_precision' in FSDP2; expected FP16 or BF16"),
-        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected keys out of "),
+        ({"forward_prefetch": True}, "nothing reads 'forward_prefetch' in FSDP2; expected forward_prefetch, and "),
         ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1; expected "),
         ({"fsdp": False, "cpu_offload": True}, "'cpu_offload' where \"fsdp\" is false; expected keys out of"),
         ({"static_graph": True}, "'static_graph' in FSDP2; expected \"fsdp\": false beside it, because it is DDP's"),
@@ -47,7 +49,7 @@ def test_shipped_configuration_is_accepted(path: Path) -> None:
     ],
 )
 def test_K2_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: str) -> None:
-    with pytest.raises(WorkshopError) as caught:
+    with pytest.raises(InputError) as caught:
         check_keys(Path("fsdp_config.json"), config)
     assert str(caught.value).startswith("fsdp_config.json: ")
     assert message in str(caught.value)
@@ -81,14 +83,14 @@ def test_nodes_hold_whole_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 4)
 
 
-def test_what_needs_a_gpu_is_an_error_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    arguments = SimpleNamespace(fsdp=True, fsdp_plugin_args={"fsdp_version": 1})
-    with pytest.raises(WorkshopError, match=r"fsdp1_full_shard.json: FSDP1 needs a GPU"):
-        shard_on_cpu(settings("fsdp1_full_shard"), arguments)
-    trainer = SimpleNamespace(is_fsdp_enabled=False, args=SimpleNamespace(device=torch.device("cpu")))
-    with pytest.raises(WorkshopError, match=r"ddp_bf16_gradients.json: comm_hook bf16 needs a GPU"):
-        prepare_wrapping(settings("tuning/ddp_bf16_gradients"), trainer)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("fsdp1_full_shard", "version 1; expected version 2"), ("tuning/ddp_bf16_gradients", "comm_hook bf16; expected")],
+)
+def test_what_needs_a_gpu_is_an_error_without_one(config: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(WorkshopError, match=f"json: there is no NVIDIA GPU, which it needs for {message}"):
+        settings(config).check_config()
 
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:

@@ -78,7 +78,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("fsdp/multi_node.slurm", {"GPUS_PER_NODE": "two"}, "GPUS_PER_NODE='two': expected a whole number"),
         ("fsdp/multi_node.slurm", {"EMULATED_NODES": "1.5"}, "EMULATED_NODES='1.5': expected a whole number"),
         ("by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
-        ("by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "2 replicas of 1 GPU;"),
+        ("by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "replicas is 2, which cannot split 1 GPU"),
         ("by-hand/by_hand.slurm zero.py ds_configs/zero2.json", {"BATCH_SIZE": "few"}, "BATCH_SIZE='few'"),
         ("dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
         ("dimensions/dimensions.slurm tp.py", {"TP_SIZE": "2"}, "TP_SIZE=2 on 1 GPU: expected a divisor"),

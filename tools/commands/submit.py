@@ -18,7 +18,7 @@ from tools.errors import InputError
 from tools.logs.folder import is_mine
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.submitted_lines import fits
+from tools.plan.submitted_lines import configuration_of, fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not due:
         print("nothing to do")
         return 0
+    for line in due:
+        configuration_of(line)  # what its job would refuse is not queued
     due = _willing(due, arguments)
     side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:

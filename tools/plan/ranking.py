@@ -218,16 +218,14 @@ def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
 def candidates(question: Question) -> Iterator[Candidate]:
     for launcher, names in _launchers(question):
         for name in names:
+            if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
+                continue  # its two replicas would leave no ranks to share among
             for micro_batch in _micro_batches(question.batch):
                 if question.long and micro_batch > 1 and micro_batch * question.length > _MOST_TOKENS:
                     continue
                 # The ladder's rungs have no checkpointing: speed-ladder/ladder_settings.py.
                 for checkpointing in (False,) if question.rung else (False, True):
-                    found = _candidate(question, launcher, name, micro_batch, checkpointing)
-                    strategy = found.workload.strategy
-                    # Not a hybrid one whose replicas leave no ranks to share among.
-                    if strategy.config.get("dp_replicate_size", 1) == 1 or strategy.shards > 1:
-                        yield found
+                    yield _candidate(question, launcher, name, micro_batch, checkpointing)
 
 
 def adapters(question: Question) -> Iterator[Candidate]:
@@ -315,7 +313,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "GRAD_ACC": str(question.batch // micro_batch),
         "FP16": str(question.precision == "fp16").lower(),
         "BF16": str(question.precision == "bf16").lower(),
-        # Under FSDP the configuration says it: workshop/training/fsdp.py.
+        # Under FSDP the configuration says it: run_folder/fsdp_config.py.
         "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }
@@ -325,7 +323,6 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     command += [f"--gpus-per-node={question.gpus // question.nodes}", launcher, *[path] * bool(path)]
     line = read_argument(shlex.join([*words, *command]), {})
     check_node(line, question.hardware)
-    workload = workload_of(line)
     shipped = read_object((ROOT / folder / path).resolve()) if path else {}
     config = dict(shipped)
     if fsdp and name != "ddp":
@@ -333,10 +330,9 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
             config.pop("transformer_layer_cls_to_wrap")  # then the library names the blocks
         if checkpointing:
             config["activation_checkpointing"] = True
+    workload = workload_of(line, config if config != shipped else None)
     if config != shipped:
         command[-1] = "planned.json"
-        workload.shape["gradient_checkpointing"] = checkpointing
-        workload = replace(workload, strategy=replace(workload.strategy, config=config))
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # The simulated shape has the model's own name, the line the hub's.
     words[bool(question.rung)] = f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}"

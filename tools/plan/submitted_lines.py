@@ -5,42 +5,57 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from run_folder.configuration import Configuration, read_configuration, read_rule
+from run_folder.plural import counted
 from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
-from tools.logs.folder import read_object
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.workload import SCRIPTS, Workload, has_experts, of_settings
+from tools.plan.workload import (
+    SCRIPTS,
+    WEAK_SCALING,
+    Workload,
+    has_experts,
+    model_config,
+    of_settings,
+    reader,
+    shape_name,
+)
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
 
-# How a launcher names its configuration: start_run "${1:-ds_config.json}" or "${DS_CONFIG:-FILE}".
-_CONFIG = re.compile(r'^start_run "\$\{(\w+):-([^}]*)\}"', re.MULTILINE)
+# How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
+_CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
 NOT_SIMULATED = "a line with peers, experts or a script of dimensions/ is not simulated"  # workload_of gives None
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
-def workload_of(submission: Submission) -> Workload | None:
+def workload_of(submission: Submission, config: dict[str, Any] | None = None) -> Workload | None:
     """What the line will do; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
 
+    Args: config: instead of the file that the line names.
+
     Raises:
-        InputError: a setting that is not what it has to be.
+        InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
     """
     script = _script(submission)
     if not script:
         return None
-    settings = {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
+    settings = _settings(submission)
     if has_experts(settings["model_name"]):
         return None
     nodes = submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
-    config = _config(submission)
-    if config and "gpus" in config:  # weak scaling: the model and the batch follow from the number of GPUs
-        settings |= {"grad_acc": 1} | config["gpus"].get(str(world_size), {})
-        config = None
     try:
+        if submission.exercise.name == WEAK_SCALING and (path := _config_path(submission)):
+            if not (sizes := read_rule(path).get(world_size)):
+                raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
+            settings |= {"grad_acc": 1} | sizes
+        elif not config and (found := configuration_of(submission, settings)):
+            config = found.values
         return of_settings(settings, config, world_size, nodes, script)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
@@ -76,12 +91,31 @@ def _value(submission: Submission, name: str, text: Any) -> Any:
         raise InputError(f"{submission.place}: {name.upper()}='{text}': expected {expected}") from None
 
 
-def _config(submission: Submission) -> dict[str, Any] | None:
-    named = next((argument for argument in submission.arguments if argument.endswith(".json")), None)
-    default = _CONFIG.search((submission.exercise / submission.launcher).read_text())
-    if default and not named:
-        named = submission.settings.get(default[1]) or default[2]
-    return read_object((submission.exercise / named).resolve()) if named else None
+def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
+    """What the line's job will read; None without a file, or for a rule. Raises InputError as the job does."""
+    path = _config_path(submission)
+    if not path or submission.exercise.name == WEAK_SCALING:
+        return None
+    settings = settings or _settings(submission)
+    world_size = submission.count("nodes") * submission.count("gpus-per-node")
+    exercise = reader(submission.exercise.name, _script(submission))
+    return read_configuration(path, settings, world_size, exercise, model_config(shape_name(settings)))
+
+
+def _settings(submission: Submission) -> dict[str, Any]:
+    return {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
+
+
+def _config_path(submission: Submission) -> Path | None:
+    """The launcher's argument of that number, or its variable, else its default."""
+    if not (said := _CONFIG.search((submission.exercise / submission.launcher).read_text())):
+        return None
+    if said[1].isdecimal():
+        named = "".join(submission.arguments[int(said[1]) - 1 : int(said[1])])
+    else:
+        named = submission.settings.get(said[1])
+    named = named or said[2]
+    return (submission.exercise / named).resolve() if named else None
 
 
 def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | InputError | None]:

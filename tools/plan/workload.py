@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from run_folder.attention import fastest_kernel
+from run_folder.configuration import BY_HAND, read_configuration
+from run_folder.deepspeed_config import filled
+from run_folder.json_file import AUTO
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
@@ -25,7 +28,7 @@ _TINY = ROOT / "workshop" / "sample" / "tiny_bloom" / "config.json"
 TRAIN = "train.py"
 # What is simulated: the Trainer's training, and by-hand's three, which do the same without one.
 SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
-_METHODS = ("none", "ddp", "zero0", "zero1", "zero2", "zero3", "fsdp1", "fsdp2")
+WEAK_SCALING = "custom_model"  # whose JSON is a rule: the model and the batch follow from the number of GPUs
 # custom_model's; its name is a default of its settings there.
 _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
@@ -117,8 +120,9 @@ class Strategy:
 
     @property
     def pinned(self) -> bool:
-        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: false."""
-        return bool(self.config.get("cpu_offload")) or self.optimizer.get("pin_memory", False)
+        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: true."""
+        in_zero = bool(self.optimizer) and self.optimizer.get("pin_memory", True)
+        return bool(self.config.get("cpu_offload")) or in_zero
 
 
 @dataclass(frozen=True)
@@ -231,10 +235,19 @@ def of_run(run: Run) -> Workload:
     script = next((word for word in record.get("command", []) if word in SCRIPTS), None)
     if not script:
         raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
-    config = _config(ROOT / record["exercise"], name) if name else None
-    if has_experts(record["settings"]["model_name"]):
+    settings, world_size = record["settings"], run.facts["world_size"]
+    if has_experts(settings["model_name"]):
         raise InputError(f"{run.folder}/run.json: its model has experts, which are not simulated")
-    found = of_settings(record["settings"], config, run.facts["world_size"], run.facts["nodes"] or 1, script)
+    path = _config_path(ROOT / record["exercise"], name) if name else None
+    if path and record["exercise"] == WEAK_SCALING:
+        config = read_object(path)
+    elif path:
+        # Not whether its blocks are the model's: the run had them, from a file of this name.
+        exercise = reader(record["exercise"], script)
+        config = read_configuration(path, settings, world_size, exercise).values
+    else:
+        config = None
+    found = of_settings(settings, config, world_size, run.facts["nodes"] or 1, script)
     if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
         # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
         rows = int(run.steps.tokens.min()) // found.shape["max_length"]
@@ -258,12 +271,17 @@ def _short_rows(workload: Workload) -> int:
     return size - 1 if workload.packing else int(rows) % size
 
 
-def _config(exercise: Path, name: str) -> dict[str, Any] | None:
+def reader(exercise: str, script: str | None) -> str:
+    """What the exercise is for read_configuration: by-hand's scripts take different files."""
+    return f"{exercise}/{script}" if exercise == BY_HAND else exercise
+
+
+def _config_path(exercise: Path, name: str) -> Path | None:
     """The configuration of that name; None for one that is no JSON, as a sweep's."""
     # Not **, which follows no links: an exercise may link to another's configurations.
     places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (exercise, "ds_"), (ROOT, "*/ds_configs/")]
     found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
-    return read_object(found[0].resolve()) if found else None
+    return found[0].resolve() if found else None
 
 
 def model_config(name: str) -> dict[str, Any]:
@@ -278,6 +296,22 @@ def has_experts(model_name: str | None) -> bool:
     """Which of them a token meets, and so how much it computes, depends on the numbers: nothing here simulates that."""
     config = model_config(model_name) if model_name else {}
     return any(name.endswith("experts") and number for name, number in config.items())
+
+
+def shape_name(settings: Mapping[str, Any]) -> str:
+    """The model's name without its owner on the hub; a folder stays as it is."""
+    name = settings["model_name"] or _GPT
+    return name if Path(name, "config.json").is_file() else name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _filled(config: dict[str, Any], settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A configuration with the sizes that "auto" becomes. Raises InputError for a model of unknown hidden size."""
+    if AUTO not in config.get("zero_optimization", {}).values():
+        return config
+    model = model_config(name) if name != _GPT else settings
+    if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
+        raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
+    return filled(config, hidden_size)
 
 
 def head_size(config: Mapping[str, Any]) -> int:
@@ -295,23 +329,16 @@ def of_settings(
         InputError: a strategy that there are no formulas for.
     """
     by_hand = script != TRAIN  # then nothing is evaluated or saved
+    name = shape_name(settings)
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
+    if config and "data_types" in config:
+        raise InputError("data_types: not planned; expected it left out")
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
+    config = _filled(config or {}, settings, name)
     method = _method(settings, config, world_size)
     moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
-    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config or {}, moment_bytes)
-    if method not in _METHODS:
-        raise InputError(f"strategy {method}: unknown; expected one of {', '.join(_METHODS)}")
-    for part in ("offload_optimizer", "offload_param"):
-        device = (strategy.zero.get(part) or {}).get("device", "none")
-        if device not in ("none", "cpu"):
-            raise InputError(f"{part} to {device!r}: not planned; expected cpu or none")
-    if world_size % (replicas := strategy.config.get("dp_replicate_size", 1)):
-        raise InputError(f"dp_replicate_size {replicas}: expected a divisor of {world_size} GPUs")
-    name = settings["model_name"] or _GPT
-    if not Path(name, "config.json").is_file():
-        name = name.rstrip("/").rsplit("/", 1)[-1]
+    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
@@ -388,9 +415,9 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
     return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
 
 
-def _method(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int) -> str:
-    if config and "zero_optimization" in config:
-        return f"zero{config['zero_optimization'].get('stage', 0)}"
+def _method(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
+    if "zero_optimization" in config:
+        return f"zero{config['zero_optimization']['stage']}"
     if settings.get("use_fsdp") or (config and config.get("fsdp", True)):
-        return f"fsdp{(config or {}).get('version', 2)}"
+        return f"fsdp{config.get('version', 2)}"
     return "ddp" if world_size > 1 else "none"  # of one rank the Trainer makes no DDP, whatever the configuration says

@@ -9,7 +9,6 @@ PyTorch's own is not. A finished operator is renamed: who finds one can load it.
 """
 
 import argparse
-import ctypes
 import fcntl
 import hashlib
 import importlib.metadata
@@ -25,8 +24,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from run_folder import deepspeed_config
+from run_folder.json_file import read_json
 from workshop.errors import WorkshopError
-from workshop.training.deepspeed import read_json
+from workshop.training.deepspeed import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILDING = f"building-{socket.gethostname()}-"
@@ -42,13 +43,19 @@ def prepare_operators(config: dict[str, Any] | None) -> None:
         load(needed(config))
 
 
+def of_file(path: Path) -> dict[str, Any]:
+    """A DeepSpeed JSON under today's names; the settings change no operator. {} for another file."""
+    config = read_json(path)
+    return deepspeed_config.read(path, config, {}, 1)[0] if "zero_optimization" in config else {}
+
+
 def needed(config: dict[str, Any]) -> list[str]:
     """The operator of the optimizer that this configuration uses, if it is not PyTorch's."""
-    optimizer = config.get("optimizer", {})
-    if not optimizer or optimizer.get("params", {}).get("torch_adam"):
-        return []
-    offloaded = (config.get("zero_optimization", {}).get("offload_optimizer") or {}).get("device", "none") != "none"
-    return [f"{'cpu' if offloaded else 'fused'}_{optimizer['type'].lower().removesuffix('w')}"]  # AdamW: as Adam
+    offloaded = "offload_optimizer" in config.get("zero_optimization", {})
+    if "optimizer" not in config:  # accelerate makes the Trainer's AdamW DeepSpeed's where it is offloaded
+        return ["cpu_adam"] * (offloaded and config.get("zero_force_ds_cpu_optimizer", True))
+    own = not config["optimizer"].get("params", {}).get("torch_adam")
+    return ["cpu_adam" if offloaded else "fused_adam"] * own
 
 
 def load(names: Sequence[str]) -> None:
@@ -100,9 +107,7 @@ def build_name() -> str:
 
 def gpu_architecture() -> str | None:
     """The compute capability of this rank's GPU, such as 9.0; None without a GPU."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:  # no driver, so no GPU: PyTorch's import would take seconds to say so
+    if not has_gpu():
         return None
     import torch
 
@@ -189,7 +194,7 @@ def main() -> None:
     parser.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="a JSON file: only what it uses")
     parser.add_argument("--check", action="store_true", help="compile nothing; exit code 1 if something is missing")
     options = parser.parse_args()
-    names = needed(read_json(options.config)) if options.config else EXERCISES
+    names = needed(of_file(options.config)) if options.config else EXERCISES
     if options.check and (absent := missing(names)):
         raise WorkshopError(
             f"DeepSpeed's {', '.join(absent)}: not compiled yet; run `python -m workshop.kernels.operators`"

@@ -17,7 +17,8 @@ from workshop.data.load import Data
 from workshop.job.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
-from workshop.training.models import model_size, short_name, stored_numel
+from workshop.training.models import model_size, stored_numel
+from workshop.training.shapes import short_name
 
 
 class RunRecorder(TrainerCallback):

@@ -9,14 +9,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from workshop.data.forms import SAMPLE_DIR
 from workshop.data.hub import hub_error
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-
-# Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
-SHAPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "shapes").glob("*.json"))}
-TINY = SAMPLE_DIR / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
+from workshop.training.shapes import SHAPES, TINY, short_name
 
 
 @dataclass(frozen=True)
@@ -39,11 +35,6 @@ def find_gpu(settings: Settings) -> bool:
     if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
     return gpu
-
-
-def short_name(model_name: str) -> str:
-    """`bigscience/bloom-560m` -> `bloom-560m`; a folder -> its last part."""
-    return model_name.rstrip("/").rsplit("/", 1)[-1]
 
 
 def shape_config(model_name: str) -> Any:

@@ -32,8 +32,10 @@ def reporters(settings: Settings) -> list[str]:
 
 
 def keep_wandb_local(settings: Settings, arguments: TrainingArguments) -> None:
-    """Where the run reports to W&B, its client writes into the run's folder and talks to nobody during the training."""
-    if "wandb" in arguments.report_to:
+    """Where the run, or DeepSpeed's monitor, reports to W&B, its client writes into the run's folder and talks to
+    nobody during the training.
+    """
+    if "wandb" in arguments.report_to or (arguments.deepspeed or {}).get("wandb", {}).get("enabled"):
         os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
         # A run that goes on is the same run there. Its steps that were done twice are in it twice, in steps.csv once.
         os.environ.setdefault("WANDB_RUN_ID", settings.run_dir.name)

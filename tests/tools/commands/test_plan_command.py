@@ -115,7 +115,7 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 def test_model_that_cannot_be_simulated_spoils_no_other_lines_verdict() -> None:
     """Of the three that are simulated the first and the last are in one process."""
     names = ("gpt2-nowhere", "tiny", "tiny-llama", "bigscience/bloom-560m")
-    lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm" for name in names]
+    lines = [f"MODEL_NAME={name} fsdp/multi_gpu.slurm fsdp_configs/ddp.json" for name in names]
     (unknown, _), *others = fits([read_argument(line, {}) for line in lines], GPUS["h200"])
     assert unknown.startswith("not planned: MODEL_NAME='gpt2-nowhere'")
     assert [text.split(":")[0] for text, _ in others] == ["fits"] * 3

@@ -17,7 +17,6 @@ import torch
 from tests.launching import REPO, program, tiny_profile, wait_until
 from workshop.errors import WorkshopError
 from workshop.kernels import operators
-from workshop.training.deepspeed import read_json
 
 CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
 SOURCE = """#include <Python.h>
@@ -160,7 +159,7 @@ def test_job_without_a_compiler_says_what_to_install_or_set_before_its_clock_sta
 
 
 def test_only_the_optimizer_that_a_configuration_uses_is_compiled() -> None:
-    configs = {path.stem: read_json(path) for path in CONFIGS.glob("*.json")}
+    configs = {path.stem: operators.of_file(path) for path in CONFIGS.glob("*.json")}
     needed = {name: operators.needed(configs[name]) for name in ("zero0", "zero3", "zero2_offload")}
     assert needed == {"zero0": ["fused_adam"], "zero3": ["fused_adam"], "zero2_offload": ["cpu_adam"]}
     torch_adam = {"type": "AdamW", "params": {"torch_adam": True}}
