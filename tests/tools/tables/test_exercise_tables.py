@@ -138,6 +138,12 @@ def test_rung_is_compared_with_the_one_below_and_the_textbook(rung, filled_by_co
     assert set(rows["4 packing"].values()) == {"not measured"}
 
 
+def test_fp8_is_measured_by_its_own_peak_which_is_twice_that_of_bf16(rung, filled_by_column) -> None:
+    settings = {"max_length": 512, "packing": True, "batch_size": 64, "float8": "tensorwise"}
+    rung("r1", "11_labelled", real=30_000, settings=settings | {"rung": "11_labelled"})
+    assert filled_by_column(LADDER, "18")["11 labelled"]["MFU (%)"] == "9.1"  # of 1,979 TFLOP/s; of bf16's 989: 18.2
+
+
 def test_skipped_logits_are_not_counted_as_work_and_no_other_exercise_s_table_shows_a_rung(
     rung, filled_by_column
 ) -> None:
