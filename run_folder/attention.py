@@ -17,4 +17,4 @@ def fastest_kernel(kind: str, head_size: int, packed: bool, length: int) -> str:
         return "sdpa"
     if head_size in HEAD_SIZES and (packed or length <= SHORT_ROW):
         return "documents"
-    return "flex" if packed or kind == "bloom" else "cudnn"  # which has neither documents nor ALiBi
+    return "flex" if packed or kind == "bloom" else "cudnn"  # which we call without a mask

@@ -74,8 +74,8 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
         raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
     if settings.compile and arguments.get("deepspeed", {}).get("zero_optimization", {}).get("stage") == 3:
         raise WorkshopError(
-            f"COMPILE=true: {path} is ZeRO-3, which gathers parameters in hooks between the layers, where a compiled "
-            "block has no between; expected COMPILE=false, or stage 0, 1 or 2"
+            f"COMPILE=true: {path} is ZeRO-3, whose hooks gather parameters inside the blocks that we compile "
+            "(DeepSpeed's own DeepCompile is not in the workshop); expected COMPILE=false, or stage 0, 1 or 2"
         )
     if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
         raise WorkshopError(
@@ -158,7 +158,7 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         raise WorkshopError(f"{name}: {model} has heads of {size}; expected one of {HEAD_SIZES}, or ATTENTION=flex")
     if settings.attention == "cudnn" and (settings.packing or kind == "bloom"):
         why = "PACKING=true packs several documents into a row" if settings.packing else f"{model} has ALiBi"
-        raise WorkshopError(f"{name} sees every token before it, and {why}; expected ATTENTION=documents or flex")
+        raise WorkshopError(f"{name} is called without a mask, and {why}; expected ATTENTION=documents or flex")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
     kernels = ("sdpa", *OWN) if kind == "bloom" else OWN
     if settings.attention in kernels and getattr(config, "attention_dropout", 0):

@@ -29,8 +29,8 @@ def trl_trainer(
 
     On a GPU its own loss computes the logits of labelled positions only, as rung 11 does. "wrapped" cuts one long text
     of all examples into rows: a token sees the examples before its own, so it trains another function. "bfd" keeps the
-    examples apart with an attention that reads where they begin, here FlexAttention; BLOOM's ALiBi has none. With
-    `lora` it trains lora/'s adapters of rank 8 beside weights in bf16.
+    examples apart with an attention that reads where they begin, here FlexAttention; Transformers passes ALiBi to none.
+    With `lora` it trains lora/'s adapters of rank 8 beside weights in bf16.
     """
     try:
         from datasets import Dataset

@@ -217,8 +217,8 @@ def _check(arguments: argparse.Namespace) -> str:
         beside_measured.draw(found, arguments.output)
     chosen = first_choice.comparisons(found)
     tables = [] if arguments.plain else [beside_measured.configurations(found), first_choice.table(chosen)]
-    tables += [beside_measured.summary(found), beside_measured.out_of_memory(found)]
-    tables += [first_choice.sentence(chosen)] * bool(chosen)
+    tables += [beside_measured.out_of_memory(found)] + [first_choice.sentence(chosen)] * bool(chosen)
+    tables.append(beside_measured.summary(found))
     if arguments.output:
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)

@@ -126,6 +126,8 @@ def predicted(run: RunFolder) -> dict[str, float]:
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:
     """The parts of P that a rank sends in a step: gathering weights, scattering gradients, adding up copies.
 
+    Args: sharding: "all_reduces": stages 1 and 2 scatter gradients by an all-reduce, as DeepSpeed does by default.
+
     Raises:
         UnavailableError: there is no formula for the method.
     """
@@ -134,13 +136,14 @@ def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) ->
         raise UnavailableError(f"{replicas} copies on {world_size} ranks")
     shards = world_size // replicas
     ring = (shards - 1) / shards
+    scatter = ring * (2 if sharding.get("all_reduces") else 1)
     match sharding["method"]:
         case "ddp":
             return [2 * ring]
         case "zero1":  # gradients once, updated weights once
-            return [ring, ring]
+            return [ring, scatter]
         case "zero2":  # gradients in every micro-batch
-            return [accumulation * ring, ring]
+            return [ring, accumulation * scatter]
         case "zero3":  # and weights for each forward and each backward pass
             return [2 * accumulation * ring, accumulation * ring]
         case "fsdp2":  # gradients once; weights as in stage 3, or kept from the forward to the backward pass

@@ -70,6 +70,8 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     precision = run.record.get("precision")
     if settings.get("method") == "qlora":  # a 4-bit layer gives back its input's type, whatever it computes in
         precision = "bf16" if settings.get("bf16") else "fp32"
+    if settings.get("float8", "none") != "none":  # although the head and what is added up stay in bf16
+        precision = "fp8"
     peaks = {PEAK_TFLOPS.get(name, {}).get(precision) for name in names}
     if None in peaks:
         raise UnavailableError(f"no peak of {', '.join(sorted(names))} in {precision}")

@@ -135,7 +135,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     """Bytes per step: what a rank sends in its node, what a node sends to the others.
 
-    Without a layout by the ZeRO paper's formulas (tools/logs/communication.py): one ring, which a node leaves once.
+    Without a layout by the formulas of tools/logs/communication.py: one ring, which a node leaves once.
     """
     strategy = workload.strategy
     if workload.layout:
@@ -147,6 +147,8 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         "method": method,
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
+        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it.
+        "all_reduces": strategy.zero.get("use_multi_rank_bucket_allreduce", True),
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width

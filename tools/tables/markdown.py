@@ -107,8 +107,8 @@ class Grid:
 
 
 def grids(text: str) -> list[Grid]:
-    """All pipe tables of a text, those in generated blocks too; figures that are links as their text."""
-    lines = re.sub(r"\[([^\[\]]+)\]\[[^\[\]]+\]", r"\1", text).split("\n")
+    """All pipe tables of a text, those in generated blocks too; without the names behind figures."""
+    lines = re.sub(r"<!--\w+-->", "", text).split("\n")
     found, name = [], ""
     for position, line in enumerate(lines):
         if match := _CAPTION.fullmatch(line.strip()):

@@ -171,7 +171,8 @@ _VALUES: dict[str, Value] = {
     "real_tokens_per_gpu": per_gpu(_REAL_TOKENS),
     "share_of_stream": ratio(_REAL_TOKENS, _at_rung("stream"), scale=100),
     "share_of_top": ratio(_REAL_TOKENS, _at_rung("top"), scale=100),
-    "share_of_one_gpu": per_gpu(ratio(_SAMPLES, _one_gpu, scale=100)),
+    # Not of samples: packed for several GPUs a row holds other numbers of examples.
+    "share_of_one_gpu": per_gpu(ratio(_REAL_TOKENS, _one_gpu, scale=100)),
     "loss_difference": loss_difference,
     "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
     **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},

@@ -1,14 +1,16 @@
-"""Figures that a sentence quotes from a table: a link whose text is the figure and whose title names the cell.
+"""Figures that a sentence quotes from a table: plain text, with the figure's name behind it in a comment nobody sees.
 
-    FULL_SHARD trains [25.77][full] samples/s, [0.56][share] of DDP's.
+    FULL_SHARD trains 25.77<!--full--> samples/s, 0.56<!--share--> of DDP's.
 
-    [full]: RESULTS.md#four-h200 "Table 10 | FULL_SHARD | Samples/s"
-    [ddp]: RESULTS.md#four-h200 "Table 10 | DDP | Samples/s"
-    [share]: RESULTS.md#four-h200 "= full / ddp"
+    <!-- figures
+    full: RESULTS.md#four-h200 Table 10 | FULL_SHARD | Samples/s
+    ddp: RESULTS.md#four-h200 Table 10 | DDP | Samples/s
+    share: = full / ddp
+    -->
 
-On GitHub the figure is a link to its table. The title has the table's number (or the first cell of its header), the
-row's labels and the column; or `=` and arithmetic with the names of other figures of the same file. The sentence
-decides the number of decimals; `python -m tools report` puts the figure in, `report --check` fails where it differs.
+A name stands for a cell: the table's section and number (or the first cell of its header), the row's labels and the
+column; or for `=` and arithmetic with names of the same file. The sentence decides the number of decimals; `python -m
+tools report` puts the figure in, `report --check` fails where it differs.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from pathlib import Path
 from tools.errors import InputError
 from tools.tables.markdown import Grid, grids, section
 
-_DEFINITION = re.compile(r'\[([^\]]+)\]: (\S+) "(= .+|.+ \| .+)"')
-_QUOTE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]+)\]")
+_START, _END = "<!-- figures", "-->"
+_DEFINITION = re.compile(r"(\w+): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
+_QUOTE = re.compile(r"((?<![\w.])-?\d[\d,]*(?:\.\d+)?|not measured|OOM|)<!--(\w+)-->")
 _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
 
@@ -45,25 +48,27 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         InputError: a definition names no cell, or several; a quoted figure has no definition.
     """
     lines = text.split("\n")
-    found = {
-        match[1]: Definition(f"{path}:{number}", match[2], match[3])
-        for number, line in enumerate(lines, 1)
-        if (match := _DEFINITION.fullmatch(line))
-    }
+    found, defines = {}, False
+    for number, line in enumerate(lines, 1):
+        if defines and line != _END:
+            if not (match := _DEFINITION.fullmatch(line)):
+                raise InputError(
+                    f"{path}:{number}: {line!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..."
+                )
+            found[match[1]] = Definition(f"{path}:{number}", match[2], match[3])
+        defines = line == _START or (defines and line != _END)
     cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
     differed = []
     for number, line in enumerate(lines, 1):
 
         def figure(match: re.Match, number: int = number, place: str = f"{path}:{number}") -> str:
             before, name = match.groups()
-            if name not in found:
-                if _NUMBER.search(before):
-                    raise InputError(f"{place}: [{before}][{name}]: no figure is defined as [{name}]")
-                return match[0]
+            if name not in found or not before:
+                raise InputError(f"{place}: {match[0]}: {'no figure before it' if name in found else 'not defined'}")
             after = _written(before, _value(name, found, cells), place)
             if after != before:
                 differed.append(f"{number}: {before}, but {found[name].title!r} is {after}")
-            return f"[{after}][{name}]"
+            return f"{after}<!--{name}-->"
 
         lines[number - 1] = _QUOTE.sub(figure, line)
     return "\n".join(lines), differed
@@ -112,10 +117,10 @@ def _value(name: str, found: Mapping[str, Definition], cells: Mapping[str, str])
 
 
 def _written(before: str, value: float | str, place: str) -> str:
-    """The figure in the form the sentence has: its decimals, and the words around the number."""
+    """The figure with the decimals that the sentence has."""
     if isinstance(value, str):
         return value
-    match = _NUMBER.search(before)
+    match = _NUMBER.fullmatch(before)
     if not match:
         raise InputError(f"{place}: {before!r} quotes {value:,}, but is no number")
-    return f"{before[: match.start()]}{value:,.{len(match[1] or '')}f}{before[match.end() :]}"
+    return f"{value:,.{len(match[1] or '')}f}"

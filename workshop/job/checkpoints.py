@@ -111,7 +111,7 @@ def check_processes(folder: Path, world_size: int) -> None:
     if saved.get("fixed_world_size") and saved["world_size"] != world_size:
         raise WorkshopError(
             f"{folder}: saved by {counted(saved['world_size'], 'process', 'processes')}, and DeepSpeed's ZeRO loads "
-            f"its optimizer on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
+            f"this checkpoint on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
             "take another number)"
         )
 

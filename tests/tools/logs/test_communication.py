@@ -20,6 +20,9 @@ OLDER_HEADER, HEADER = "step,collective,group,dtype,bytes,calls\n", ",".join(com
         ({"method": "ddp"}, 4, 2 * 3 / 4),
         ({"method": "zero1"}, 4, 2 * 3 / 4),
         ({"method": "zero2"}, 4, 5 * 3 / 4),
+        # DeepSpeed's default: an all-reduce in the place of each reduce-scatter.
+        ({"method": "zero1", "all_reduces": True}, 4, 3 * 3 / 4),
+        ({"method": "zero2", "all_reduces": True}, 4, 9 * 3 / 4),
         ({"method": "zero3"}, 1, 3 * 3 / 4),
         ({"method": "zero3"}, 4, 12 * 3 / 4),
         ({"method": "fsdp2", "reshard_after_forward": True}, 4, 9 * 3 / 4),
@@ -28,7 +31,7 @@ OLDER_HEADER, HEADER = "step,collective,group,dtype,bytes,calls\n", ",".join(com
         ({"method": "fsdp2", "reshard_after_forward": True, "replicas": 2}, 1, 3 / 2 + 1 / 2),
     ],
 )
-def test_formula_is_the_paper_s(sharding: dict, accumulation: int, parts: float) -> None:
+def test_formula_is_the_papers_but_for_all_reduced_gradients(sharding: dict, accumulation: int, parts: float) -> None:
     assert sum(messages_of(sharding, 4, accumulation)) == pytest.approx(parts)
 
 

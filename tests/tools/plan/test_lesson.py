@@ -44,5 +44,5 @@ def test_times_of_the_example_are_the_counted_ones() -> None:
     assert f"{work['launches']:,} operations" in TEXT
     launch_s = load().constants["step_time_s"]["launches"]
     assert f"in {launch_s * 1e6:.0f} microseconds: {launch_s * work['launches']:.1f} s" in TEXT
-    sent_gb = (4 + 1) / 2 * 2 * step["parameters"] / 1e9
+    sent_gb = (2 * 4 + 1) / 2 * 2 * step["parameters"] / 1e9
     assert f"{sent_gb:.1f} GB, {work['link'] * 1000:.0f} ms" in TEXT

@@ -55,6 +55,14 @@ def test_network_between_nodes_takes_the_place_of_nvlink() -> None:
     assert inside["link"] == pytest.approx(between["fabric"] * 10 / 450)
 
 
+def test_gradients_that_deepspeed_all_reduces_are_not_counted_as_scattered() -> None:
+    paper = {"use_multi_rank_bucket_allreduce": False}
+    for method, default, textbook in (("zero1", 3, 2), ("zero2", 9, 5)):
+        for zero, parts in (({}, default), (paper, textbook)):
+            sent = work(method, 2, 4, config={"zero_optimization": zero})["link"] * 450e9
+            assert sent == pytest.approx(parts / 2 * 2e9), (method, zero)
+
+
 def test_slower_gpu_makes_no_launch_slower_and_the_longer_of_gpu_and_host_decides() -> None:
     small = step_time(work(), STARTS)
     assert small.decided_by == "host"

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import markdown
 import pytest
 
+from tests.launching import REPO
 from tools.__main__ import main
+from tools.tables.repository import documents
 
 RESULTS = """# Results
 
@@ -22,7 +25,7 @@ RESULTS = """# Results
 
 | Per step | GPU |
 |---|---|
-| idle | [17][wait] ms |
+| idle | 17<!--wait--> ms |
 
 ## Another host
 
@@ -32,19 +35,26 @@ RESULTS = """# Results
 |---|---|---|---|
 | small, 500 | DDP | 90.84 | 99 s |
 
-[wait]: #another-host "= 0 * ddp + 17"
-[ddp]: #another-host "Table 1 | small, 500 | DDP | Samples/s, 4 x 4"
+<!-- figures
+wait: = 0 * ddp + 17
+ddp: #another-host Table 1 | small, 500 | DDP | Samples/s, 4 x 4
+-->
 """
 README = """# Exercise
 
-It was [1,046][ddp] samples/s in [78 s][time], [40.6][ratio] times as much; of it [17 ms][idle] idle. See [here][there].
+It was 1,046<!--ddp--> samples/s in 78<!--time--> s, 40.6<!--ratio--> times as much; of it 17<!--idle--> ms idle.
+The other: OOM<!--failed-->. <!-- a note --> See [here 5][there].
 
-[ddp]: RESULTS.md#one-host "Table 1 | small, 500 | DDP | Samples/s, 4 x 4"
-[full]: RESULTS.md#one-host "Table 1 | small, 500 | FULL_SHARD | Samples/s, 4 x 4"
-[ratio]: RESULTS.md#one-host "= ddp / full"
-[time]: RESULTS.md#one-host "Table 1 | small, 500 | DDP | Runtime"
-[idle]: RESULTS.md#a-part-of-it "Per step | idle | GPU"
 [there]: https://example.org "elsewhere"
+
+<!-- figures
+ddp: RESULTS.md#one-host Table 1 | small, 500 | DDP | Samples/s, 4 x 4
+full: RESULTS.md#one-host Table 1 | small, 500 | FULL_SHARD | Samples/s, 4 x 4
+ratio: = ddp / full
+time: RESULTS.md#one-host Table 1 | small, 500 | DDP | Runtime
+idle: RESULTS.md#a-part-of-it Per step | idle | GPU
+failed: RESULTS.md#one-host Table 1 | small, 500 | FULL_SHARD | Runtime
+-->
 """
 
 
@@ -60,12 +70,12 @@ def report(root: Path, *options: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("right", "drifted"), [("1,046]", "1,047]"), ("78 s", "87 s"), ("40.6]", "40.9]"), ("17 ms", "18 ms")]
+    ("right", "drifted"), [("1,046<", "1,047<"), ("78<", "87<"), ("40.6<", "40.9<"), ("17<", "18<")]
 )
 def test_drifted_figure_is_named_and_mended(root: Path, capsys, right: str, drifted: str) -> None:
     (root / "README.md").write_text(README.replace(right, drifted))
     assert report(root, "--check") == 1
-    assert f"README.md:3: {drifted.rstrip(']')}, but " in capsys.readouterr().out
+    assert f"README.md:3: {drifted.rstrip('<')}, but " in capsys.readouterr().out
     assert report(root) == 0
     assert (root / "README.md").read_text() == README
     assert report(root, "--check") == 0, capsys.readouterr()
@@ -74,13 +84,15 @@ def test_drifted_figure_is_named_and_mended(root: Path, capsys, right: str, drif
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("| DDP | Runtime", "| DDQ | Runtime", "README.md:8: .* is 0 cells of RESULTS.md#one-host, not 1"),
-        ("#one-host", "#no-host", "README.md:5: RESULTS.md has no heading #no-host"),
+        ("| DDP | Runtime", "| DDQ | Runtime", "README.md:12: .* is 0 cells of RESULTS.md#one-host, not 1"),
+        ("#one-host", "#no-host", "README.md:9: RESULTS.md has no heading #no-host"),
         ("RESULTS.md#a-part", "RESULTZ.md#a-part", "RESULTZ.md: No such file"),
-        ("| small, 500 | DDP | R", "| small, 500 | R", "README.md:8: .* is 2 cells"),
-        ("[78 s][time]", "[78 s][tim]", r"README.md:3: \[78 s\]\[tim\]: no figure is defined as \[tim\]"),
-        ("= ddp / full", "= ddp / fool", "README.md:7: .* expected arithmetic with names of figures"),
-        ("[1,046]", "[many]", "README.md:3: 'many' quotes 1,046.2, but is no number"),
+        ("| small, 500 | DDP | R", "| small, 500 | R", "README.md:12: .* is 2 cells"),
+        ("78<!--time-->", "78<!--tim-->", "README.md:3: 78<!--tim-->: not defined"),
+        ("= ddp / full", "= ddp / fool", "README.md:11: .* expected arithmetic with names of figures"),
+        ("1,046<", "many<", "README.md:3: <!--ddp-->: no figure before it"),
+        ("1,046<", "OOM<", "README.md:3: 'OOM' quotes 1,046.2, but is no number"),
+        ("ratio: = ", "ratio = ", "README.md:11: 'ratio = ddp / full': expected NAME: FILE#SECTION"),
     ],
 )
 def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after: str, complaint: str) -> None:
@@ -88,3 +100,13 @@ def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after:
     assert report(root, "--check") == 2
     error = capsys.readouterr().err
     assert re.search(complaint, error), error
+
+
+def test_reader_sees_no_name_and_no_link_that_leads_elsewhere() -> None:
+    links = re.compile(r'^\[\w+\]: \S+ "(= .+|.+ \| .+)"$', re.MULTILINE)
+    assert not [path for path in documents() if links.search(path.read_text())]
+    page = (REPO / "by-hand" / "README.md").read_text()
+    shown = markdown.markdown(page, extensions=["md_in_html", "sane_lists"])
+    assert "<!--full-->" in page
+    assert "1,092.31 MiB on four H200" in re.sub(r"<!--.*?-->", "", shown, flags=re.DOTALL)
+    assert not re.search(r"&lt;!|Table 21 \| FULL", re.sub(r"<!--.*?-->", "", shown, flags=re.DOTALL))
