@@ -204,8 +204,8 @@ class Supervisor:
 
 def given_settings() -> dict[str, str]:
     """The settings of this run as env_vars.sh and the shell give them, files with their folders, no keys."""
-    names = {*defaults(), *exported(Path("env_vars.sh"))} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
-    names = {name for name in names if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    no_keys = {name for name in exported(Path("env_vars.sh")) if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    names = {*defaults(), *no_keys} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
     return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 
 

@@ -39,7 +39,12 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def open_records(settings: Settings, arguments: TrainingArguments) -> None:
-    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder."""
+    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder.
+
+    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    """
+    if settings.all_steps_done:
+        arguments.max_steps, arguments.num_train_epochs = -1, 0
     keep_wandb_local(settings, arguments)
     record_settings(settings, listens=settings.saves_often)
 

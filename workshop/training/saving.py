@@ -89,8 +89,8 @@ class CheckpointWriter(TrainerCallback):
             update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
             self._attempt = {}
         self._asked = max(self._asked, self._agree(state, args.device))
-        # At the end of an epoch the evaluation comes first: who goes on from a checkpoint does not look back.
-        at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6
+        # At the end of an epoch the evaluation comes first: a resumed run skips it. The last step ends the last epoch.
+        at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
         if self._asked and not at_epoch_end:
             self._decide(control)
         self._prepare(args, control)

@@ -67,6 +67,13 @@ def test_training_that_ends_well_is_completed_and_its_output_is_kept(tmp_path: P
     assert "trains\naloud\n" in shown and f"evidence: {only_run(tmp_path)}" in shown
 
 
+def test_resumed_run_gets_every_setting_again_and_no_key(tmp_path: Path) -> None:
+    finished(tmp_path, "echo trains", MAX_NEW_TOKENS="7", HF_TOKEN="planted")
+    settings = json.loads((only_run(tmp_path) / ".resume.json").read_text())["settings"]
+    assert settings["MAX_NEW_TOKENS"] == "7"
+    assert "planted" not in settings.values()
+
+
 @pytest.mark.parametrize("text", ["ValueError: bad batch", "error: DATASET=foo.json: no such file"])
 def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, text: str) -> None:
     code, record, shown = finished(tmp_path, f"echo {text}; exit 3")
