@@ -26,6 +26,7 @@ from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
+_NUMBERS = ("step", "world_size", "train_runtime_s", "rows_read")  # of a manifest
 
 
 def digest(file: Path) -> str:
@@ -55,17 +56,25 @@ def manifest(folder: Path) -> dict[str, Any]:
 def fault(folder: Path) -> str:
     """Why a checkpoint is not whole, naming the file; empty if it is."""
     try:
-        files = manifest(folder)["files"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        saved = manifest(folder)
+        files = [(name, int(size), str(expected)) for name, (size, expected) in saved["files"].items()]
+        if odd := [key for key in _NUMBERS if type(saved.get(key, 0)) not in (int, float)]:
+            raise ValueError(f"{odd[0]} is no number")
+        if not files:
+            raise ValueError("it lists no file")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"its {MANIFEST} cannot be read ({error}), so nothing says that it was finished"
-    for name, (size, expected) in files:
+    for name, size, expected in files:
         file = folder / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if (found := file.stat().st_size) != size:
-            return f"{name} has {found:,} bytes, its manifest says {size:,}"
-        if digest(file) != expected:
-            return f"{name} has not the content that its manifest says (SHA-256)"
+        try:
+            if not file.is_file():
+                return f"{name} is missing"
+            if (found := file.stat().st_size) != size:
+                return f"{name} has {found:,} bytes, its manifest says {size:,}"
+            if digest(file) != expected:
+                return f"{name} has not the content that its manifest says (SHA-256)"
+        except OSError as error:
+            return f"{name}: {error.strerror}"
     return ""
 
 
@@ -108,11 +117,11 @@ def remove_unfinished(output: Path) -> None:
 def check_processes(folder: Path, world_size: int) -> None:
     """Raises WorkshopError where `world_size` processes cannot go on from a whole checkpoint."""
     saved = manifest(folder)
-    if saved.get("fixed_world_size") and saved["world_size"] != world_size:
+    of = saved.get("world_size", world_size)
+    if saved.get("fixed_world_size") and of != world_size:
         raise WorkshopError(
-            f"{folder}: saved by {counted(saved['world_size'], 'process', 'processes')}, and DeepSpeed's ZeRO loads "
-            f"its optimizer on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
-            "take another number)"
+            f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads its optimizer on as "
+            f"many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
         )
 
 

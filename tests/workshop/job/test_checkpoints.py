@@ -53,6 +53,24 @@ def test_damaged_checkpoint_is_skipped_by_name_and_the_one_before_is_taken(
     assert f"warning: checkpoint-100 is skipped: {words}" in capsys.readouterr().out
 
 
+ENTRY = {"files": {"model.safetensors": [100, "0"]}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *[[], {}, {"files": {}}, {"files": []}, {"files": {"model.safetensors": 100}}],
+        *[{"files": {"model.safetensors": [None, None]}}, {"files": {"model.safetensors": [1e999, "0"]}}],
+        *[{"files": {"x" * 300: [1, "0"]}}, {"files": {"shards": [1, "0"]}}, {"files": {"\0": [1, "0"]}}],
+        *[ENTRY | {"world_size": "2"}, ENTRY | {"world_size": None}, ENTRY | {"train_runtime_s": []}],
+    ],
+    ids=repr,
+)
+def test_manifest_of_another_form_is_no_whole_checkpoint(output: Path, content: object) -> None:
+    (output / "checkpoint-100" / MANIFEST).write_text(json.dumps(content))
+    assert newest(output) == output / "checkpoint-10"
+
+
 def test_the_newest_stay_and_none_go_without_a_limit(output: Path) -> None:
     keep_newest(output, 0)
     assert len(list(output.glob("checkpoint-*"))) == 3

@@ -84,6 +84,27 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert shown.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *["echo { > run.json", "echo [] > run.json", "rm run.json", "rm train.out", "echo damaged > steps.csv"],
+        *["rm .control; mkdir .control", "rm *; rm -f .control .reserve"],
+    ],
+)
+def test_damaged_or_deleted_file_costs_itself_and_the_run_has_failed(tmp_path: Path, damage: str) -> None:
+    code, record, shown = finished(tmp_path, f"{damage}; exit 3")
+    assert "Traceback" not in shown
+    assert (code, record["exercise"], record["state"], record["exit_code"]) == (3, "baseline", "failed", 3)
+
+
+def test_deleted_run_folder_is_an_error_in_one_line(tmp_path: Path) -> None:
+    launched = started(tmp_path, "cd ..; rm -r $RUN_DIR; exit 3")
+    shown, _ = launched.communicate(timeout=120)
+    assert launched.returncode == 1
+    assert "Traceback" not in shown
+    assert "No such file or directory; expected a run folder that can be written" in shown
+
+
 LOOKS = """
 def newest_checkpoint(self):
     os.kill(os.getpid(), signal.SIG{})
