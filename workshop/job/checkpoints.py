@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
+Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path in the checkpoint
 _NUMBERS = ("step", "world_size", "train_runtime_s", "rows_read")  # of a manifest
 
 
@@ -35,12 +36,24 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def finish(folder: Path, goal: Path, **facts: Any) -> int:
-    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
+    """Those of this rank's share of the files, which the ranks take in turns, the largest first."""
+    sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
     with ThreadPoolExecutor() as threads:
-        digests = threads.map(digest, files)
-    listed = {str(file.relative_to(folder)): [file.stat().st_size, next(digests)] for file in files}
+        found = threads.map(digest, files)
+    return {str(file.relative_to(folder)): (sizes[file], next(found)) for file in files}
+
+
+def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: Any) -> int:
+    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes.
+
+    Args: shares: the digests of all ranks. A file that another node did not see as it is here is read again.
+    """
+    known, listed = {name: entry for share in shares for name, entry in share.items()}, Digests()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        name, size = str(file.relative_to(folder)), file.stat().st_size
+        listed[name] = known[name] if known.get(name, (None,))[0] == size else (size, digest(file))
     (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}, indent=1) + "\n")
     if goal.exists():  # of an attempt that had gone further and was not whole
         shutil.rmtree(goal)
