@@ -23,14 +23,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.job.run_record import record_settings
-from workshop.measure.by_hand_recorder import StepEvidence
+from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.training.models import blocks_of
 
 
 def main() -> None:
     settings = ByHandSettings.from_environment()
-    record_settings(settings)
+    open_records(settings)
     # 1. The ranks meet. torchrun has told each its RANK, its LOCAL_RANK and where rank 0 listens.
     device = own_device()
     dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory

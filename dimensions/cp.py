@@ -24,14 +24,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.job.run_record import record_settings
-from workshop.measure.by_hand_recorder import StepEvidence
+from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.training.models import blocks_of
 
 
 def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split: Any = None) -> None:
     settings = DimensionSettings.of(dimension)
-    record_settings(settings)
+    open_records(settings)
     # 1. The ranks meet. Neighbours share their rows: they are a ring.
     device = own_device()
     dist.init_process_group()

@@ -26,8 +26,7 @@ from run_folder.plural import counted
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.errors import WorkshopError
-from workshop.job.run_record import record_settings
-from workshop.measure.by_hand_recorder import StepEvidence
+from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.training.models import blocks_of, model_size
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
@@ -38,7 +37,7 @@ LAST = ("final_norm", "head", "norm", "lm_head")
 
 def main() -> None:
     settings = DimensionSettings.of("pp")
-    record_settings(settings)
+    open_records(settings)
     # 1. The ranks meet. `pipeline` are those that share a model, `copies` those that hold the same layers of it.
     device = own_device()
     dist.init_process_group()
@@ -52,6 +51,10 @@ def main() -> None:
     sampler = DistributedSampler(data.train, copies.size(), copies.rank(), seed=settings.seed)
     rows = settings.batch_size * settings.grad_acc
     loader = DataLoader(data.train, rows, sampler=sampler, collate_fn=data.collator, drop_last=True)
+    if not len(loader):  # no step, in any epoch
+        found = f"TRAIN_SIZE={settings.train_size}: found {counted(len(data.train), 'row')}, a step takes {rows}"
+        copies_of = f"(BATCH_SIZE x GRAD_ACC) in each of {counted(copies.size(), 'copy', 'copies')} of the model"
+        raise WorkshopError(f"{found} {copies_of}; expected {rows * copies.size()} or more")
 
     # 3. The model, cut into stages. Interleaved, each rank has two: of four, rank 0 has 0 and 2, rank 1 has 1 and 3.
     interleaved = settings.schedule == "interleaved"

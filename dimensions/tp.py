@@ -35,15 +35,14 @@ from transformers import PreTrainedModel
 from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.job.run_record import record_settings
-from workshop.measure.by_hand_recorder import StepEvidence
+from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.training.models import blocks_of
 from workshop.training.sharding import local_numel
 
 
 def main() -> None:
     settings = DimensionSettings.of("tp")
-    record_settings(settings)
+    open_records(settings)
     # 1. The ranks meet in a mesh of dp_size x tp_size. Neighbours, on one node, share the matrices: they talk most.
     device = own_device()
     dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory

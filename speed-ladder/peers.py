@@ -16,6 +16,7 @@ from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.errors import WorkshopError
+from workshop.job.hangs import watch
 from workshop.job.run_record import record_settings
 from workshop.measure.evidence_calls import end_run, measurements, reporting, write_summary
 from workshop.training.models import find_gpu, load_model
@@ -117,6 +118,7 @@ def main() -> None:
     settings = LadderSettings.from_environment()
     check(settings)
     record_settings(settings)
+    watch(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)

@@ -5,11 +5,13 @@ Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run 
 name in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
 """
 
+import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -116,6 +118,12 @@ class Settings(DeclaredSettings):
     def goes_on(self) -> bool:
         """Whether this is the same run, again: it resumes from a checkpoint of its own folder."""
         return is_of(self.resume_from, self.output_path)
+
+    @cached_property
+    def all_steps_done(self) -> bool:
+        """Whether the checkpoint that this run resumes from is one of step MAX_STEPS."""
+        state = Path(self.resume_from, "trainer_state.json")
+        return bool(self.resume_from and 0 < self.max_steps <= json.loads(state.read_text())["global_step"])
 
     @property
     def saves_often(self) -> bool:

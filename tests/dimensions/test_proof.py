@@ -265,6 +265,15 @@ def test_model_that_cannot_be_cut_so_is_refused(
     assert told in (tmp_path / "run/train.out").read_text()
 
 
+def test_pipeline_without_rows_for_a_step_is_refused_and_does_not_spin(ranks: Ranks, tmp_path: Path) -> None:
+    own = {"MODEL_NAME": "simple-gpt", "TRAIN_SIZE": "6", "BATCH_SIZE": "1", "GRAD_ACC": "4", "PP_SIZE": "1"}
+    command = [Path(__file__).with_name("run_and_record.py"), "pp"]
+    run = training(tmp_path / "run", "dimensions", "", command, **SETTINGS | own)
+    assert 0 not in ranks.ask(trainings=[run], ranks=2)
+    found = "TRAIN_SIZE=6: found 6 rows, a step takes 4 (BATCH_SIZE x GRAD_ACC) in each of 2 copies of the model"
+    assert f"{found}; expected 8 or more" in (tmp_path / "run/train.out").read_text()
+
+
 def test_rows_of_a_llama_may_be_longer_than_the_custom_model_knows(tmp_path: Path) -> None:
     given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "llama-3.2-1b", "MAX_LENGTH": "65536"})
     environ = given["environ"] | {"DIMENSION": "cp", "SEQ_LENGTH": "512"}

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.launching import losses, record
+from tests.launching import die_after, losses, record
 from tests.leftovers import leftovers
 from tests.trainings_on_ranks import Ranks, training
 from workshop.job.checkpoints import newest
@@ -110,6 +110,22 @@ def test_killed_training_goes_on_from_the_newest_whole_checkpoint(
     assert attempt["steps_lost"] == 18 - resumed
     assert attempt["seconds_lost"] > 0
     assert record(tmp_path)["settings"]["resume_from"] == "", "it would no longer be a run of its submit.txt"
+
+
+def test_run_killed_after_its_last_checkpoint_trains_no_step_more(train: Train, tmp_path: Path) -> None:
+    """MAX_STEPS lies inside an epoch; the checkpoint has the last evaluation."""
+    settings = {"MAX_STEPS": "15", "GENERATE_SIZE": "1"}
+    assert train(tmp_path / "whole", **settings) == [0]
+    resumed = die_after(tmp_path / "whole", "checkpoint-15", tmp_path / "resumed")
+    assert train(resumed, **settings) == [0]
+    assert losses(resumed) == losses(tmp_path / "whole")
+    assert len(losses(resumed)) == 15
+    weights = "bloom-qa-finetuned/model.safetensors"
+    assert (resumed / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+    summary, whole = (json.loads((run / "summary.json").read_text()) for run in (resumed, tmp_path / "whole"))
+    assert len(summary["eval_loss"]) == 1
+    for name in ("eval_loss", "train_loss", "f1"):
+        assert summary[name] == whole[name]
 
 
 def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on(train: Train, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from run_folder.plural import counted
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError, LogError, NoRunsError
 from tools.logs.memory_logs import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
@@ -83,14 +83,17 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
         figure.suptitle(title)
         for colour, (run, label) in enumerate(zip(runs, plots.run_labels(runs), strict=True)):
             look = {"color": f"C{colour}", "label": label + _went_on(run)}
-            steps = run.steps
+            try:
+                steps, lines = run.steps, list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
+            except LogError as error:
+                without.append(str(error))
+                continue
             places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
             if places is not None:
                 loss_axes.plot(places, steps.loss, **look)
                 for step, _ in run.resumptions:
                     place = min(steps.step.searchsorted(step), steps.step.size - 1)
                     loss_axes.axvline(places[place], color=f"C{colour}", linestyle=":")
-            lines = list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
             for _, time_s, mib in lines:
                 memory_axes.plot(time_s, mib, **look)
             if places is None and not lines:

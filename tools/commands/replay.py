@@ -4,7 +4,6 @@ import argparse
 import itertools
 import json
 import signal
-import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from pathlib import Path
 from run_folder.plural import counted
 from run_folder.safe_open import read_plain
 from tools.commands.options import INTERRUPTED, above_0
-from tools.errors import InputError
+from tools.errors import InputError, LogError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
 from tools.tables.repository import REFERENCE, ROOT, exercises
@@ -60,9 +59,13 @@ def _pieces(run: Run) -> list[tuple[float, str, bytes]]:
     """When each piece is due (s from the run's start), file, piece: lines evenly over the run, the rest at its end."""
     found = []
     for name in run.files:
-        if name == "run.json" or name[0] == "." or not stat.S_ISREG((run.folder / name).lstat().st_mode):
+        if name == "run.json" or name[0] == "." or not run.is_plain(name):
             continue  # checkpoints, too: nobody shall resume a replay
-        data = read_plain(run.folder / name)
+        try:
+            data = read_plain(run.folder / name)
+        except LogError as error:
+            print(f"warning: left out: {error}", flush=True)
+            continue
         lines = data.splitlines(keepends=True) if name.startswith(_IN_LINES) else []
         found += [(run.runtime_s * number / len(lines), name, line) for number, line in enumerate(lines)]
         found.append((run.runtime_s, name, b"" if lines else data))

@@ -73,6 +73,8 @@ def read(path: Path) -> list[Collective]:
             raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
         if not ranks:
             raise LogError(path, number, line, "the ranks of the group")
+        if peer is None and found[-1].name == "send":
+            raise LogError(path, number, line, "the rank that a send goes to in column peer")
     return found
 
 

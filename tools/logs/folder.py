@@ -6,10 +6,12 @@ listing of the others.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import re
+import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,7 +60,8 @@ class RunFolder:
     @cached_property
     def owner(self) -> str:
         """Whose folder it is: the login name, or the number of a user that this machine does not know."""
-        return _login_name(os.lstat(self.folder).st_uid)
+        status = _status(self.folder)
+        return _login_name(status.st_uid) if status else "unknown"
 
     @cached_property
     def files(self) -> dict[str, list[int]]:
@@ -68,11 +71,17 @@ class RunFolder:
         found = []
         try:
             for entry in os.scandir(self.folder):
-                status = entry.stat(follow_symlinks=False)
-                found.append((entry.name, [status.st_size, status.st_mtime_ns]))
+                with contextlib.suppress(FileNotFoundError):  # it is gone since
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, [status.st_size, status.st_mtime_ns]))
         except OSError:
             return {}
         return dict(sorted(found))
+
+    def is_plain(self, name: str) -> bool:
+        """Whether it is a file and no link; False if it is gone since it was listed."""
+        status = _status(self.folder / name)
+        return status is not None and stat.S_ISREG(status.st_mode)
 
     def paths(self, prefix: str, suffix: str) -> list[str]:
         """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
@@ -129,7 +138,8 @@ class RunFolder:
 
     @cached_property
     def start(self) -> datetime:
-        return _time(self.record.get("start_time")) or datetime.fromtimestamp(self.folder.stat().st_mtime, UTC)
+        status = _status(self.folder)
+        return _time(self.record.get("start_time")) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:
@@ -232,6 +242,14 @@ def read_steps(path: Path | str) -> StepLog:
     rows = list(csv_log.step_numbers(path, csv_log.step_rows(path)))
     names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
     return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None if it is gone: a run may be deleted while others are read."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 @cache

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shlex
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +101,7 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     if entry.run.folder.is_symlink():
         return {}
     base = os.path.relpath(entry.place, page_folder)
-    files = (name for name in entry.run.files if stat.S_ISREG((entry.place / name).lstat().st_mode))
+    files = filter(entry.run.is_plain, entry.run.files)
     return {name: quote(os.fsencode(f"{base}/{name}")) for name in files}
 
 

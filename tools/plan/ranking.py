@@ -267,6 +267,7 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     if layout.script:
         dimension = layout.script.removesuffix(".py")
         words = [f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}", *["MODEL_INIT=random"][pretrained:]]
+        words += [f"TRAIN_SIZE={min(SQUAD_EXAMPLES, question.steps * question.gpus * question.batch)}"]
         words += [f"MAX_STEPS={question.steps}", f"MAX_LENGTH={question.length}", "BATCH_SIZE=1"]
         words += [f"GRAD_ACC={layout.micro_batches}", f"{dimension.upper()}_SIZE={layout.sizes[dimension]}"]
         words += ["SEQUENCE_PARALLEL=true"] * (dimension == "tp") + ["SCHEDULE=interleaved"] * (layout.chunks > 1)

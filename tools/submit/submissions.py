@@ -82,10 +82,7 @@ class Submission:
         return self._normal({name: self.settings[name] for name in self.settings if name not in self.overrides})
 
     def _normal(self, settings: Mapping[str, str]) -> str:
-        # As in the rest of run.json, no folders of this machine.
-        assignments = [
-            f"{name}={Path(value).name if value.startswith('/') else value}" for name, value in sorted(settings.items())
-        ]
+        assignments = [f"{name}={value}" for name, value in sorted(settings.items())]
         shape = [f"--{name}={value}" for name, value in sorted(self.shape.items())]
         return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
 

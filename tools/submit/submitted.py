@@ -26,7 +26,8 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
 
     def has_them(run: Run) -> bool:
         recorded = run.record.get("settings") or {}
-        return all(_same(recorded[name], expected[name]) for name in recorded.keys() & expected.keys())
+        by_line = "submission" in run.record  # which has the paths whole
+        return all(_same(recorded[name], expected[name], by_line) for name in recorded.keys() & expected.keys())
 
     return list(filter(has_them, candidates))
 
@@ -63,8 +64,11 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
 
 
-def _same(recorded: Any, expected: Any) -> bool:
-    """Whether a value of run.json is what the text `expected` means; of a path run.json keeps the last part only."""
+def _same(recorded: Any, expected: Any, by_name: bool) -> bool:
+    """Whether a value of run.json is what the text `expected` means.
+
+    Args: by_name: a path's last part, which run.json keeps, is enough; else nobody knows which folder it was in.
+    """
     if isinstance(recorded, bool):
         return recorded == (str(expected).lower() in ("true", "1"))
     if isinstance(recorded, int | float):
@@ -72,4 +76,4 @@ def _same(recorded: Any, expected: Any) -> bool:
             return float(expected) == recorded
         except ValueError:
             return False
-    return str(recorded) in (str(expected), Path(str(expected)).name)
+    return str(recorded) in (str(expected), Path(str(expected)).name if by_name else None)

@@ -136,6 +136,8 @@ def stream_rows(settings: Settings, train: IterableDataset, held_out: IterableDa
         found = counted(len(evaluation), "example")
         raise WorkshopError(f"DATASET={settings.dataset}: found {found}, all held out; expected more")
     rows_read = manifest(Path(settings.resume_from)).get("rows_read", 0) if settings.resume_from else 0
+    if settings.all_steps_done:  # a stream needs steps to train, rows in memory do not
+        return Dataset.from_list([*train.take(settings.generate_train_size or 1)], features=train.features), evaluation
     return train.repeat(None).skip(rows_read), evaluation
 
 

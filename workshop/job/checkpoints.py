@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from workshop.errors import WorkshopError
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
+Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path in the checkpoint
+_NUMBERS = ("step", "world_size", "train_runtime_s", "rows_read")  # of a manifest
 
 
 def digest(file: Path) -> str:
@@ -34,12 +36,24 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def finish(folder: Path, goal: Path, **facts: Any) -> int:
-    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
+    """Those of this rank's share of the files, which the ranks take in turns, the largest first."""
+    sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
     with ThreadPoolExecutor() as threads:
-        digests = threads.map(digest, files)
-    listed = {str(file.relative_to(folder)): [file.stat().st_size, next(digests)] for file in files}
+        found = threads.map(digest, files)
+    return {str(file.relative_to(folder)): (sizes[file], next(found)) for file in files}
+
+
+def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: Any) -> int:
+    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes.
+
+    Args: shares: the digests of all ranks. A file that another node did not see as it is here is read again.
+    """
+    known, listed = {name: entry for share in shares for name, entry in share.items()}, Digests()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        name, size = str(file.relative_to(folder)), file.stat().st_size
+        listed[name] = known[name] if known.get(name, (None,))[0] == size else (size, digest(file))
     (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}, indent=1) + "\n")
     if goal.exists():  # of an attempt that had gone further and was not whole
         shutil.rmtree(goal)
@@ -55,17 +69,25 @@ def manifest(folder: Path) -> dict[str, Any]:
 def fault(folder: Path) -> str:
     """Why a checkpoint is not whole, naming the file; empty if it is."""
     try:
-        files = manifest(folder)["files"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        saved = manifest(folder)
+        files = [(name, int(size), str(expected)) for name, (size, expected) in saved["files"].items()]
+        if odd := [key for key in _NUMBERS if type(saved.get(key, 0)) not in (int, float)]:
+            raise ValueError(f"{odd[0]} is no number")
+        if not files:
+            raise ValueError("it lists no file")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"its {MANIFEST} cannot be read ({error}), so nothing says that it was finished"
-    for name, (size, expected) in files:
+    for name, size, expected in files:
         file = folder / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if (found := file.stat().st_size) != size:
-            return f"{name} has {found:,} bytes, its manifest says {size:,}"
-        if digest(file) != expected:
-            return f"{name} has not the content that its manifest says (SHA-256)"
+        try:
+            if not file.is_file():
+                return f"{name} is missing"
+            if (found := file.stat().st_size) != size:
+                return f"{name} has {found:,} bytes, its manifest says {size:,}"
+            if digest(file) != expected:
+                return f"{name} has not the content that its manifest says (SHA-256)"
+        except OSError as error:
+            return f"{name}: {error.strerror}"
     return ""
 
 
@@ -108,11 +130,11 @@ def remove_unfinished(output: Path) -> None:
 def check_processes(folder: Path, world_size: int) -> None:
     """Raises WorkshopError where `world_size` processes cannot go on from a whole checkpoint."""
     saved = manifest(folder)
-    if saved.get("fixed_world_size") and saved["world_size"] != world_size:
+    of = saved.get("world_size", world_size)
+    if saved.get("fixed_world_size") and of != world_size:
         raise WorkshopError(
-            f"{folder}: saved by {counted(saved['world_size'], 'process', 'processes')}, and DeepSpeed's ZeRO loads "
-            f"this checkpoint on as many only; found {world_size}, expected {saved['world_size']} (FSDP and plain DDP "
-            "take another number)"
+            f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on as "
+            f"many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
         )
 
 

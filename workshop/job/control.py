@@ -10,6 +10,7 @@
 | `over` | training, after its last step | nobody looks for `stop` any more |
 """
 
+import contextlib
 from pathlib import Path
 
 
@@ -20,12 +21,12 @@ class Control:
         self.path = run_dir / ".control"
 
     def say(self, line: str) -> None:
-        with self.path.open("a") as file:
+        with contextlib.suppress(IsADirectoryError), self.path.open("a") as file:
             file.write(f"{line}\n")
 
     def lines(self) -> list[str]:
         """The lines of the last attempt, after its `starting`."""
-        text = self.path.read_text() if self.path.exists() else ""
+        text = self.path.read_text() if self.path.is_file() else ""
         return text.rpartition("starting\n")[2].splitlines()
 
     @property

@@ -6,7 +6,8 @@ The launcher then ends the other ranks by SIGTERM, on which they write theirs. `
 
 Progress is a micro-batch, a step, a batch of the evaluation or of the answers. What may take long has SLOW_S more: the
 first step and an evaluation's first batch, which compile, and every save, the last one included; a rank that waits for
-another's save has the same limit.
+another's save has the same limit. From the process's start to the first step, downloads, tokenising and loading have
+one limit together, START_S more.
 
 Time-outs of the collectives: every process group has `collective_timeout_s`, so that this module is always first. The
 Trainer makes its own with it (ddp_timeout); all others get it before the first step, and until then have PyTorch's
@@ -30,6 +31,7 @@ from workshop.job.run_record import STACKS
 from workshop.settings import Settings
 
 SLOW_S = 1800
+START_S = 3 * 3600
 
 _watch: "HangWatch | None" = None
 
@@ -37,6 +39,13 @@ _watch: "HangWatch | None" = None
 def collective_timeout_s(settings: Settings) -> int:
     """Longer than any limit here; seven days where HANG_TIMEOUT_S=0 watches nothing."""
     return settings.hang_timeout_s + SLOW_S + 60 if settings.hang_timeout_s else 7 * 24 * 3600
+
+
+def watch(settings: Settings) -> "HangWatch":
+    """This process's watch, which begins with the first call."""
+    found = _watch or HangWatch(settings)
+    found.start()
+    return found
 
 
 def progress(slow: bool = False) -> None:
@@ -57,7 +66,7 @@ def dump_on_sigterm() -> None:
 
 
 class HangWatch(TrainerCallback):
-    """Watches the rank from the first step until `stop`; HANG_TIMEOUT_S=0 watches nothing."""
+    """Watches the rank from `start` until `stop`; HANG_TIMEOUT_S=0 watches nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -66,25 +75,31 @@ class HangWatch(TrainerCallback):
         self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
         self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
         self._limit_s, self._armed_s = 0, 0.0
+        self._more_s = START_S  # what may take long has; SLOW_S from the first step on
         self._compiles = True  # the first step of this attempt
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def start(self) -> None:
         global _watch
-        if not self.settings.hang_timeout_s:
+        if _watch or not self.settings.hang_timeout_s:
             return
-        self.stacks.parent.mkdir(exist_ok=True)
+        self.stacks.parent.mkdir(parents=True, exist_ok=True)
         self.file = self.stacks.open("w")
         _watch = self
-        if torch.distributed.is_initialized():
+        dump_on_sigterm()
+        self.arm()
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.start()
+        if _watch and torch.distributed.is_initialized():
             distributed = torch.distributed.distributed_c10d  # the only names of both, as in torchtitan
             for group in distributed._world.pg_map:  # HYBRID_SHARD and DeepSpeed make some of their own
                 distributed._set_pg_timeout(timedelta(seconds=collective_timeout_s(self.settings)), group)
-        dump_on_sigterm()
-        self.arm(slow=True)
+        self._more_s = SLOW_S
+        progress(slow=True)
 
-    def arm(self, slow: bool) -> None:
+    def arm(self, slow: bool = True) -> None:
         """Count from zero; at most a hundred times per limit, because each time a thread ends and another starts."""
-        limit_s, now_s = self.settings.hang_timeout_s + slow * SLOW_S, time.monotonic()
+        limit_s, now_s = self.settings.hang_timeout_s + slow * self._more_s, time.monotonic()
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s

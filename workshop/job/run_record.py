@@ -15,6 +15,7 @@ from typing import Any
 
 from run_folder import csv_log
 from run_folder.causes import cause
+from run_folder.errors import LogError
 from run_folder.redaction import redacted
 from run_folder.schema import VERSION
 from workshop.job.checkpoints import remove_unfinished, step_of
@@ -59,9 +60,12 @@ def record_settings(settings: Any, listens: bool = False) -> None:
 
 
 def read_run_record(run_dir: Path) -> dict[str, Any]:
-    """run.json; {} without one."""
-    path = run_dir / "run.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    """run.json; {} without one, or if it is damaged."""
+    try:
+        found = json.loads((run_dir / "run.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def last_attempt(run_dir: Path) -> dict[str, Any]:
@@ -75,9 +79,11 @@ def update_last_attempt(run_dir: Path, **facts: Any) -> None:
 
 
 def last_step(run_dir: Path) -> int:
-    """The last step in steps.csv; 0 without a step."""
-    steps = run_dir / "steps.csv"
-    return max((int(row["step"]) for _, row in csv_log.step_rows(steps)), default=0) if steps.exists() else 0
+    """The last step in steps.csv; 0 without a step, or if it is damaged."""
+    try:
+        return max((int(row["step"]) for _, row in csv_log.step_rows(run_dir / "steps.csv")), default=0)
+    except (LogError, ValueError):
+        return 0
 
 
 def code_version() -> tuple[str | None, bool | None, str]:
@@ -101,7 +107,7 @@ def code_version() -> tuple[str | None, bool | None, str]:
 def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
     """Open run.json for a run, or for its next attempt, which goes on from `checkpoint`."""
     record, now = read_run_record(run_dir), datetime.now(UTC).isoformat(timespec="seconds")
-    if record:
+    if "start_time" in record:
         attempts = [*(record.get("attempts") or []), _ended_attempt(run_dir, record, checkpoint)]
         changes = {"attempts": attempts} | dict.fromkeys(("cause", "reason", "exit_code", "end_time"))
         if (run_dir / STACKS).exists():
@@ -142,7 +148,7 @@ def _ended_attempt(run_dir: Path, record: dict[str, Any], checkpoint: str) -> di
     saved, reason = Control(run_dir).saved, record.get("reason") or ""
     if saved and "was saved" not in reason:  # the launcher was killed before it could say so
         record["reason"] = f"{reason or 'told to end'}: checkpoint-{saved} was saved"
-    if record["state"] == "running":  # nobody was left to write it down
+    if record.get("state", "running") == "running":  # nobody was left to write it down
         record["state"] = slurm_state() or "failed"
         record["reason"] = "nothing says how this attempt ended: its node failed, or its launcher was killed"
     step = last_step(run_dir)
@@ -216,7 +222,8 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if signal == "USR1":
         return _ended(slurm_state() or "timeout", NOT_BEGUN)
-    hang, found = hang_of(run_dir), cause(run_dir / "train.out")
+    hang, output = hang_of(run_dir), run_dir / "train.out"
+    found = cause(output) if output.is_file() else None
     # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
     died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES))
     if signal and not (by_itself and died):
@@ -253,8 +260,8 @@ def record_end(
     (run_dir / RESERVE).unlink(missing_ok=True)
     if over:
         remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
-    kills = kernel_oom_kills()
-    kills -= read_run_record(run_dir).get("oom_kills_before", kills)
+    kills, record = kernel_oom_kills(), read_run_record(run_dir)
+    kills -= record.get("oom_kills_before", kills)
     control = Control(run_dir)
     if full and by_itself and control.told and not control.saved:
         signal = ""  # it died while it saved, and train.out may have had no room to say so
@@ -262,5 +269,7 @@ def record_end(
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
-    update_run_record(run_dir, **ended, exit_code=exit_code, end_time=end_time)
+    exercise = Path(os.environ.get("EXERCISE_DIR", run_dir.parent)).name
+    least = {} if "start_time" in record else {"exercise": exercise, "start_time": end_time}  # it was damaged meanwhile
+    update_run_record(run_dir, **least, **ended, exit_code=exit_code, end_time=end_time)
     return ended

@@ -23,7 +23,7 @@ from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
 from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
-from workshop.job.run_record import NOT_BEGUN, begin, record_end
+from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
 from workshop.training.terminal import follow
 
 TOLD_TO_END = 143
@@ -140,8 +140,8 @@ class Supervisor:
         if self.received or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
-        offset = output.stat().st_size
         with output.open("ab") as out:
+            offset = out.tell()
             self.step = step = started(command, signal.SIGTERM, stdout=out, stderr=subprocess.STDOUT)
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
@@ -183,7 +183,7 @@ class Supervisor:
 
     def requeue(self) -> None:
         """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
-        never_begins = (self.run_dir / "run.json").read_text().count(NOT_BEGUN) > self.restarts
+        never_begins = json.dumps(read_run_record(self.run_dir)).count(NOT_BEGUN) > self.restarts
         if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
             return
         answer = subprocess.run(["scontrol", "show", "job", self.job], capture_output=True, text=True)
@@ -204,8 +204,8 @@ class Supervisor:
 
 def given_settings() -> dict[str, str]:
     """The settings of this run as env_vars.sh and the shell give them, files with their folders, no keys."""
-    names = {*defaults(), *exported(Path("env_vars.sh"))} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
-    names = {name for name in names if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    no_keys = {name for name in exported(Path("env_vars.sh")) if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
+    names = {*defaults(), *no_keys} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
     return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 
 
@@ -216,7 +216,10 @@ def shown(ended: dict[str, str]) -> str:
 
 def main() -> None:
     wait_for_job_signals()
-    sys.exit(Supervisor(sys.argv[1:]).run())
+    try:
+        sys.exit(Supervisor(sys.argv[1:]).run())
+    except OSError as error:
+        raise WorkshopError(f"{error.filename}: {error.strerror}; expected a run folder that can be written") from None
 
 
 if __name__ == "__main__":

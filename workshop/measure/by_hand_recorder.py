@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from workshop.data.load import Data
-from workshop.job.hangs import HangWatch, progress
-from workshop.job.run_record import update_run_record
+from workshop.job.hangs import progress, watch
+from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.collectives import CollectiveCounter, write_collectives
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
@@ -27,6 +27,12 @@ from workshop.training.sharding import SeenPrecision
 # Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
 # leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
 COUNTED_STEP = 3
+
+
+def open_records(settings: Settings) -> None:
+    """The settings into run.json; from here on a rank that hangs is ended."""
+    record_settings(settings)
+    watch(settings)
 
 
 class StepEvidence:
@@ -52,7 +58,7 @@ class StepEvidence:
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         device, ranks = torch.device("cuda" if torch.cuda.is_available() else "cpu"), dist.get_world_size()
         self.recorder.counter = TokenCounter(model if dp_size is None else None, device, ranks // (dp_size or ranks))
-        self.hang_watch = HangWatch(settings)
+        self.hang_watch = watch(settings)
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * (dp_size or ranks))
         self.precision = SeenPrecision(blocks_of(model))
         self.profiler = Profiler(settings)

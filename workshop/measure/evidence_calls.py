@@ -9,7 +9,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data
 from workshop.job.exit_process import end_process
-from workshop.job.hangs import HangWatch, collective_timeout_s
+from workshop.job.hangs import HangWatch, collective_timeout_s, watch
 from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
@@ -39,9 +39,15 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def open_records(settings: Settings, arguments: TrainingArguments) -> None:
-    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder."""
+    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder.
+
+    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    """
+    if settings.all_steps_done:
+        arguments.max_steps, arguments.num_train_epochs = -1, 0
     keep_wandb_local(settings, arguments)
     record_settings(settings, listens=settings.saves_often)
+    watch(settings)
 
 
 def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
@@ -52,7 +58,7 @@ def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list
         ShardingRecorder(settings, model),
         recorder,
         ProgressLine(),
-        HangWatch(settings),
+        watch(settings),
         Profiler(settings),
         *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.job.checkpoints import UNFINISHED, finish, keep_newest, manifest, remove_unfinished
+from workshop.job.checkpoints import UNFINISHED, Digests, digests, finish, keep_newest, manifest, remove_unfinished
 from workshop.job.control import Control
 from workshop.job.hangs import dump_on_sigterm, progress
 from workshop.job.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
-from workshop.training.callbacks import StepRecorder
+from workshop.training.callbacks import StepRecorder, gather_objects
 
 GO_ON, SAVE, END = 0, 1, 2  # what the ranks agree on; the highest that one of them asks for
 
@@ -40,6 +40,7 @@ class CheckpointWriter(TrainerCallback):
 
     Attributes:
         save_times_s, sizes_bytes: of each checkpoint, seen by rank 0: the training waits for so long.
+        write_times_s, hash_times_s: the parts of that time in which all ranks write, and make the SHA-256 of, files.
         trained_before_s: runtime of the training up to the checkpoint that it went on from.
     """
 
@@ -47,6 +48,8 @@ class CheckpointWriter(TrainerCallback):
         self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
         self.save_times_s: list[float] = []
+        self.write_times_s: list[float] = []
+        self.hash_times_s: list[float] = []
         self.sizes_bytes: list[int] = []
         self.trained_before_s = 0.0
         self.ending = False
@@ -89,8 +92,8 @@ class CheckpointWriter(TrainerCallback):
             update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
             self._attempt = {}
         self._asked = max(self._asked, self._agree(state, args.device))
-        # At the end of an epoch the evaluation comes first: who goes on from a checkpoint does not look back.
-        at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6
+        # At the end of an epoch the evaluation comes first: a resumed run skips it. The last step ends the last epoch.
+        at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
         if self._asked and not at_epoch_end:
             self._decide(control)
         self._prepare(args, control)
@@ -146,22 +149,27 @@ class CheckpointWriter(TrainerCallback):
         self._saved_step = state.global_step
         if torch.distributed.is_initialized():
             torch.distributed.barrier()  # every rank has written its part
+        self.write_times_s.append(time.monotonic() - self._save_begin_s)
+        folder = self.settings.output_path / UNFINISHED / f"checkpoint-{state.global_step}"
+        shares = gather_objects(digests(folder, args.process_index, args.world_size))
+        self.hash_times_s.append(time.monotonic() - self._save_begin_s - self.write_times_s[-1])
         if state.is_world_process_zero:
-            self._finish(args, state)
+            self._finish(args, state, folder, shares)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         self.recorder.start_clock()  # it did before, too: the manifest is in no step either
         self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
-    def _finish(self, args: Any, state: Any) -> None:
-        output, name = self.settings.output_path, f"checkpoint-{state.global_step}"
+    def _finish(self, args: Any, state: Any, folder: Path, shares: list[Digests]) -> None:
+        output = self.settings.output_path
         zero = args.hf_deepspeed_config.config.get("zero_optimization", {}) if args.deepspeed else {}
         # Rows trained on, not steps: who goes on may have another number of ranks. A stream's batches are all full.
         rows_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         rows_read = self._rows_before + (state.global_step - self._first_step) * rows_per_step
         size = finish(
-            output / UNFINISHED / name,
-            output / name,
+            folder,
+            output / folder.name,
+            shares,
             step=state.global_step,
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,
@@ -172,7 +180,7 @@ class CheckpointWriter(TrainerCallback):
         keep_newest(output, self.settings.save_limit)
         if self.ending:
             self.control.say(f"saved {state.global_step}")
-            print(f"told to end: {name} is saved, the training ends here", flush=True)
+            print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._handler is not None:
@@ -189,6 +197,8 @@ class CheckpointWriter(TrainerCallback):
         return {
             "checkpoints": len(times_s),
             "checkpoint_time_s": sum(times_s) / len(times_s),
+            "checkpoint_write_time_s": sum(self.write_times_s) / len(times_s),
+            "checkpoint_hash_time_s": sum(self.hash_times_s) / len(times_s),
             "checkpoint_mib": self.sizes_bytes[-1] / 2**20,
             "checkpoint_time_share_%": 100 * sum(times_s) / (time.monotonic() - self._begin_s),
         }

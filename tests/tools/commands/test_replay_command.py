@@ -79,6 +79,15 @@ def test_nobody_can_resume_a_replay_and_nothing_outside_is_copied(make_run, tmp_
     assert copied == {path.name for path in run.iterdir()} - {".launcher", "bloom-qa-finetuned", "link"}
 
 
+def test_file_that_vanishes_after_it_was_listed_is_left_out(make_run, tmp_path: Path) -> None:
+    run = read_run(make_run("r", END, **{"nccl.log": "x", "train.out": "x"}))
+    assert {"nccl.log", "train.out"} < run.files.keys()
+    (run.folder / "nccl.log").unlink()
+    assert [*replay(run, tmp_path / "replays", 1e12)] == []
+    (copy,) = (tmp_path / "replays").glob("*/*")
+    assert {path.name for path in copy.iterdir()} == run.files.keys() - {"nccl.log"}
+
+
 def test_interrupted_replay_leaves_no_run_half_running(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     command = [sys.executable, "-m", "tools", "replay", str(REFERENCE / "h200x1/baseline"), "--logs", str(logs)]

@@ -122,6 +122,16 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
     assert len(records(logs)) == (1 if skipped else 2)
 
 
+def test_two_data_sets_of_one_file_name_are_two_runs(submit, tmp_path: Path, logs: Path, monkeypatch) -> None:
+    make_exercise(tmp_path, "run.slurm\n")
+    for folder in ("/one", "/other"):
+        monkeypatch.setenv("DATASET", f"{folder}/rows.jsonl")
+        submit()
+    assert "skipped: completed" in submit()[1]
+    texts = [record["submission"] for record in records(logs)]
+    assert texts == ["DATASET=/one/rows.jsonl run.slurm", "DATASET=/other/rows.jsonl run.slurm"]
+
+
 two_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor only")
 
 

@@ -101,6 +101,7 @@ def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_onc
         ("step,calls\n", 1),
         (HEADER + "3,0,all-gather,0 1,,float32,8\n", 2),
         (HEADER + "3,0,all-gather,,,float32,8,1\n", 2),
+        (HEADER + "3,0,send,0 1,,float32,8,1\n", 2),
     ],
 )
 def test_damaged_file_names_the_line(tmp_path: Path, text: str, line: int) -> None:

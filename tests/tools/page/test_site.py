@@ -13,6 +13,8 @@ import pytest
 from tests.tools.conftest import write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
+from tools.logs.folder import RunFolder
+from tools.logs.runs import find_runs
 
 
 @pytest.fixture
@@ -80,6 +82,38 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
     assert (page / "runs" / "baseline-r2.html").exists() and not (page / "runs" / "baseline-r1.html").exists()
     assert [path.name for path in tmp_path.glob("page*")] == ["page"], "a half-written page is left"
     assert main([*command[:-1], str(tmp_path / "no" / "page")]) == 2
+
+
+def test_run_that_vanishes_while_runs_are_listed_costs_no_other(make_run, logs: Path, monkeypatch) -> None:
+    gone = make_run("r1")
+    make_run("r2")
+    monkeypatch.setattr("tools.logs.runs.progress", lambda folders, _: (shutil.rmtree(gone), folders)[1])
+    found = {run.folder.name: (run.state, run.owner != "") for run in find_runs(logs)}
+    assert found == {"r1": ("unreadable", True), "r2": ("completed", True)}
+
+
+@pytest.mark.usefixtures("few_references")
+@pytest.mark.parametrize("left", [["run.json"], []], ids=["files", "folder"])
+@pytest.mark.parametrize("command", ["page", "fill", "runs"])
+def test_what_vanishes_between_listing_and_reading_ends_no_command(
+    make_run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, left: list[str]
+) -> None:
+    """Somebody deletes a run's files, or all of it, once they are listed."""
+    gone, listed = make_run("r1", **{"steps.csv": None}), RunFolder.files.func
+    make_run("r2")
+
+    def files(run: RunFolder) -> dict[str, list[int]]:
+        found = listed(run)
+        for name in found if run.folder == gone else ():
+            if name not in left:
+                (gone / name).unlink(missing_ok=True)
+        if run.folder == gone and not left and gone.exists():
+            gone.rmdir()
+        return found
+
+    monkeypatch.setattr(RunFolder, "files", property(files))
+    words = {"page": ["--output", str(tmp_path / "page")], "fill": ["baseline"], "runs": ["--format", "json"]}
+    assert main([command, *words[command], "--logs", str(logs)]) == 0
 
 
 @pytest.mark.usefixtures("few_references")

@@ -127,6 +127,7 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
     assert "tp 4" not in firsts  # two heads of keys
     line = firsts["dp 2 x cp 2"].line
     assert "BATCH_SIZE=1 GRAD_ACC=4 CP_SIZE=2" in line
+    assert f" TRAIN_SIZE={LONG.steps * LONG.gpus * LONG.batch} " in line, "no epoch might have a whole step"
     assert line.endswith("--nodes=2 --gpus-per-node=2 dimensions/dimensions.slurm cp.py")
     assert f"| {NO_SCRIPT} |" in ranking.text(LONG, ranked) and ranked[0].command
     assert not list(layouts(replace(LONG, length=4096))) + list(layouts(replace(LONG, model="bloom-7b1")))

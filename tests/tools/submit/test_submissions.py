@@ -44,7 +44,7 @@ def test_the_shell_wins_and_makes_another_run(tmp_path: Path) -> None:
     shell = {"TRAIN_SIZE": "1", "DATASET": "/data/mine.json", "FLAVOUR": "new", "LOG_DIR": "/x", "HOME": "/root"}
     found = only(tmp_path, "TRAIN_SIZE=9 run.slurm", shell)
     assert found.settings == {"TRAIN_SIZE": "1", "DATASET": "/data/mine.json", "FLAVOUR": "new"}
-    assert found.text == "DATASET=mine.json FLAVOUR=new TRAIN_SIZE=1 run.slurm"
+    assert found.text == "DATASET=/data/mine.json FLAVOUR=new TRAIN_SIZE=1 run.slurm"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_r
     facts = record(tmp_path / "0")
     assert (facts["train_examples"], facts["eval_examples"], facts["steps_per_epoch"]) == (24, 4, 3)
 
+    run = tmp_path / "after_the_last_step"
+    ranks.train([training(run, "fsdp", "fsdp_configs/ddp.json", SCRIPT, **STREAM, **data, **steps, **resumed)])
+    assert not (run / "steps.csv").exists()
+    assert not (run / "rows_seen").exists()
+
 
 @pytest.mark.parametrize("exercise", ["benchmark", "by-hand", "custom_model", "resilience", "speed-ladder"])
 def test_exercise_that_takes_no_stream_refuses_it_before_the_run(

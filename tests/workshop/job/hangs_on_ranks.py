@@ -2,6 +2,7 @@
 
 `stopped`: rank 1 is stopped. `hold`: both are in C code that keeps the interpreter's lock. `told`: rank 0 does nothing,
 and rank 1 is told to end. `save`: rank 0 saves for longer than the limit.
+`loading`: both wait before the training begins, for one that never comes.
 `two_meanings`: SIGTERM to rank 0 means to save, as under SLURM, and to end once the training is over.
 
 The limit is 1 s. As torchrun does, the parent ends rank 1 when rank 0 has ended. codes.json has the exit codes.
@@ -24,7 +25,7 @@ from workshop.training.saving import CheckpointWriter
 
 LIMIT_S = 1
 ENDS = {  # what the parent sends to rank 1
-    **{"stopped": signal.SIGKILL, "hold": None, "save": None},
+    **{"stopped": signal.SIGKILL, "hold": None, "save": None, "loading": None},
     **{"told": signal.SIGTERM, "two_meanings": signal.SIGTERM},
 }
 
@@ -62,6 +63,10 @@ def rank_of_two(rank: int, kind: str, run: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
     limit_s = 60 if kind == "two_meanings" else LIMIT_S  # it is over as soon as it is done
     settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, goes_on=False, streaming=False)
+    if kind == "loading":
+        hangs.START_S = 0
+        hangs.watch(settings)
+        do_nothing()
     watch = hangs.HangWatch(settings)
     watch.on_train_begin()
     dist.barrier()

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 from tests.launching import REPO
 from workshop.job import checkpoints, hangs
 from workshop.job.checkpoints import UNFINISHED
-from workshop.job.hangs import SLOW_S, HangWatch
+from workshop.job.hangs import SLOW_S, START_S, HangWatch, watch
 from workshop.job.run_record import begin, hang_of, read_run_record, record_end, update_run_record
 from workshop.training import saving
 from workshop.training.saving import CheckpointWriter
@@ -190,6 +190,20 @@ def test_collectives_are_written_down_before_the_limit_and_forgotten_if_the_rank
         assert not watch.collectives.exists()
     finally:
         dist.destroy_process_group()
+
+
+def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Path) -> None:
+    assert codes(pairs / "loading") == [1, 1]
+    assert "in do_nothing" in stacks(pairs / "loading", 1)
+    assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
+
+
+def test_downloads_and_loading_have_a_limit_of_their_own(settings: SimpleNamespace) -> None:
+    found = watch(settings)
+    assert hangs._watch._limit_s == LONG_S + START_S
+    assert watch(settings) is found
+    found.on_train_begin()
+    assert hangs._watch._limit_s == LONG_S + SLOW_S
 
 
 def test_0_watches_nothing(settings: SimpleNamespace) -> None:

@@ -67,6 +67,13 @@ def test_training_that_ends_well_is_completed_and_its_output_is_kept(tmp_path: P
     assert "trains\naloud\n" in shown and f"evidence: {only_run(tmp_path)}" in shown
 
 
+def test_resumed_run_gets_every_setting_again_and_no_key(tmp_path: Path) -> None:
+    finished(tmp_path, "echo trains", MAX_NEW_TOKENS="7", HF_TOKEN="planted")
+    settings = json.loads((only_run(tmp_path) / ".resume.json").read_text())["settings"]
+    assert settings["MAX_NEW_TOKENS"] == "7"
+    assert "planted" not in settings.values()
+
+
 @pytest.mark.parametrize("text", ["ValueError: bad batch", "error: DATASET=foo.json: no such file"])
 def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, text: str) -> None:
     code, record, shown = finished(tmp_path, f"echo {text}; exit 3")
@@ -75,6 +82,27 @@ def test_why_a_training_failed_is_said_once_after_its_own_words(tmp_path: Path, 
     assert said == ([text] if text.startswith("error") else [text, f"failed: {text}"])
     run = only_run(tmp_path)
     assert shown.endswith(f"evidence: {run}\nnext: less {run}/train.out\n")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *["echo { > run.json", "echo [] > run.json", "rm run.json", "rm train.out", "echo damaged > steps.csv"],
+        *["rm .control; mkdir .control", "rm *; rm -f .control .reserve"],
+    ],
+)
+def test_damaged_or_deleted_file_costs_itself_and_the_run_has_failed(tmp_path: Path, damage: str) -> None:
+    code, record, shown = finished(tmp_path, f"{damage}; exit 3")
+    assert "Traceback" not in shown
+    assert (code, record["exercise"], record["state"], record["exit_code"]) == (3, "baseline", "failed", 3)
+
+
+def test_deleted_run_folder_is_an_error_in_one_line(tmp_path: Path) -> None:
+    launched = started(tmp_path, "cd ..; rm -r $RUN_DIR; exit 3")
+    shown, _ = launched.communicate(timeout=120)
+    assert launched.returncode == 1
+    assert "Traceback" not in shown
+    assert "No such file or directory; expected a run folder that can be written" in shown
 
 
 LOOKS = """
