@@ -133,8 +133,8 @@ def check_processes(folder: Path, world_size: int) -> None:
     of = saved.get("world_size", world_size)
     if saved.get("fixed_world_size") and of != world_size:
         raise WorkshopError(
-            f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on as "
-            f"many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
+            f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
+            f"as many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
         )
 
 
