@@ -23,6 +23,7 @@ STACKS = "stacks"  # folder of the ranks' stacks (workshop/job/hangs.py)
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
+NO_END = "the training did not reach its end: its launcher was killed, or train.py does not call end_run"
 # Of run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
 OWN_CAUSES = ("disk full", "CUDA error", "hang")
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
@@ -206,11 +207,14 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
     """State, cause and reason of a training that ended with `exit_code` after the launcher had ended it because of
     `signal` (or none), while the kernel killed `oom_kills` processes on this node because memory ran out.
 
+    Only the training's own mark makes it completed: `deepspeed` returns 0 after its launch.py was killed.
+
     Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
     """
-    if exit_code == 0:
+    control = Control(run_dir)
+    if control.finished:
         return _ended("completed", "")
-    if saved := Control(run_dir).saved:
+    if saved := control.saved:
         told = {"USR1": "timeout", "INT": "cancelled"}.get(signal)
         state = slurm_state() or told or ("cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted")
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
@@ -233,6 +237,8 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher{launcher_says}")
     if found:
         return _ended(found.state, found.text, found.name)
+    if exit_code == 0:
+        return _ended("failed", f"exit code 0, but {NO_END}")
     return _ended("failed", f"exit code {exit_code} without an error message in train.out")
 
 
@@ -262,5 +268,6 @@ def record_end(
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
+    exit_code = 0 if ended["state"] == "completed" else exit_code or 1
     update_run_record(run_dir, **ended, exit_code=exit_code, end_time=end_time)
     return ended

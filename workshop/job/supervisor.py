@@ -23,7 +23,7 @@ from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
 from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
-from workshop.job.run_record import NOT_BEGUN, begin, record_end
+from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
 from workshop.training.terminal import follow
 
 TOLD_TO_END = 143
@@ -111,7 +111,7 @@ class Supervisor:
         """The training, again while it dies by itself and each time comes further than the time before."""
         for left in range(self.restarts, -1, -1):
             code = self.run_step(self.on_nodes())
-            if code == 0 or self.received or self.again or self.control.saved or not left:
+            if self.control.finished or self.received or self.again or self.control.saved or not left:
                 return code
             # Said again by `end`, unless the training goes on.
             ended = record_end(self.run_dir, code, "", by_itself=True)
@@ -199,7 +199,7 @@ class Supervisor:
         self.requeue()
         if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
             print(f"evidence: {self.run_dir}", flush=True)
-        return code
+        return read_run_record(self.run_dir)["exit_code"]
 
 
 def given_settings() -> dict[str, str]:

@@ -27,7 +27,7 @@ LOST = "RuntimeError: connection closed by peer"
 @pytest.mark.parametrize(
     ("exit_code", "signal", "output", "oom_kills", "state", "reason"),
     [
-        (0, "", "RuntimeError: caught and handled", 0, "completed", ""),
+        (0, "", "nothing said", 0, "failed", f"exit code 0, but {run_record.NO_END}"),
         (1, "", "ValueError: bad batch", 0, "failed", "ValueError: bad batch"),
         (1, "", "nothing said", 0, "failed", "exit code 1 without an error message in train.out"),
         (143, "TERM", "", 0, "cancelled", "the launcher received SIGTERM"),
