@@ -45,6 +45,11 @@ class Control:
         """True if the training has come to its end, with all that it saves; without it exit code 0 means nothing."""
         return "finished" in self.lines()
 
+    @property
+    def at_end(self) -> bool:
+        """True if the training ends by itself: all is written."""
+        return self.finished or bool(self.saved)
+
     def tell(self) -> bool:
         """Tell the training to save and end; True if it will."""
         lines = self.lines()

@@ -22,7 +22,17 @@ from run_folder.settings import defaults
 from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.control import Control
-from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
+from workshop.job.node import one_per_node
+from workshop.job.processes import (
+    JOB_SIGNALS,
+    KILL_AFTER_S,
+    descendants,
+    end_descendants,
+    exit_code,
+    lead_job,
+    runs,
+    started,
+)
 from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
 from workshop.training.terminal import follow
 
@@ -41,6 +51,7 @@ class Supervisor:
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
         self.ended = False  # this process has ended the training or has not begun it; else it died by itself
         self.again = False  # no time is left for the training, which goes on in the job that is queued again
+        self.others = descendants()  # what the shell that became this process had started: a `tee` of its output
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -146,9 +157,10 @@ class Supervisor:
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
-        while step.poll() is None:
+        while runs(step):
             self.handle(signal.sigwait(JOB_SIGNALS))
         self.step = None
+        end_descendants(KILL_AFTER_S * self.control.at_end, self.others)
         over.set()
         viewer.join()
         return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
@@ -215,7 +227,7 @@ def shown(ended: dict[str, str]) -> str:
 
 
 def main() -> None:
-    wait_for_job_signals()
+    lead_job()
     sys.exit(Supervisor(sys.argv[1:]).run())
 
 

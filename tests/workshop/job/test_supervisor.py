@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,13 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
     return tiny_profile() | handed | changes
 
 
-def started(folder: Path, training: str, subclass: str = "", **changes: str) -> subprocess.Popen[str]:
-    """A job whose training is a line of bash in its run folder; `subclass`: methods of a supervisor of its own."""
+def started(
+    folder: Path, training: str, subclass: str = "", shell: Sequence[str] = (), **changes: str
+) -> subprocess.Popen[str]:
+    """A job whose training is a line of bash in its run folder.
+
+    Args: subclass: methods of a supervisor of its own. shell: what becomes the supervisor, the words that follow.
+    """
     script = f"""
 import os, signal, sys
 from pathlib import Path
@@ -43,7 +49,7 @@ os.environ["LAUNCHER_PID"] = str(os.getpid())
 supervisor.Supervisor = Supervisor
 supervisor.main()
 """
-    command = [sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
+    command = [*shell, sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=REPO / "baseline", env=environment(folder, **changes), **pipes)
 
@@ -190,6 +196,21 @@ def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itse
     (attempt,) = record["attempts"]
     assert (attempt["state"], attempt["resumed_step"]) == ("failed", 20)
     assert "a rank was killed (SIGKILL)" in attempt["reason"]
+
+
+@pytest.mark.parametrize("stopped", ["$PPID", "$$"], ids=["node process", "launcher"])
+def test_stopped_process_does_not_keep_the_job_for_ever(tmp_path: Path, stopped: str) -> None:
+    """It could not see that its training had ended."""
+    code, record, _ = finished(tmp_path, f"kill -STOP {stopped}; {FINISHED}")
+    assert (code, record["state"]) == (0, "completed")
+
+
+def test_processes_of_the_jobs_shell_are_not_the_trainings(tmp_path: Path) -> None:
+    """`exec > >(tee log)` in a cluster.env: the supervisor, which that shell becomes, is tee's parent."""
+    logged = ["bash", "-c", f'exec > >(cat > {tmp_path}/log); exec "$0" "$@"']
+    job = started(tmp_path, f"echo trains; {FINISHED}", shell=logged)
+    assert job.wait(timeout=120) == 0
+    wait_until(lambda: "evidence: " in (tmp_path / "log").read_text())
 
 
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
