@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 from run_folder.env_file import exported
 from run_folder.settings import defaults
 from workshop.errors import WorkshopError
-from workshop.job import checkpoints
+from workshop.job import checkpoints, owner
 from workshop.job.control import Control
 from workshop.job.node import one_per_node
 from workshop.job.processes import (
@@ -74,16 +75,20 @@ class Supervisor:
             earlier = next(runs.glob(f"*-j{self.job}"), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), self.world_size)
-        fresh = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
-        self.run_dir = (earlier or fresh).absolute()
         try:
-            self.run_dir.mkdir(parents=True, exist_ok=True)
+            self.run_dir = (earlier or new_folder(runs, f"j{self.job}" if self.job else f"p{os.getpid()}")).absolute()
             (self.run_dir / "train.out").touch()
+            self.lock = owner.lock(self.run_dir)
         except OSError:
             unwritable = f"LOG_DIR='{runs.parent}': cannot write there"
             raise WorkshopError(f"{unwritable}; expected a folder you may write to") from None
-        os.environ["RUN_DIR"] = str(self.run_dir)
         self.control = Control(self.run_dir)
+        state = read_run_record(self.run_dir).get("state")
+        if state == "running" and self.control.finished:  # the supervisor was killed after the training's end
+            state = record_end(self.run_dir, 0, "")["state"]
+        if state == "completed":  # maybe by the job before this one in the queue
+            raise WorkshopError(f"{self.run_dir}: completed; expected a run that ended before its end")
+        os.environ["RUN_DIR"] = str(self.run_dir)
         found = self.newest_checkpoint() if earlier else None
         if not earlier:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
@@ -153,7 +158,7 @@ class Supervisor:
         output = self.run_dir / "train.out"
         offset = output.stat().st_size
         with output.open("ab") as out:
-            self.step = step = started(command, signal.SIGTERM, stdout=out, stderr=subprocess.STDOUT)
+            self.step = step = started(command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT)
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
@@ -212,6 +217,17 @@ class Supervisor:
         if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
             print(f"evidence: {self.run_dir}", flush=True)
         return read_run_record(self.run_dir)["exit_code"]
+
+
+def new_folder(runs: Path, job: str) -> Path:
+    """A new run folder. Two containers that start in one second can both have the process id 1: one waits."""
+    while True:
+        folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{job}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            time.sleep(1)
 
 
 def given_settings() -> dict[str, str]:
