@@ -107,7 +107,7 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
         process.terminate()
     for process in loggers:
         process.wait()
-    end_descendants(KILL_AFTER_S * Control(Path(os.environ["RUN_DIR"])).at_end)
+    end_descendants(Control(Path(os.environ["RUN_DIR"])).at_end)
     training.wait()
     return exit_code(training)
 

@@ -66,12 +66,12 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
     return found - dead
 
 
-def end_descendants(moment_s: float = 0.0, spared: Collection[int] = ()) -> None:
+def end_descendants(at_end: bool, spared: Collection[int] = ()) -> None:
     """SIGKILL what is below this process until nothing is: also ranks whose launcher was killed, at whatever point.
 
-    Args: moment_s: for so long it may end by itself: W&B's process writes, the compiler's workers see that it is over.
+    Args: at_end: it has KILL_AFTER_S to end by itself: W&B's process writes, the compiler's workers see the end.
     """
-    kill_s = time.monotonic() + moment_s
+    kill_s = time.monotonic() + KILL_AFTER_S * at_end
     while living := descendants(spared) or descendants(spared):  # a parent may go while the first looks
         for pid in living if time.monotonic() >= kill_s else ():
             with suppress(ProcessLookupError):

@@ -24,16 +24,7 @@ from workshop.errors import WorkshopError
 from workshop.job import checkpoints, owner
 from workshop.job.control import Control
 from workshop.job.node import one_per_node
-from workshop.job.processes import (
-    JOB_SIGNALS,
-    KILL_AFTER_S,
-    descendants,
-    end_descendants,
-    exit_code,
-    lead_job,
-    runs,
-    started,
-)
+from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
 from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
 from workshop.training.terminal import follow
 
@@ -165,7 +156,7 @@ class Supervisor:
         while runs(step):
             self.handle(signal.sigwait(JOB_SIGNALS))
         self.step = None
-        end_descendants(KILL_AFTER_S * self.control.at_end, self.others)
+        end_descendants(self.control.at_end, self.others)
         over.set()
         viewer.join()
         return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
