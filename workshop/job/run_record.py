@@ -233,8 +233,9 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
     if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
         if oom_kills or slurm_state() == "oom":
             return _ended("oom", "the kernel killed a process on this node: no CPU memory left", "host memory")
-        launcher_says = f": {found.text}" if found and found.rank_killed else ""
-        return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher{launcher_says}")
+        if found and found.rank_killed:
+            return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
+        return _ended("failed", "a rank or its launcher was killed (SIGKILL), and not by the supervisor")
     if found:
         return _ended(found.state, found.text, found.name)
     if exit_code == 0:

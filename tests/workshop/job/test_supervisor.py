@@ -138,6 +138,7 @@ def test_exit_code_0_without_the_trainings_end_mark_is_a_failure_and_is_started_
 
 NOTICE, TERM, INT = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT"))
 RECEIVED = "the launcher received SIGTERM"
+KILLED = "a rank or its launcher was killed (SIGKILL), and not by the supervisor"
 TRAINS = "touch started"
 SAVED = "checkpoint-7 was saved, then the training ended"
 TOLD = f'{STOPPED} echo "saved 7" >> .control'
@@ -189,13 +190,13 @@ def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itse
     job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}/bin:{PATH}"}
     training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; {FINISHED}"
     code, record, shown = finished(tmp_path, training, saved, **job)
-    assert (code, record["state"]) == (137, "failed") and record["reason"].startswith("a rank was killed (SIGKILL)")
+    assert (code, record["state"]) == (137, "failed") and record["reason"] == KILLED
     assert "requeue 7" in (tmp_path / "asked").read_text() and "queued again" in shown
     code, record, _ = finished(tmp_path, training, saved, SLURM_RESTART_COUNT="1", **job)
     assert (code, record["state"]) == (0, "completed")
     (attempt,) = record["attempts"]
     assert (attempt["state"], attempt["resumed_step"]) == ("failed", 20)
-    assert "a rank was killed (SIGKILL)" in attempt["reason"]
+    assert attempt["reason"] == KILLED
 
 
 @pytest.mark.parametrize("stopped", ["$PPID", "$$"], ids=["node process", "launcher"])
