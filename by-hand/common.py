@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
 from run_folder.configuration import BY_HAND
+from workshop.job.control import Control
 from workshop.job.exit_process import end_process
 from workshop.training.deepspeed import configuration
 from workshop.training.models import load_model
@@ -47,6 +48,9 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
 
 
 def end_rank() -> NoReturn:
-    """Close the connections between the ranks; then this process ends, with exit code 0."""
+    """When all ranks are here, rank 0 writes the run's end mark; then this process ends, with exit code 0."""
+    dist.barrier()
+    if dist.get_rank() == 0:
+        Control(Path(os.environ["RUN_DIR"])).say("finished")
     dist.destroy_process_group()
     end_process()

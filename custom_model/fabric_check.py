@@ -25,7 +25,8 @@ from custom_model.settings import CustomSettings
 from run_folder import nccl_log
 from run_folder.errors import LogError
 from run_folder.plural import counted
-from workshop.job.node import one_per_node, started
+from workshop.job.node import one_per_node
+from workshop.job.processes import started
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 REDUCTIONS = {"all_reduce": "sum", "all_gather": "none", "reduce_scatter": "sum"}

@@ -31,6 +31,7 @@ SLOW = (
     "test_readmes.py::test_site",
     "slurm/test_course.py",
     "resilience/test_faults.py::test_training_killed_ten_times",
+    "workshop/job/test_processes.py::test_ranks_that_train_or_start_do_not_outlive_what_started_them[node,",
     "tools/test_mutated_runs.py",
     "workshop/data/test_packaged_model.py",
 )

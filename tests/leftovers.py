@@ -41,7 +41,12 @@ def take_own_shm(shm: Path) -> None:
 
 def processes_of(run: Path) -> list[str]:
     """Command lines of the living processes that have the run's folder in their environment."""
-    found = []
+    return list(commands_of(run).values())
+
+
+def commands_of(run: Path) -> dict[int, str]:
+    """The same, each with its process's id."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environ = (folder / "environ").read_bytes()
@@ -49,7 +54,7 @@ def processes_of(run: Path) -> list[str]:
         except OSError:
             continue
         if f"RUN_DIR={run}".encode() in environ.split(b"\0") and command:
-            found.append(command)
+            found[int(folder.name)] = command
     return found
 
 

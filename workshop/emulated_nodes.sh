@@ -9,7 +9,7 @@ trap 'kill "${nodes[@]}" 2>/dev/null; wait' EXIT
 trap 'exit 143' TERM INT
 for ((node = 0; node < NNODES; node++)); do
     mine=("${gpus[@]:node * NPROC_PER_NODE:NPROC_PER_NODE}")
-    CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${mine[*]}") NCCL_HOSTID=emulated-node-$node setpriv --pdeathsig TERM "$@" &
+    CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${mine[*]}") NCCL_HOSTID=emulated-node-$node setpriv --pdeathsig TERM "$@" <&0 &
     nodes+=($!)
 done
 for _ in "${nodes[@]}"; do

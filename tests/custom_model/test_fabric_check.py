@@ -58,7 +58,8 @@ def check_fabric(folder: Path, output: str) -> subprocess.CompletedProcess[str]:
     for name, text in programs.items():
         program(folder / name, text)
     script = "cd custom_model; source ../workshop/launch.sh; start_run;"
-    script += "check_first python -m custom_model.fabric_check torchrun; launch echo trains"
+    script += "check_first python -m custom_model.fabric_check torchrun;"
+    script += "launch bash -c 'echo trains; echo finished >> $RUN_DIR/.control'"
     variables = tiny_profile() | {"PATH": f"{folder}:{PATH}", "GPUS_PER_NODE": "2", "LOG_DIR": str(folder / "logs")}
     variables |= {"CALLS": str(folder / "calls"), "FAKE_OUTPUT": output}
     return subprocess.run(["bash", "-c", script], cwd=REPO, env=variables, capture_output=True, text=True, timeout=120)

@@ -21,7 +21,8 @@ cd {REPO}/fsdp && unset OMP_NUM_THREADS && exec bash -c '
 source ../workshop/launch.sh
 start_run
 echo "threads of a process: $OMP_NUM_THREADS"
-launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)"
+launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)
+    echo finished >> \\$RUN_DIR/.control"
 ' multi_node.slurm
 """
 CELL = dict.fromkeys(("FP16", "BF16", "BATCH_SIZE", "MAX_LENGTH"), "")  # the array task's, not the tiny profile's
@@ -34,7 +35,8 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
     processors.write_text(PROCESSORS)
     fabric = {"FABRIC_MAX_MIB": "1"}
     # What a task gives its training is told; that a cell trains: tests/benchmark/test_benchmark_runs.py.
-    cells = stand_in(folder, "deepspeed", 'echo "a cell with FP16=$FP16 BF16=$BF16 MAX_LENGTH=$MAX_LENGTH"')
+    cell = 'echo "a cell with FP16=$FP16 BF16=$BF16 MAX_LENGTH=$MAX_LENGTH"; echo finished >> $RUN_DIR/.control'
+    cells = stand_in(folder, "deepspeed", cell)
     learns = {"MAX_STEPS": "", "GRAD_ACC": "2", "GENERATE_SIZE": "2"}
 
     def started(name: str, script: str, *arguments: str, options: str = "", **settings: str) -> Job:

@@ -8,6 +8,7 @@
 | `stop` | supervisor | save a checkpoint and end |
 | `saved N` | training | checkpoint-N is saved; it ends here |
 | `over` | training, after its last step | nobody looks for `stop` any more |
+| `finished` | training's rank 0, after saving and answering | the run is completed, whatever its launcher's exit code |
 """
 
 import contextlib
@@ -39,6 +40,16 @@ class Control:
     def saved(self) -> str:
         """The step after which the training saved and ended because it was told; empty: it did not."""
         return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
+
+    @property
+    def finished(self) -> bool:
+        """True if the training has come to its end, with all that it saves; without it exit code 0 means nothing."""
+        return "finished" in self.lines()
+
+    @property
+    def at_end(self) -> bool:
+        """True if the training ends by itself: all is written."""
+        return self.finished or bool(self.saved)
 
     def tell(self) -> bool:
         """Tell the training to save and end; True if it will."""

@@ -8,14 +8,14 @@ several nodes each file carries the node's name:
     cpu_pss.txt      the same
 
 Older material stopped the loggers in another shell than the one that started them, so they ran on (erratum K11). Here
-they end with the command, and the command with this process, whatever happens to either.
+they end with the command, and the command with this process, whatever happens to either. No process below this one
+outlives it: neither the ranks of a launcher that was killed nor W&B's.
 
     python -m workshop.job.node --task-per-gpu COMMAND...
 
 srun starts this once per GPU: the command learns its rank. The first task of a node has the loggers, for all its tasks.
 """
 
-import ctypes
 import os
 import shlex
 import shutil
@@ -23,36 +23,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from typing import IO, Any
+from typing import IO
 
-JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-KILL_AFTER_S = 10  # what does not end after SIGTERM is killed
-
-
-def wait_for_job_signals() -> None:
-    """From here on JOB_SIGNALS wait for `signal.sigwait`, so none is lost and none interrupts anything."""
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # launch.sh ignores it while Python starts
-    signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
-
-
-def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, out of a terminal's reach; this process's death sends it `dies_by`."""
-
-    def prepare() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, dies_by)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, JOB_SIGNALS)
-
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=prepare, **options)
-
-
-def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """The exit code as a shell gives it: 143 after SIGTERM."""
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+from workshop.job.control import Control
+from workshop.job.processes import JOB_SIGNALS, KILL_AFTER_S, end_descendants, exit_code, lead_job, runs, started
 
 
 def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:
@@ -113,21 +91,24 @@ def _say_why_it_ended(errors: IO[bytes]) -> None:
 
 def run(command: list[str], logged_pid: int | None = None) -> int:
     """The exit code of `command`. Args: logged_pid: of the process whose memory is logged; None: the command's."""
-    wait_for_job_signals()
+    lead_job()
     training = started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
-    told = False
-    while training.poll() is None:
-        got = signal.sigtimedwait(JOB_SIGNALS, KILL_AFTER_S) if told else signal.sigwaitinfo(JOB_SIGNALS)
+    told_s = 0.0
+    while runs(training):
+        left_s = max(0.0, told_s + KILL_AFTER_S - time.monotonic())
+        got = signal.sigtimedwait(JOB_SIGNALS, left_s) if told_s else signal.sigwaitinfo(JOB_SIGNALS)
         if got is None:
-            os.killpg(training.pid, signal.SIGKILL)
-        elif got.si_signo in (signal.SIGTERM, signal.SIGINT):
-            told = True
+            break
+        if got.si_signo in (signal.SIGTERM, signal.SIGINT):
+            told_s = told_s or time.monotonic()
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
         process.terminate()
     for process in loggers:
         process.wait()
+    end_descendants(Control(Path(os.environ["RUN_DIR"])).at_end)
+    training.wait()
     return exit_code(training)
 
 

@@ -25,6 +25,7 @@ STACKS = "stacks"  # folder of the ranks' stacks (workshop/job/hangs.py)
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
+NO_END = "the training did not reach its end: its launcher was killed, or train.py does not call end_run"
 # Of run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
 OWN_CAUSES = ("disk full", "CUDA error", "hang")
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
@@ -212,11 +213,14 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
     """State, cause and reason of a training that ended with `exit_code` after the launcher had ended it because of
     `signal` (or none), while the kernel killed `oom_kills` processes on this node because memory ran out.
 
+    Only the training's own mark makes it completed: `deepspeed` returns 0 after its launch.py was killed.
+
     Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
     """
-    if exit_code == 0:
+    control = Control(run_dir)
+    if control.finished:
         return _ended("completed", "")
-    if saved := Control(run_dir).saved:
+    if saved := control.saved:
         told = {"USR1": "timeout", "INT": "cancelled"}.get(signal)
         state = slurm_state() or told or ("cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted")
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
@@ -236,10 +240,13 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
     if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
         if oom_kills or slurm_state() == "oom":
             return _ended("oom", "the kernel killed a process on this node: no CPU memory left", "host memory")
-        launcher_says = f": {found.text}" if found and found.rank_killed else ""
-        return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher{launcher_says}")
+        if found and found.rank_killed:
+            return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
+        return _ended("failed", "a rank or its launcher was killed (SIGKILL), and not by the supervisor")
     if found:
         return _ended(found.state, found.text, found.name)
+    if exit_code == 0:
+        return _ended("failed", f"exit code 0, but {NO_END}")
     return _ended("failed", f"exit code {exit_code} without an error message in train.out")
 
 
@@ -269,6 +276,7 @@ def record_end(
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
+    exit_code = 0 if ended["state"] == "completed" else exit_code or 1
     exercise = Path(os.environ.get("EXERCISE_DIR", run_dir.parent)).name
     least = {} if "start_time" in record else {"exercise": exercise, "start_time": end_time}  # it was damaged meanwhile
     update_run_record(run_dir, **least, **ended, exit_code=exit_code, end_time=end_time)

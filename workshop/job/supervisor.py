@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +21,10 @@ from pathlib import Path
 from run_folder.env_file import exported
 from run_folder.settings import defaults
 from workshop.errors import WorkshopError
-from workshop.job import checkpoints
+from workshop.job import checkpoints, owner
 from workshop.job.control import Control
-from workshop.job.node import JOB_SIGNALS, exit_code, one_per_node, started, wait_for_job_signals
+from workshop.job.node import one_per_node
+from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
 from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
 from workshop.training.terminal import follow
 
@@ -41,6 +43,7 @@ class Supervisor:
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
         self.ended = False  # this process has ended the training or has not begun it; else it died by itself
         self.again = False  # no time is left for the training, which goes on in the job that is queued again
+        self.others = descendants()  # what the shell that became this process had started: a `tee` of its output
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -63,16 +66,20 @@ class Supervisor:
             earlier = next(runs.glob(f"*-j{self.job}"), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), self.world_size)
-        fresh = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{self.job}' if self.job else f'p{os.getpid()}'}"
-        self.run_dir = (earlier or fresh).absolute()
         try:
-            self.run_dir.mkdir(parents=True, exist_ok=True)
+            self.run_dir = (earlier or new_folder(runs, f"j{self.job}" if self.job else f"p{os.getpid()}")).absolute()
             (self.run_dir / "train.out").touch()
+            self.lock = owner.lock(self.run_dir)
         except OSError:
             unwritable = f"LOG_DIR='{runs.parent}': cannot write there"
             raise WorkshopError(f"{unwritable}; expected a folder you may write to") from None
-        os.environ["RUN_DIR"] = str(self.run_dir)
         self.control = Control(self.run_dir)
+        state = read_run_record(self.run_dir).get("state")
+        if state == "running" and self.control.finished:  # the supervisor was killed after the training's end
+            state = record_end(self.run_dir, 0, "")["state"]
+        if state == "completed":  # maybe by the job before this one in the queue
+            raise WorkshopError(f"{self.run_dir}: completed; expected a run that ended before its end")
+        os.environ["RUN_DIR"] = str(self.run_dir)
         found = self.newest_checkpoint() if earlier else None
         if not earlier:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
@@ -111,7 +118,7 @@ class Supervisor:
         """The training, again while it dies by itself and each time comes further than the time before."""
         for left in range(self.restarts, -1, -1):
             code = self.run_step(self.on_nodes())
-            if code == 0 or self.received or self.again or self.control.saved or not left:
+            if self.control.finished or self.received or self.again or self.control.saved or not left:
                 return code
             # Said again by `end`, unless the training goes on.
             ended = record_end(self.run_dir, code, "", by_itself=True)
@@ -142,13 +149,14 @@ class Supervisor:
         output = self.run_dir / "train.out"
         with output.open("ab") as out:
             offset = out.tell()
-            self.step = step = started(command, signal.SIGTERM, stdout=out, stderr=subprocess.STDOUT)
+            self.step = step = started(command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT)
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
-        while step.poll() is None:
+        while runs(step):
             self.handle(signal.sigwait(JOB_SIGNALS))
         self.step = None
+        end_descendants(self.control.at_end, self.others)
         over.set()
         viewer.join()
         return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
@@ -199,7 +207,18 @@ class Supervisor:
         self.requeue()
         if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
             print(f"evidence: {self.run_dir}", flush=True)
-        return code
+        return read_run_record(self.run_dir)["exit_code"]
+
+
+def new_folder(runs: Path, job: str) -> Path:
+    """A new run folder. Two containers that start in one second can both have the process id 1: one waits."""
+    while True:
+        folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{job}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            time.sleep(1)
 
 
 def given_settings() -> dict[str, str]:
@@ -215,7 +234,7 @@ def shown(ended: dict[str, str]) -> str:
 
 
 def main() -> None:
-    wait_for_job_signals()
+    lead_job()
     try:
         sys.exit(Supervisor(sys.argv[1:]).run())
     except OSError as error:

@@ -8,6 +8,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data
+from workshop.job.control import Control
 from workshop.job.exit_process import end_process
 from workshop.job.hangs import HangWatch, collective_timeout_s, watch
 from workshop.job.run_record import record_settings, update_run_record
@@ -127,12 +128,13 @@ def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
 
 
 def end_run(settings: Settings, trainer: Trainer) -> None:
-    """The ranks part; the scores in the log, the summary for Weights & Biases; then the process ends. Collective."""
+    """The ranks part; scores in the log, summary for Weights & Biases, the end mark; the process ends. Collective."""
     disconnect(trainer)
     if trainer.is_world_process_zero():
         summary = json.loads((settings.run_dir / "summary.json").read_text())
         print("\n".join(sentences(summary)))
         report_summary(summary)
+        Control(settings.run_dir).say("finished")
     end_process()
 
 

@@ -62,6 +62,23 @@ def test_loggers_that_are_killed_cost_the_rest_of_their_logs_and_not_the_trainin
     assert (tmp_path / "cpu_memory.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("mark", "outlives", "written"),
+    [(mark, "sleep 1; touch $RUN_DIR/written", True) for mark in ("finished", "saved 7")]
+    + [("saves", "exec sleep 1000", False)],
+)
+def test_process_that_outlives_the_command_has_time_only_after_the_trainings_last_word(
+    tmp_path: Path, mark: str, outlives: str, written: bool
+) -> None:
+    """W&B's process still writes after a training's end; a rank whose launcher was killed must not."""
+    (tmp_path / ".control").write_text(f"starting\n{mark}\n")
+    script = "import workshop.job.processes as p; p.KILL_AFTER_S = 1000; import workshop.job.node as node; node.main()"
+    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "NNODES": "1"}
+    command = [sys.executable, "-c", script, "bash", "-c", f"setsid bash -c '{outlives}' & exit 3"]
+    assert subprocess.run(command, env=variables, timeout=300).returncode == 3
+    assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], written)
+
+
 def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:
     script = "import workshop.job.node as node; node.KILL_AFTER_S = 0.5; node.main()"
     stubborn = 'trap "" TERM; touch $RUN_DIR/begun; while true; do sleep 0.1; done'

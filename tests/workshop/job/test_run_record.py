@@ -13,6 +13,7 @@ from workshop.job.run_record import begin, kernel_oom_kills, record_end, update_
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
 KILLED = "a rank was killed (SIGKILL), and not by the launcher"
+LAUNCHER_KILLED = "a rank or its launcher was killed (SIGKILL), and not by the supervisor"
 TORCHRUN = (
     "E1121 20:15:19.059000 27359 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) "
     "local_rank: 1 (pid: 27369) of binary: python"
@@ -27,13 +28,13 @@ LOST = "RuntimeError: connection closed by peer"
 @pytest.mark.parametrize(
     ("exit_code", "signal", "output", "oom_kills", "state", "reason"),
     [
-        (0, "", "RuntimeError: caught and handled", 0, "completed", ""),
+        (0, "", "nothing said", 0, "failed", f"exit code 0, but {run_record.NO_END}"),
         (1, "", "ValueError: bad batch", 0, "failed", "ValueError: bad batch"),
         (1, "", "nothing said", 0, "failed", "exit code 1 without an error message in train.out"),
         (143, "TERM", "", 0, "cancelled", "the launcher received SIGTERM"),
         (137, "", f"{RANK_1}\nsrun: error: node4: task 1: Exited with exit code 1", 0, "failed", RANK_1),
         (137, "", f"{STEP}\nsrun: error: node3: task 0: Killed", 0, "cancelled", STEP),
-        (137, "", "CommError: no network\n{'loss': 0.5}", 0, "failed", KILLED),
+        (137, "", "CommError: no network\n{'loss': 0.5}", 0, "failed", LAUNCHER_KILLED),
         (1, "", f"{LOST}\n{TORCHRUN}", 0, "failed", f"{KILLED}: {TORCHRUN}"),
         (1, "", f"{LOST}\n{TORCHRUN}", 1, "oom", "the kernel killed a process on this node: no CPU memory left"),
         (1, "", f"{LOST}\n{DEEPSPEED}", 1, "oom", "the kernel killed a process on this node: no CPU memory left"),

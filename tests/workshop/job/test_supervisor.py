@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from tests.launching import PATH, REPO, only_run, program, tiny_profile, wait_un
 from tests.leftovers import leftovers
 from workshop import job
 from workshop.job.control import Control
-from workshop.job.run_record import NOT_BEGUN
+from workshop.job.run_record import NO_END, NOT_BEGUN
 
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
 SAVES = "echo saves >> .control;"
+FINISHED = "echo finished >> .control"
 STOPPED = "until grep -q stop .control; do sleep 0.05; done;"
 
 
@@ -29,8 +31,13 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
     return tiny_profile() | handed | changes
 
 
-def started(folder: Path, training: str, subclass: str = "", **changes: str) -> subprocess.Popen[str]:
-    """A job whose training is a line of bash in its run folder; `subclass`: methods of a supervisor of its own."""
+def started(
+    folder: Path, training: str, subclass: str = "", shell: Sequence[str] = (), **changes: str
+) -> subprocess.Popen[str]:
+    """A job whose training is a line of bash in its run folder.
+
+    Args: subclass: methods of a supervisor of its own. shell: what becomes the supervisor, the words that follow.
+    """
     script = f"""
 import os, signal, sys
 from pathlib import Path
@@ -42,7 +49,7 @@ os.environ["LAUNCHER_PID"] = str(os.getpid())
 supervisor.Supervisor = Supervisor
 supervisor.main()
 """
-    command = [sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
+    command = [*shell, sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=REPO / "baseline", env=environment(folder, **changes), **pipes)
 
@@ -61,7 +68,7 @@ def ended(record: dict) -> tuple[str, str]:
 
 
 def test_training_that_ends_well_is_completed_and_its_output_is_kept(tmp_path: Path) -> None:
-    code, record, shown = finished(tmp_path, "echo trains; echo aloud >&2")
+    code, record, shown = finished(tmp_path, f"echo trains; echo aloud >&2; {FINISHED}")
     assert (code, record["state"], record["exit_code"]) == (0, "completed", 0)
     assert (only_run(tmp_path) / "train.out").read_text() == "trains\naloud\n"
     assert "trains\naloud\n" in shown and f"evidence: {only_run(tmp_path)}" in shown
@@ -139,8 +146,27 @@ def test_dead_training_is_started_again_only_while_it_comes_further_and_as_often
     assert shown.count("the run goes on from ") == len(resumed)
 
 
+def test_exit_code_0_without_the_trainings_end_mark_is_a_failure_and_is_started_again(tmp_path: Path) -> None:
+    """A killed launch.py of DeepSpeed: `deepspeed` returns 0, and its ranks had trained 39 of 1,500 steps. With the
+    mark an exit code of 1 says nothing, either.
+    """
+    further = """
+    def newest_checkpoint(self):
+        return Path("checkpoint-1")
+    """
+    training = f"if [ -e started ]; then {FINISHED}; exit 1; fi; touch started"
+    no_end = ("failed", f"exit code 0, but {NO_END}", 1)
+    code, record, _ = finished(tmp_path, training, further)
+    assert (code, *ended(record), record["exit_code"]) == (0, "completed", "", 0)
+    (attempt,) = record["attempts"]
+    assert (*ended(attempt), attempt["exit_code"]) == no_end
+    code, record, _ = finished(tmp_path / "alone", "true")
+    assert (code, *ended(record), record["exit_code"]) == (1, *no_end)
+
+
 NOTICE, TERM, INT = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT"))
 RECEIVED = "the launcher received SIGTERM"
+KILLED = "a rank or its launcher was killed (SIGKILL), and not by the supervisor"
 TRAINS = "touch started"
 SAVED = "checkpoint-7 was saved, then the training ended"
 TOLD = f'{STOPPED} echo "saved 7" >> .control'
@@ -159,12 +185,12 @@ RECORDED = (
         (TRAINS, {"NOTICED": "USR1"}, 143, "timeout", NOT_BEGUN, False),
         (TRAINS, {"CHECK_FIRST": "bash -c 'kill -USR1 $PPID'"}, 143, "timeout", NOT_BEGUN, False),
         (f"{TRAINS}; {NOTICE}; exec sleep 60", {}, 143, "timeout", NOT_BEGUN, True),
-        (f"echo saves nothing >> .control; {NOTICE}; sleep 0.5; {TRAINS}", {}, 0, "completed", "", True),
+        (f"echo saves nothing >> .control; {NOTICE}; sleep 0.5; {TRAINS}; {FINISHED}", {}, 0, "completed", "", True),
         (f"{TRAINS}; {SAVES} {NOTICE}; {TOLD}", {}, 143, "timeout", f"SIGUSR1: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {TERM}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {INT}; {TOLD}", {}, 143, "cancelled", f"SIGINT: {SAVED}", True),
         (f"{RECORDED} && {TRAINS}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
-        (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo over >> .control", {}, 0, "completed", "", True),
+        (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo over >> .control; {FINISHED}", {}, 0, "completed", "", True),
         (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} {TERM}; exec sleep 60", {}, 143, "cancelled", RECEIVED, True),
     ],
     ids=[
@@ -190,19 +216,34 @@ def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itse
         return Path("checkpoint-20")
     """
     job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}/bin:{PATH}"}
-    training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; echo trains"
+    training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; {FINISHED}"
     code, record, shown = finished(tmp_path, training, saved, **job)
-    assert (code, record["state"]) == (137, "failed") and record["reason"].startswith("a rank was killed (SIGKILL)")
+    assert (code, record["state"]) == (137, "failed") and record["reason"] == KILLED
     assert "requeue 7" in (tmp_path / "asked").read_text() and "queued again" in shown
     code, record, _ = finished(tmp_path, training, saved, SLURM_RESTART_COUNT="1", **job)
     assert (code, record["state"]) == (0, "completed")
     (attempt,) = record["attempts"]
     assert (attempt["state"], attempt["resumed_step"]) == ("failed", 20)
-    assert "a rank was killed (SIGKILL)" in attempt["reason"]
+    assert attempt["reason"] == KILLED
+
+
+@pytest.mark.parametrize("stopped", ["$PPID", "$$"], ids=["node process", "launcher"])
+def test_stopped_process_does_not_keep_the_job_for_ever(tmp_path: Path, stopped: str) -> None:
+    """It could not see that its training had ended."""
+    code, record, _ = finished(tmp_path, f"kill -STOP {stopped}; {FINISHED}")
+    assert (code, record["state"]) == (0, "completed")
+
+
+def test_processes_of_the_jobs_shell_are_not_the_trainings(tmp_path: Path) -> None:
+    """`exec > >(tee log)` in a cluster.env: the supervisor, which that shell becomes, is tee's parent."""
+    logged = ["bash", "-c", f'exec > >(cat > {tmp_path}/log); exec "$0" "$@"']
+    job = started(tmp_path, f"echo trains; {FINISHED}", shell=logged)
+    assert job.wait(timeout=120) == 0
+    wait_until(lambda: "evidence: " in (tmp_path / "log").read_text())
 
 
 def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None:
-    launched = started(tmp_path, "until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; touch done")
+    launched = started(tmp_path, f"until [ -e closed ]; do sleep 0.05; done; echo a; sleep 0.5; echo b; {FINISHED}")
     wait_until(lambda: [*tmp_path.glob("baseline/*/.control")])
     launched.stdout.close()
     (only_run(tmp_path) / "closed").touch()
@@ -212,10 +253,10 @@ def test_reader_that_goes_away_does_not_end_the_training(tmp_path: Path) -> None
 
 def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> None:
     control = Control(tmp_path)
-    control.say("starting\nsaves\nstop\nsaved 12")
-    assert control.told and control.saved == "12"
+    control.say("starting\nsaves\nstop\nsaved 12\nfinished")
+    assert control.told and control.saved == "12" and control.finished
     control.say("starting")
-    assert (control.lines(), control.told, control.saved) == ([], False, "")
+    assert (control.lines(), control.told, control.saved, control.finished) == ([], False, "", False)
 
 
 def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:

@@ -1,0 +1,64 @@
+"""A run folder has one owner: a second job wrote "its node failed" into the living run's record, and trained, too."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from test_processes import FSDP, STEPS, ended, waiting
+from test_processes import started as training
+from test_supervisor import FINISHED, finished, started
+
+from tests.launching import only_run, record, wait_until
+from workshop.job.run_record import update_run_record
+from workshop.job.supervisor import new_folder
+
+SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
+HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
+
+
+def test_run_is_not_resumed_while_it_runs_and_is_once_its_supervisor_was_killed(tmp_path: Path) -> None:
+    """Its two ranks then have ten seconds to end: the next job waits for them."""
+    job = training(tmp_path, FSDP)
+    run = waiting(job, tmp_path)
+    before = record(run)
+    second = training(tmp_path, FSDP, RESUME_RUN=str(run))
+    shown, _ = second.communicate(timeout=400)
+    assert (second.returncode, record(run)) == (1, before)
+    assert f"error: {run}: its job still runs; expected a run that has ended" in shown
+    job.kill()
+    third = training(tmp_path, FSDP, RESUME_RUN=str(run))
+    assert ended(third, run) == (0, "completed", STEPS)
+    assert [one["resumed_step"] for one in record(run)["attempts"]] == [10]
+    job.communicate(timeout=60)
+
+
+def test_of_two_resumes_of_a_run_one_trains_and_a_later_one_is_told_that_it_is_completed(tmp_path: Path) -> None:
+    finished(tmp_path, "exit 1")
+    run = only_run(tmp_path)
+    both = [started(tmp_path, f"echo >> trained; {HOLDS}", SOON, RESUME_RUN=str(run)) for _ in range(2)]
+    wait_until(lambda: any(job.poll() is not None for job in both) and (run / "begun").exists())
+    (run / "go").touch()
+    shown = [job.communicate(timeout=120)[0] for job in both]
+    assert sorted(job.returncode for job in both) == [0, 1]
+    assert sum("its job still runs" in text for text in shown) == 1
+    assert (run / "trained").read_text() == "\n" and len(record(run)["attempts"]) == 1
+    update_run_record(run, state="running", end_time=None)  # as after SIGKILL of the supervisor: the mark is there
+    code, found, text = finished(tmp_path, f"echo >> trained; {HOLDS}", SOON, RESUME_RUN=str(run))
+    assert (code, found["state"], len(found["attempts"])) == (1, "completed", 1)
+    assert f"error: {run}: completed; expected a run that ended before its end" in text
+    assert (run / "trained").read_text() == "\n"
+
+
+def test_two_containers_that_start_in_one_second_with_process_id_1_have_folders_of_their_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        assert len(set(pool.map(lambda _: new_folder(tmp_path, "p1"), range(3)))) == 3
+
+
+def test_file_system_without_flock_is_a_warning(tmp_path: Path) -> None:
+    none = """
+    def without(*_):
+        raise OSError(38, os.strerror(38))
+    supervisor.owner.fcntl.flock = without
+    """
+    code, found, shown = finished(tmp_path, FINISHED, none)
+    assert (code, found["state"]) == (0, "completed")
+    assert f"warning: {only_run(tmp_path)}: Function not implemented (flock): two jobs in it" in shown

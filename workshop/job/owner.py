@@ -1,0 +1,34 @@
+"""RUN_DIR/.owner: locked (flock) by the job that writes into the run folder, until the last of its processes is dead.
+
+The job's commands have the file, which is empty, as their standard input; launchers hand it on to their ranks. So ranks
+whose supervisor was killed keep the lock. Processes on other nodes do not have it: SLURM ends a job on all its nodes
+before it queues it again.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.job.processes import KILL_AFTER_S
+
+# Ranks live on for KILL_AFTER_S at most after their supervisor was killed, and then take a moment to die.
+WAIT_S = 2 * KILL_AFTER_S
+
+
+def lock(run_dir: Path) -> int:
+    """The locked file's descriptor. Raises WorkshopError where another job has it and does not end within WAIT_S."""
+    descriptor = os.open(run_dir / ".owner", os.O_RDWR | os.O_CREAT, 0o666)
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                raise WorkshopError(f"{run_dir}: its job still runs; expected a run that has ended") from None
+            time.sleep(0.2)
+        except OSError as error:
+            print(f"warning: {run_dir}: {error.strerror} (flock): two jobs in it would not see each other", flush=True)
+            return descriptor

@@ -1,0 +1,79 @@
+"""The processes of a job, from their start to the death of the last; none outlives who started it."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
+KILL_AFTER_S = 10  # what does not end by itself, or after SIGTERM, is killed
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
+
+
+def lead_job() -> None:
+    """From here on JOB_SIGNALS wait for `signal.sigwait`, so none is lost and none interrupts anything; and a process
+    below this one whose parent dies becomes a child of this one, where `end_descendants` finds it.
+    """
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # launch.sh ignores it while Python starts
+    signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, out of a terminal's reach; this process's death sends it `dies_by`."""
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, dies_by)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, JOB_SIGNALS)
+
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options)
+
+
+def runs(process: subprocess.Popen[bytes]) -> bool:
+    """False once it has ended. One that was stopped (SIGSTOP) is continued: it could not tell that its training ended.
+
+    Each change sends SIGCHLD, so whoever asks after each signal misses none.
+    """
+    with suppress(ChildProcessError):  # it has ended
+        if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG):
+            process.send_signal(signal.SIGCONT)
+    return process.poll() is None
+
+
+def exit_code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code as a shell gives it: 143 after SIGTERM."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def descendants(spared: Collection[int] = ()) -> set[int]:
+    """Ids of the living processes below this one, without those `spared` and what is below them."""
+    parents, dead = {}, set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields, pid = file.read_bytes().rpartition(b")")[2].split(), int(file.parent.name)
+            parents[pid] = int(fields[1])
+            if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:  # of one that dies, other threads keep the children
+                dead.add(pid)
+    found, new = set(), {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in new and pid not in spared}:
+        found |= new
+    return found - dead
+
+
+def end_descendants(at_end: bool, spared: Collection[int] = ()) -> None:
+    """SIGKILL what is below this process until nothing is: also ranks whose launcher was killed, at whatever point.
+
+    Args: at_end: it has KILL_AFTER_S to end by itself: W&B's process writes, the compiler's workers see the end.
+    """
+    kill_s = time.monotonic() + KILL_AFTER_S * at_end
+    while living := descendants(spared) or descendants(spared):  # a parent may go while the first looks
+        for pid in living if time.monotonic() >= kill_s else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
