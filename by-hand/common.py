@@ -1,6 +1,7 @@
 """What the scripts share and no lesson is about: the model by name, its device, DeepSpeed's file, a rank's end."""
 
 import os
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch

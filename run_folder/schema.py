@@ -60,6 +60,7 @@ RUN_RECORD: Schema = {
     **{"exit_code": int, "cause": str, "reason": str, "end_time": str},
     **{"attempt_start_time": str, "attempts": [_ATTEMPT]},
     "note": str,  # by hand, of a record that was corrected
+    "shared_gpu": bool,  # by hand, of a reference run beside others on its GPU
     "replay": {"of": str, "speed": float},  # `python -m tools replay` wrote the folder, not a job
 }
 SUMMARY_RECORD: Schema = {
