@@ -42,9 +42,19 @@ def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
     """
     path, config = Path(settings.config), checked_json(settings)
     check_zero(path, config.get("zero_optimization", {}))
+    ask_cuda_for_free_memory()
     if settings.timers:
         config["wall_clock_breakdown"] = True
     return config
+
+
+def ask_cuda_for_free_memory() -> None:
+    """ZeRO's stages 1 and 2 would ask NVML, by the numbers in CUDA_VISIBLE_DEVICES: a UUID there ended the training."""
+    import torch
+    from deepspeed.accelerator import get_accelerator
+
+    if torch.cuda.is_available():
+        get_accelerator().available_memory = lambda device_index=None: torch.cuda.mem_get_info(device_index)[0]
 
 
 def checked_json(settings: DeclaredSettings) -> dict[str, Any]:
