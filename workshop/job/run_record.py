@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from run_folder import csv_log
-from run_folder.causes import cause
+from run_folder.causes import CRASHES, cause, signal_name
 from run_folder.schema import VERSION
 from workshop.job.checkpoints import remove_unfinished, step_of
 from workshop.job.control import Control
@@ -223,7 +223,7 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
     if found and found.state == "oom":
         return _ended("oom", found.text, found.name)
-    if hang:
+    if hang and not (found and found.name in ("CUDA error", "disk full", "node failure")):  # the others then wait
         return _ended("failed", hang, "hang")
     # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
     if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
@@ -233,7 +233,8 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher{launcher_says}")
     if found:
         return _ended(found.state, found.text, found.name)
-    return _ended("failed", f"exit code {exit_code} without an error message in train.out")
+    crash = signal_name(exit_code - 128) if exit_code - 128 in CRASHES else ""
+    return _ended("failed", f"exit code {exit_code} without an error message in train.out", crash)
 
 
 def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
