@@ -14,7 +14,7 @@ from custom_model.settings import MODEL_NAME
 from run_folder.configuration import BY_HAND
 from workshop.job.control import Control
 from workshop.job.exit_process import end_process
-from workshop.training.deepspeed import configuration
+from workshop.training.deepspeed import ask_cuda_for_free_memory, configuration
 from workshop.training.models import load_model
 
 
@@ -36,6 +36,7 @@ def own_device() -> torch.device:
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     """A file of ds_configs/ with its "auto" values filled in; the optimizer is the script's, not the file's."""
     config = configuration(settings, f"{BY_HAND}/zero.py").values
+    ask_cuda_for_free_memory()
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)
     return config | {

@@ -7,8 +7,10 @@ error counts, at the start of its line: a warning may mention `CUDA out of memor
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +18,14 @@ from pathlib import Path
 from run_folder.printable import one_line
 from run_folder.safe_open import open_plain
 
-# What may stand before an error on its line: a progress bar; names of the rank or the node (`[rank0]: `, `node3: `).
+# What may stand before an error on its line: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and
+# Ray name it: `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `.
 _BAR = r"^(?:[^|%]*\d%\|(?:[^|]*\|[^\]]*\])?\s*)?"
-_START = _BAR + r"(?:\[[\w.-]+\]: ?|\d+: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: ){,3}"
+_PREFIX = (
+    r"(?:\[[\w.,|-]+\](?:<std(?:err|out)>)?: ?|\d[\d.]*: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: "
+    r"|[\w.-]{1,63} \[std(?:err|out)\] |\(\w{1,63} pid=\d+[^)]{,63}\) )"
+)
+_START = rf"{_BAR}{_PREFIX}{{,3}}"
 _EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
 _OWN_ERROR = r"error(?: \(rank \d+\))?: "  # how the workshop's own code reports a mistake in the input
 # What the libraries say when the GPU or the CPU has no memory left.
@@ -31,7 +38,7 @@ _NO_MEMORY = (
     r"|unable to m?map .*Cannot allocate memory)"
 )
 _OUT_OF_MEMORY = _START + (
-    # Some exceptions carry another one in their text.
+    # Some exceptions wrap another.
     rf"(?:(?:[\w.]+(?:Error|Exception|Failed): ){{,3}}(?:[\w.]*(?:Memory|OutOfMemory)Error(?::|\s*$)|{_NO_MEMORY})"
     rf"|(?:{_EXCEPTION}|{_OWN_ERROR}).*\[Errno 12\] Cannot allocate memory"
     r"|[\w./-]+: (?:line \d+: )?fork: (?:retry: )?Cannot allocate memory"
@@ -52,14 +59,15 @@ _NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure
 # A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
 # No signal of SLURM ends a task so; SLURM ends the others, and may say that first.
-_CRASHED = rf"{_TASK}(?:Aborted|Segmentation fault|Bus error)"
+_CRASH = "(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
+_CRASHED = rf"{_TASK}(?:Aborted|{_CRASH})"
 # How a rank reports that it lost the others, or was ended with them; or which error of NCCL the exception above means.
 _LOST = (
     r"(?:nccl[A-Z]\w+Error:|[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
     r"|Connection\w*Error)\b|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
 )
 # PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
-_ENDED = rf"{_BAR}(?:\[rank\d+\]: ?(?!{_LOST}){_EXCEPTION}|(?:\[rank\d+\]: ?)?{_OWN_ERROR})"
+_ENDED = rf"{_BAR}{_PREFIX}{{,2}}(?:\[rank\d+\]: ?(?!{_LOST}){_EXCEPTION}|{_OWN_ERROR})"
 _HANDLED = "During handling of the above exception"  # so that one had not ended the rank
 
 
@@ -72,8 +80,10 @@ class Kind:
     not_after: str | None = None
 
 
-# How torchrun and deepspeed name the first rank that ended, where it was killed; the others they end themselves.
-_RANK_KILLED = Kind("failed", r"failed \(exitcode: -9\) local_rank: \d+|exits with return code = -9\b")
+# How torchrun and deepspeed name the first rank that ended, {} its exit code; the others they end themselves.
+_ENDED_BY = r"failed \(exitcode: {0}\) local_rank: \d+|exits with return code = {0}\s*$|^\s*exitcode\s*: {0} \(pid"
+_SHELL = r"^\S+: line \d+:\s+"  # how bash begins its lines
+_RANK_KILLED = Kind("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
 # What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and that
 # reads the same. Nor if one crashed, before or after.
 _CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
@@ -83,6 +93,8 @@ _FULL = (
     r"(?:No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|basic_ios::clear: iostream error"
     r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
 )
+_FATAL = r"Fatal Python error: "
+_REFUSED = r"Permission denied \("  # ssh
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     Kind("oom", _KILLED_FOR_MEMORY),
@@ -94,39 +106,62 @@ _KINDS = [
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
     Kind("failed", rf"{_START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
-    Kind("failed", rf"{_START}(?:{_OWN_ERROR}|(?!{_LOST}){_EXCEPTION})"),
+    Kind(
+        "failed",
+        rf"{_START}(?:{_OWN_ERROR}|(?!{_LOST}){_EXCEPTION}|(?:\s*what\(\):|\[[EF]\d).*\bCUDA (?:driver )?error)",
+    ),
+    # A crash makes the others wait. Not an abort (-6): so NCCL's watchdog ends a rank that waited.
+    Kind("failed", rf"{_ENDED_BY.format('-(?:4|7|8|11)')}|{_FATAL}(?!Aborted)|(?:{_TASK}|{_SHELL}\d+ ){_CRASH}"),
     Kind("failed", _HANG),
-    Kind("failed", _START + _EXCEPTION),
+    Kind("failed", rf"^\s*what\(\):\s+(?!.*(?:{_LOST}|NCCL|[Cc]onnection|[Bb]roken pipe))\S"),
+    Kind("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
+    Kind("failed", rf"{_START}[\w.]*Rendezvous\w*Error: "),
+    Kind("failed", rf"{_START}(?![\w.]*ChildFailedError){_EXCEPTION}"),
     Kind("failed", r"^\s*what\(\):\s+\S"),
     Kind("failed", _TASK_FAILED),
+    Kind(
+        "failed",
+        rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{_START}\S+: {_REFUSED}",
+    ),
+    Kind("failed", _ENDED_BY.format(r"-?\d+")),
 ]
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
+    r"|exitcode|: line |denied"
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
 
 
+CRASHES = (4, 6, 7, 8, 11)  # signals
 # What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
 _NAMES = [
     ("hang", re.compile(_HANG)),
     ("disk full", re.compile(_FULL)),
     ("node failure", re.compile(_NODE_FAILED)),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
+    ("rendezvous lost", re.compile(r"^\S*Rendezvous\w*Error: ")),
     ("CUDA error", re.compile(r"CUDA (?:driver )?error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure")),
 ]
 _OF_GPU = re.compile(r"CUDA|Cuda|OutOfMemoryError|\bcu\w+ error")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LONGEST = 4096  # characters of a line that are looked at
+_LONGEST_MESSAGE = 20  # lines
+# How a line begins that does not continue an exception's message: another message, logger, launcher or rank.
+_NOT_OF_MESSAGE = (
+    rf"{_PREFIX}|(?!nccl){_EXCEPTION}|{_OWN_ERROR}|Traceback|During handling|The above exception|frame #|File \""
+    r"|terminate |Exception raised|\[?\d{4}-\d\d-\d\d|\[?[EFIW]\d{4} |[A-Z]{4,}: ?\w|\[Rank \d|srun: |slurm|={5}|-{5}"
+    r"|\{'|pdsh@|the run goes on|warning: |Fatal Python|[^|]*\d%\||.*Watchdog caught"
+)
 
 
 @dataclass(frozen=True)
 class Cause:
     """What decided.
 
-    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: that line;
-        task_failed: whether srun reports, on any line, that a task failed; rank_killed: whether what decided is that a
-        rank was killed (SIGKILL).
+    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: that line
+        and those that continue its message; task_failed: whether srun reports, on any line, that a task failed;
+        rank_killed: whether what decided is that a rank was killed (SIGKILL).
     """
 
     state: str
@@ -141,7 +176,12 @@ def cause(path: Path | str) -> Cause | None:
     """The first cause of a failure, or None if the output names none; of a run that went on, of its last attempt."""
     first: dict[Kind, tuple[int, str]] = {}  # number and text of a kind's first line
     seen: set[str] = set()  # the endings that stand on a line above
+    ignored = False
     for number, line in _lines(path):
+        if ignored and re.search(_START + _EXCEPTION, line):
+            ignored = False
+            continue
+        ignored |= "Exception ignored in" in line  # Python's words for one in a destructor, with its traceback
         if line.startswith(GOES_ON):
             first, seen = {}, set()
         for kind in _KINDS:
@@ -157,8 +197,10 @@ def cause(path: Path | str) -> Cause | None:
     if not kind:
         return None
     number, text = first[kind]
-    text = one_line(text.strip()[:500])
-    return Cause(kind.state, _name(kind.state, text), number, text, _TASK_FAILED in seen, kind == _RANK_KILLED)
+    message = one_line(_message(path, number, text.strip())[:500])
+    return Cause(
+        kind.state, _name(kind.state, text.strip()), number, message, _TASK_FAILED in seen, kind == _RANK_KILLED
+    )
 
 
 def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
@@ -173,7 +215,30 @@ def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
             number += line.endswith("\n")
 
 
+def _message(path: Path | str, number: int, first: str) -> str:
+    """What an error says that begins with this text in this line, with the lines of the same rank that continue it."""
+    start = re.match(_START, first)[0]
+    if not re.match(rf"{_EXCEPTION}|what\(\):", first[len(start) :]):
+        return first
+    rank, found = start[len(re.match(_BAR, start)[0]) :], [first]
+    with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in itertools.islice(lines, number, number + _LONGEST_MESSAGE):
+            line = _COLOUR.sub("", line[:_LONGEST])
+            inner = line[len(rank) :].lstrip()
+            if not line.startswith(rank) or not inner or re.match(_NOT_OF_MESSAGE, inner):
+                break
+            found.append(inner.rstrip())
+    return " ".join(found)
+
+
+def signal_name(number: int) -> str:
+    """Such as "Segmentation fault (SIGSEGV)"."""
+    return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+
+
 def _name(state: str, text: str) -> str:
     if state == "oom":
         return "" if _OF_GPU.search(text) else "host memory"
+    if ended := re.search(_ENDED_BY.format(f"-({'|'.join(map(str, CRASHES))})"), text):
+        return signal_name(int(next(filter(None, ended.groups()))))
     return next((name for name, words in _NAMES if state == "failed" and words.search(text)), "")

@@ -3,6 +3,7 @@
 `step_rows` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
 """
 
+import codecs
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,9 +21,12 @@ def read_lines(path: Path | str) -> list[str]:
     """The file's lines, the last cell blanked where it may be cut off.
 
     A killed job leaves a last line without a line end. Its complete cells are true, but `8` may be the beginning of
-    `82`; a cell that ends in its unit is complete.
+    `82`; a cell that ends in its unit is complete. Raises LogError for UTF-16.
     """
-    data = read_plain(path).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = read_plain(path).removeprefix(codecs.BOM_UTF8)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LogError(path, 1, "UTF-16", "UTF-8; PowerShell's > writes UTF-16, `| Out-File -Encoding utf8` does not")
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     *whole, last = data.split(b"\n")
     if whole and last:
         whole.append(last if last.rstrip().endswith(_UNITS) else last[: last.rfind(b",") + 1])

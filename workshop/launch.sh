@@ -50,19 +50,20 @@ rendezvous() {
     NNODES=${SLURM_NNODES:-${EMULATED_NODES:-1}}
     NPROC_PER_NODE=${SLURM_GPUS_ON_NODE:-${GPUS_PER_NODE:-1}}
     RDZV_ID=${SLURM_JOB_ID:-$$}  # keeps two jobs' worlds apart
-    MASTER_ADDR=localhost GPUS_HERE=$((NNODES * NPROC_PER_NODE))
+    MASTER_ADDR=localhost DEEPSPEED_HOSTS=localhost GPUS_HERE=$((NNODES * NPROC_PER_NODE))
     if [ -n "${SLURM_JOB_ID:-}" ] && [ "$NNODES" -gt 1 ]; then
-        export DEEPSPEED_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+        DEEPSPEED_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
         MASTER_ADDR=${DEEPSPEED_HOSTS%%$'\n'*} GPUS_HERE=$NPROC_PER_NODE
         ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none)
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$gpus" -eq 0 ] || [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr , '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c .)
+    [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || gpus=1  # CUDA shows a process one slice, whatever the variable lists
     [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
         die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its GPUs; expected at most $gpus in all"
-    [ "$gpus" -gt 0 ] || export DEEPSPEED_HOSTS=${DEEPSPEED_HOSTS:-localhost}  # whose processes it cannot count itself
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
-    export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID SLURM_NODEID=${SLURM_NODEID:-0}
+    export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID DEEPSPEED_HOSTS SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
 # A relative path, also a glob or one with a slice behind its colon, means where the participant stood.
@@ -93,14 +94,13 @@ start_run() {
     # Without network the hub's library would try for minutes; offline it answers from its cache at once.
     [ -n "${HF_HUB_OFFLINE:-}" ] || export HF_HUB_OFFLINE=$(python -m workshop.data.hub)
     # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
-    [ -z "${SLURM_JOB_ID:-}" ] && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS_HERE - 1)))}
+    [ -n "${SLURM_JOB_ID:-}" ] || export CUDA_VISIBLE_DEVICES=$(cut -d, -f"1-$GPUS_HERE" <<< "${CUDA_VISIBLE_DEVICES-$(seq -s, 0 99)}")
     # Each process's share of the processors, for an optimizer in CPU memory: torchrun gives one thread, DeepSpeed all of them.
     local processors=${SLURM_CPUS_ON_NODE:-$(nproc)}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((processors > GPUS_HERE ? processors / GPUS_HERE : 1))}
     # On import the Trainer's library says that W&B is offline, whoever uses it; it is offline unless one says otherwise.
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
-    # No warning for each old name of PyTorch that DeepSpeed calls.
-    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # of PyTorch's old names, which DeepSpeed calls
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}  # seconds between two lines of a progress bar in a file
 }
 

@@ -1,6 +1,5 @@
 """The launcher without SLURM: a run completes, a mistake is named, and a missing logger is only a warning."""
 
-import base64
 import json
 import os
 import re
@@ -9,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -174,35 +172,57 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> No
     assert ran.stderr == f"error: {submitted} was submitted, but {REPO}/baseline would run; {advice}\n"
 
 
-@pytest.mark.parametrize("folder", ["deepspeed-single-gpu", "deepspeed-multi-gpu", "benchmark"])
-@pytest.mark.parametrize(
-    ("hosts", "variables", "expected"),
-    [
-        ("", {"CUDA_VISIBLE_DEVICES": "2,3"}, ({"localhost": [2, 3]}, "0")),
-        ("node1 slots=2\nnode2 slots=2\n", {"SLURM_NODEID": "1"}, ({"node1": [0, 1], "node2": [0, 1]}, "1")),
-    ],
-    ids=["two of four GPUs", "second of two nodes"],
-)
-def test_deepspeed_takes_the_jobs_own_gpus_and_knows_its_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, hosts: str, variables: dict[str, str], expected: tuple
-) -> None:
-    """With --num_gpus or a list of hosts it ignores CUDA_VISIBLE_DEVICES, and takes another job's GPUs."""
-    from deepspeed.launcher import runner
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+UUIDS = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77,GPU-d33d2b2c-524d-9e3d-8d2b-8a775d5ba0d6"
 
-    if hosts:
-        (tmp_path / "hostfile").write_text(hosts)
-    monkeypatch.setenv("SLURM_NODEID", "0")
-    for name, value in {"RUN_DIR": str(tmp_path), "MASTER_ADDR": "node1", "MASTER_PORT": "20007", **variables}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(REPO / folder)
-    text = next((REPO / folder).glob("*.slurm")).read_text().split("\nlaunch deepspeed ")[1]
-    launched: list[list[str]] = []
-    gpus = SimpleNamespace(device_count=lambda: 4, visible_devices_envs=lambda: ["CUDA_VISIBLE_DEVICES"])
-    ended = SimpleNamespace(wait=lambda: 0, returncode=0)
-    monkeypatch.setattr(runner, "get_accelerator", lambda: gpus)
-    monkeypatch.setattr(runner.subprocess, "Popen", lambda command, **_: (launched.append(command), ended)[1])
-    runner.main(shlex.split(os.path.expandvars(text.replace("\\\n", " "))))
-    (command,) = launched
-    options = dict(word.split("=", 1) for word in command if word.startswith("--") and "=" in word)
-    assert (json.loads(base64.urlsafe_b64decode(options["--world_info"])), options["--node_rank"]) == expected
-    assert options["--master_port"] == "20007" and command[-1] == "train.py"
+
+@pytest.mark.parametrize(
+    ("launcher", "hosts", "node", "gpus"),
+    [
+        ("benchmark/benchmark", "localhost", 0, "2,3"),
+        ("deepspeed-single-gpu/deepspeed", "localhost", 0, MIG),
+        ("speed-ladder/ladder_deepspeed", "localhost", 0, UUIDS),
+        ("deepspeed-multi-gpu/deepspeed", "node1 node2", 1, "4,5"),
+    ],
+    ids=["two of four GPUs", "MIG slice", "UUIDs", "second of two nodes"],
+)
+def test_deepspeeds_ranks_see_their_nodes_own_gpus_and_so_does_the_logger(
+    tmp_path: Path, launcher: str, hosts: str, node: int, gpus: str
+) -> None:
+    """It counts a node's GPUs from 0, which are another job's, and reads other names as numbers."""
+    line = (REPO / f"{launcher}.slurm").read_text().split("\nlaunch deepspeed ")[1].replace("\\\n", " ")
+    per_node = gpus.count(",") + 1
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "MASTER_PORT")
+    said = f"open('rank' + os.environ['RANK'], 'w').write(' '.join(os.environ[name] for name in {names}))"
+    (tmp_path / "train.py").write_text(f"import os\n{said}\n")
+    (tmp_path / "hostfile").write_text("".join(f"{host} slots={per_node}\n" for host in hosts.split()))
+    program(tmp_path / "bin/nvidia-smi", 'echo "$@"; exec sleep 1000')
+    environ = os.environ | {"RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "PATH": f"{tmp_path}/bin:{PATH}"}
+    environ |= {"SLURM_NODEID": str(node), "NNODES": str(len(hosts.split())), "GPU_LOGGER": "nvidia-smi --format=csv"}
+    environ |= {"MASTER_ADDR": "node1", "MASTER_PORT": "20007", "CUDA_VISIBLE_DEVICES": gpus, "DS_ACCELERATOR": "cuda"}
+    command = [sys.executable, "-m", "workshop.job.node", "deepspeed", *shlex.split(line.replace('"', ""))]
+    job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert job.returncode == 0, job.stdout + job.stderr
+    world, first = per_node * len(hosts.split()), per_node * node
+    expected = {f"rank{first + local}": f"{first + local} {local} {world} {gpus} 20007" for local in range(per_node)}
+    assert {path.name: path.read_text() for path in tmp_path.glob("rank*")} == expected
+    assert next(tmp_path.glob("gpu_memory*")).read_text() == f"--format=csv -i {gpus}\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "seen"),
+    [
+        ("4,5,6,7", "2", "4,5"),  # the logger watched 6 and 7, too
+        (UUIDS, "2", UUIDS),
+        (MIG, "1", MIG),
+        ("4", "2", "2 processes on this host, more than its GPUs; expected at most 1 in all"),
+        (f"{MIG},{MIG[::-1]}", "2", "2 processes on this host, more than its GPUs; expected at most 1 in all"),
+    ],
+)
+def test_job_has_as_many_gpus_as_processes_or_is_refused(tmp_path: Path, gpus: str, processes: str, seen: str) -> None:
+    program(tmp_path / "nvidia-smi", "for gpu in 0 1 2 3 4 5 6 7; do echo GPU $gpu; done")
+    script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $CUDA_VISIBLE_DEVICES"
+    job = bash(
+        "-c", script, PATH=f"{tmp_path}:{PATH}", CUDA_VISIBLE_DEVICES=gpus, GPUS_PER_NODE=processes, HF_HUB_OFFLINE="1"
+    )
+    assert (job.stdout.strip() or job.stderr.strip()).endswith(seen)

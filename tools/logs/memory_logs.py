@@ -25,8 +25,9 @@ from tools.errors import LogError
 from tools.logs.folder import RunFolder
 
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
-# What nvidia-smi prints for a quantity the GPU does not report.
-_NOT_AVAILABLE = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]")
+# What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].
+_NOT_AVAILABLE = re.compile(r"\[.*\]|N/A|ERR!|[A-Z]\w* [\w ]+|")
+_NAMES_OF_GPU = ("index", "uuid", "pci.bus_id", "serial")  # columns; the first that a log has
 _PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 _BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
 
@@ -40,14 +41,15 @@ class MemoryLog:
     Attributes:
         mib: memory in use (MiB); NaN where not reported.
         time_s: seconds since the log's first sample; of GPUs only filled by `read_nvidia_smi(..., with_time=True)`.
-        gpu: the GPU's index in the node; filled as `time_s` is, empty of processes.
+        gpu: the GPU's index in the node as a number, in a log without it the UUID; filled as `time_s` is, empty of
+            processes.
         watts: power.draw, as `time_s`; NaN where not reported, empty in a log without this column.
         start_s: the first sample, seconds since 2000 in the node's local time; NaN in a log without timestamps.
     """
 
     mib: list[float]
     time_s: list[float] = field(default_factory=list)
-    gpu: list[float] = field(default_factory=list)
+    gpu: list[float | str] = field(default_factory=list)
     watts: list[float] = field(default_factory=list)
     start_s: float = float("nan")
 
@@ -61,9 +63,10 @@ def gpu_lines(run: RunFolder) -> Iterator[Line]:
     """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, "gpu_memory", ".csv"):
         log = read_nvidia_smi(path, with_time=True)
-        for index in sorted(set(log.gpu)):
-            mine = [place for place, gpu in enumerate(log.gpu) if gpu == index]
-            yield f"{node}GPU {index:.0f}", [log.time_s[place] for place in mine], [log.mib[place] for place in mine]
+        for gpu in sorted(set(log.gpu)):
+            mine = [place for place, one in enumerate(log.gpu) if one == gpu]
+            name = gpu if isinstance(gpu, str) else f"GPU {gpu:.0f}"
+            yield f"{node}{name}", [log.time_s[place] for place in mine], [log.mib[place] for place in mine]
 
 
 def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
@@ -84,7 +87,7 @@ def _of_nodes(run: RunFolder, prefix: str, suffix: str) -> Iterator[tuple[str, s
 
 
 def read_nvidia_smi(path: Path | str, with_time: bool = False) -> MemoryLog:
-    """Parse one log; an empty file, or a header alone, gives no samples.
+    """Parse one log; an empty file, or a header alone, gives no samples. A message between the rows costs itself.
 
     Raises:
         LogError: the file is no such log, or its columns cannot be told apart.
@@ -92,11 +95,15 @@ def read_nvidia_smi(path: Path | str, with_time: bool = False) -> MemoryLog:
     lines = csv_log.read_lines(path)
     first = csv_log.first_line(lines)
     names = header_names(path, first) or (_names_by_values(path, lines, first) if first else [])
-    rows = list(csv_log.rows(path, lines, names, first if "memory.used" in first else ""))
+    whole = [line if line.strip()[:1].isdigit() or line.count(",") == len(names) - 1 > 0 else "" for line in lines]
+    rows = list(csv_log.rows(path, whole, names, first if "memory.used" in first else ""))
     memory = [memory_mib(path, number, row["memory.used"]) for number, row in rows]
     if not with_time:
         return MemoryLog(memory)
-    gpu = [csv_log.number(path, number, row["index"], "index") if "index" in row else 0.0 for number, row in rows]
+    column = next((name for name in _NAMES_OF_GPU if name in names), "")
+    gpu = [row[column] if column else 0.0 for _, row in rows]
+    if column == "index":
+        gpu = [csv_log.number(path, number, row["index"], "index") for number, row in rows]
     watts = [_watts(path, number, row["power.draw"]) for number, row in rows] if "power.draw" in names else []
     if "timestamp" not in names:  # the launcher's logger writes a sample a second
         return MemoryLog(memory, [float(second) for second in range(len(rows))], gpu, watts)
@@ -107,14 +114,14 @@ def read_nvidia_smi(path: Path | str, with_time: bool = False) -> MemoryLog:
 
 def memory_mib(path: Path | str, line: int, cell: str) -> float:
     """A cell of memory.used; NaN where the GPU does not report it. Raises LogError for another unit than MiB."""
-    if cell in _NOT_AVAILABLE:
+    if _NOT_AVAILABLE.fullmatch(cell):
         return float("nan")
     return csv_log.number(path, line, cell, "memory.used (MiB)", unit="MiB")
 
 
 def _watts(path: Path | str, line: int, cell: str) -> float:
     """A cell of power.draw; NaN where the GPU does not report it."""
-    if cell in _NOT_AVAILABLE:
+    if _NOT_AVAILABLE.fullmatch(cell):
         return float("nan")
     return csv_log.number(path, line, cell, "power.draw (W)", unit="W")
 
@@ -152,6 +159,7 @@ def _names_by_values(path: Path | str, lines: Sequence[str], first: str) -> list
     samples = [[memory_mib(path, number, row[place]) for number, row in rows] for place in memory]
     names[memory[_used_of(path, *samples)] if len(memory) == 2 else memory[0]] = "memory.used"
     names = ["timestamp" if _TIMESTAMP.match(value) else name for name, value in zip(names, values, strict=True)]
+    names = ["uuid" if value.startswith(("GPU-", "MIG-")) else name for name, value in zip(names, values, strict=True)]
     if len(values) in (5, 6) and names[0] == "timestamp" and values[1].isdigit():
         names[1] = "index"  # as in the launcher's own query
     return names

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from jinja2 import TemplateError
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
 from workshop.data.forms import SAMPLE_DIR, Example, Row
@@ -118,21 +119,29 @@ def _plain(row: Row, end: str, pair: bool) -> Parts:
 
 def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, str]]:
     """A turn is what the template adds for it; what it writes before an assistant's turn is no target."""
-    messages, before = row["messages"], ""
+    messages, before, written = row["messages"], "", 0
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             continue  # written with the next answer; after the last one there is nothing to learn
         for some, kind in ((messages[:number], PROMPT), (messages[: number + 1], TARGET)):
             if not some:
                 continue
-            after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
+            try:
+                after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
+            except TemplateError as error:
+                raise WorkshopError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
             if not after.startswith(before):
                 raise WorkshopError(
                     f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                     "expected one answer per example, or a tokenizer without a template"
                 )
+            if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
+                raise WorkshopError(
+                    f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
+                    "conversation without it, or another tokenizer"
+                )
             yield after[len(before) :], kind
-            before = after
+            before, written = after, len(some)
 
 
 def _tokenised(

@@ -6,6 +6,7 @@ messages                       [{"role": "user", "content": "…"}, {"role": "as
 conversations                  [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]
 prompt, completion             two texts, one after the other as they are; or two lists of messages
 instruction, output            or `question`; or `answer`, `response`; an `input` or `context` belongs to the request
+system, system_prompt          a column beside `conversations` or a request: the first turn
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,12 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("question", "output"): ("user", "assistant"),
     ("question", "response"): ("user", "assistant"),
 }
-ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}  # other names of the same
+ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
+ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
+# Keys of a row or of a turn that change what is taught, and that nothing here reads; values with which they do not.
+UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
+UNREAD |= {"reasoning_content", "reasoning", "thinking", "images", "videos", "audios", "chat_template_kwargs"}
+NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,27 @@ def conversation_of(at: str, row: Row) -> Row:
     if not (columns := layout_of(row)):
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise WorkshopError(f"{at}: found the columns {found}; expected {expected}; or text")
+    check_read(at, row)
+    if row.get("label") is False:  # of KTO's pairs: a completion not to learn
+        raise WorkshopError(f"{at}: label: found False, expected examples to learn from only")
     messages = []
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
         if role is None or isinstance(row[column], list):
             messages += [_message(place, one) for place, one in items_of(f"{at}: ", row, column)]
+            if column == "prompt" and "assistant" in [message["role"] for message in messages]:
+                raise WorkshopError(
+                    f"{at}: prompt: found a turn of an assistant, which is no target; expected messages"
+                )
             continue
         texts = [text_of(at, row, column)]
         if role == "user":
             texts += [row[name] for name in ("input", "context") if str(row.get(name) or "").strip()][:1]
         messages.append({"role": role, "content": "\n\n".join(texts)})
+    for name in ("system", "system_prompt"):
+        if str(row.get(name) or "").strip():
+            if messages[:1] and messages[0]["role"] in ("", "system"):
+                raise WorkshopError(f"{at}: {name}: found a text, expected one turn of the system, in messages")
+            messages.insert(0, {"role": "system", "content": text_of(at, row, name)})
     if not any(message["role"] == "assistant" for message in messages):
         raise WorkshopError(f"{at}: found no turn of an assistant, expected one to learn from")
     return {"id": at, "messages": messages}
@@ -87,8 +105,20 @@ def conversation_of(at: str, row: Row) -> Row:
 
 def _message(at: str, message: Any) -> dict[str, str]:
     names = ("from", "value") if isinstance(message, dict) and "from" in message else ("role", "content")
-    role, content = (text_of(at, message, name) for name in names)
-    return {"role": ROLES.get(role, role), "content": content}
+    role = text_of(at, message, names[0])
+    if role not in ROLES:
+        raise WorkshopError(f"{at}: {names[0]}: found {role!r}, expected one of {', '.join(ROLES)}")
+    check_read(at, message)
+    return {"role": ROLES[role], "content": text_of(at, message, names[1])}
+
+
+def check_read(at: str, row: Row) -> None:
+    """Raises WorkshopError for a key of UNREAD: tools and weights would otherwise vanish without a word."""
+    for key in sorted(UNREAD & row.keys()):
+        if row[key] not in NO_CHANGE:
+            raise WorkshopError(
+                f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads; expected no {key}"
+            )
 
 
 def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:

@@ -1,18 +1,18 @@
 """The rows of a data set, by `datasets.load_dataset`, each in the columns of its kind and with its place for errors.
 
 DATASET is `sample`, `harbour` or `harbour-sentences` (workshop/sample/harbour.py), a hub name, or a file, a glob or a
-folder of .json (SQuAD's own nesting), .jsonl, .csv, .parquet or .txt (a document each). A split or slice may follow in
-the library's own syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it counts questions,
-rows or documents.
-Columns of questions and answers come before a column `text`. Nothing is guessed: csv is read as strings, and the lines
-of a .jsonl file as text, for the library's readers make `NA` nothing, `007` seven and a date a timestamp of them.
+folder of .json (SQuAD's own nesting, or a list of rows), .jsonl, .csv, .parquet or .txt (a document each). A split or
+slice may follow in the library's own syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it
+counts questions, rows or documents.
+Columns of questions and answers come before a column `text`. Nothing is guessed: csv is read as strings, and the rows
+of .json and .jsonl as text, for the library's readers make `NA` nothing, `007` seven and a date a timestamp of them.
 """
 
 import glob
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -35,7 +35,8 @@ TEXT = Value("string")
 QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) | {"answers": datasets.List(TEXT)})
 CHAT = Features({"id": TEXT, "messages": datasets.List({"role": TEXT, "content": TEXT})})
 DOCUMENT = Features({"text": TEXT})
-EXPECTED = "a .json (SQuAD v1.1), .jsonl, .csv, .parquet or .txt file"
+EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file"
+BOM = "\ufeff"  # byte order mark, which may stand before a file's first line
 SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
 
 Located = tuple[str, Row]  # a row and its place
@@ -165,44 +166,62 @@ def _read(path: Path, streaming: bool) -> Rows:
     if kind not in forms.SUFFIXES or not path.is_file():
         found = f"found '{kind}'" if path.is_file() else "no such file"
         raise WorkshopError(f"{path}: {found}, expected {EXPECTED}")
-    options: Row = {".json": {"field": "data"}, ".txt": {"sample_by": "document"}}.get(kind, {})
+    options: Row = {"sample_by": "document"} if kind == ".txt" else {}
     reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
     try:
         if kind == ".csv":
             columns = pandas.read_csv(path, nrows=0).columns
             options = {"features": Features(dict.fromkeys(columns, TEXT)), "keep_default_na": False}
-        places = {"data_files": str(path), "cache_dir": str(cache_folder())}
-        rows = load_dataset(reader, split="train", streaming=streaming, **places, **options)
+        if kind == ".json":
+            of = {"path": path, "written_ns": path.stat().st_mtime_ns}
+            cached = {} if streaming else {"cache_dir": str(cache_folder())}
+            rows = (IterableDataset if streaming else Dataset).from_generator(_elements, gen_kwargs=of, **cached)
+        else:
+            places = {"data_files": str(path), "cache_dir": str(cache_folder())}
+            rows = load_dataset(reader, split="train", streaming=streaming, **places, **options)
         next(iter(rows), None)  # a stream is opened only now
     except Exception as error:  # the library's own, pandas', Arrow's
         raise _explained(path, error) from error
     return _converted(rows, partial(_rows_of, path), path)
 
 
+def _elements(path: Path, written_ns: int) -> Iterator[Row]:
+    """Place and JSON of each article of a SQuAD file, or of each row in a list. Args: written_ns: for the cache."""
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
+    if isinstance(document, dict) and forms.layout_of(document):
+        raise WorkshopError(f"{path}: found one row, expected a list of rows, or .jsonl with a row on each line")
+    document, key = ({"rows": document}, "rows") if is_list else (document, "data")
+    yield from ({"at": at, "text": json.dumps(row)} for at, row in forms.items_of(f"{path}: ", document, key))
+
+
 def _explained(path: Path, error: Exception) -> WorkshopError:
     """Why the library could not read a file, with the place of the first mistake."""
     try:
-        text = path.read_text(encoding="utf-8") if path.suffix != ".parquet" else "-"
-        if not text.strip():
+        if path.suffix != ".parquet" and not path.read_text(encoding="utf-8").strip():
             return WorkshopError(f"{path}: found an empty file, expected rows or text")
-        for at, article in forms.items_of(f"{path}: ", json.loads(text), "data") if path.suffix == ".json" else ():
-            list(forms.article_rows(at, article))
-    except WorkshopError as wrong:
-        return wrong
-    except (OSError, ValueError) as wrong:  # it names the byte that is not UTF-8, or JSON's line and column
+    except (OSError, ValueError) as wrong:  # it names the byte that is not UTF-8
         error = wrong
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, WorkshopError):
+        return error
     return WorkshopError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")
 
 
 def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
     """The rows that one row of the library's holds: a .json file's article several, an empty line none."""
     if path.suffix == ".json":
-        return forms.article_rows(f"{path}: data[{index}]", raw)
+        at, row = raw["at"], json.loads(raw["text"])
+        is_row = at.startswith(f"{path}: rows[") or (isinstance(row, dict) and forms.layout_of(row))
+        return [(at, row)] if is_row else forms.article_rows(at, row)
     if path.suffix != ".jsonl":
         return [(str(path) if path.suffix == ".txt" else f"{path}: row {index + 1}", raw)]
-    at, line, expected = f"{path}:{index + 1}", raw["text"].strip(), "expected a JSON object on each line"
+    at, line, expected = (
+        f"{path}:{index + 1}",
+        raw["text"].strip().removeprefix(BOM),
+        "expected a JSON object on each line",
+    )
     try:
         row = json.loads(line or "{}")
     except json.JSONDecodeError as error:

@@ -112,10 +112,23 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     return exit_code(training)
 
 
+def on_own_gpus(command: list[str]) -> list[str]:
+    """A deepspeed command whose ranks see this node's CUDA_VISIBLE_DEVICES: DeepSpeed counts a node's GPUs from 0.
+
+    DeepSpeed's own options for GPUs take numbers only, not the UUID of a GPU or of a MIG slice.
+    """
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if command[0] != "deepspeed" or gpus is None:
+        return command
+    script = next(place for place, word in enumerate(command) if word.endswith(".py"))
+    rank = ["--no_python", "--no_local_rank", "env", f"CUDA_VISIBLE_DEVICES={gpus}", sys.executable, "-u"]
+    return [*command[:script], *rank, *command[script:]]
+
+
 def main() -> None:
     words = [os.path.expandvars(word) for word in sys.argv[1:]]
     if words[0] != "--task-per-gpu":
-        sys.exit(run(words))
+        sys.exit(run(on_own_gpus(words)))
     ranks = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
     os.environ |= {name: os.environ[slurm] for name, slurm in ranks.items()}
     if os.environ["LOCAL_RANK"] == "0":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from run_folder import csv_log
-from run_folder.causes import cause
+from run_folder.causes import CRASHES, cause, signal_name
 from run_folder.errors import LogError
 from run_folder.redaction import redacted
 from run_folder.schema import VERSION
@@ -234,7 +234,7 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
     if found and found.state == "oom":
         return _ended("oom", found.text, found.name)
-    if hang:
+    if hang and not (found and found.name in ("CUDA error", "disk full", "node failure")):  # the others then wait
         return _ended("failed", hang, "hang")
     # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
     if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
@@ -247,7 +247,8 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended(found.state, found.text, found.name)
     if exit_code == 0:
         return _ended("failed", f"exit code 0, but {NO_END}")
-    return _ended("failed", f"exit code {exit_code} without an error message in train.out")
+    crash = signal_name(exit_code - 128) if exit_code - 128 in CRASHES else ""
+    return _ended("failed", f"exit code {exit_code} without an error message in train.out", crash)
 
 
 def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:

@@ -86,8 +86,9 @@ class Supervisor:
             words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
             again = {"command": words, "settings": given_settings()}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
-        if self.command[0] == "deepspeed" and (hosts := os.environ.get("DEEPSPEED_HOSTS")):
-            slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts.split()]
+        if self.command[0] == "deepspeed":
+            hosts = os.environ["DEEPSPEED_HOSTS"].split()
+            slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
         print(f"run folder: {self.run_dir}", flush=True)
         return found

@@ -47,7 +47,17 @@ def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0
 def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
     """The JSON the launcher was given, as the Trainer wants it. Raises WorkshopError as `configuration` does."""
     config = configuration(settings).values
+    ask_cuda_for_free_memory()
     return config | {"wall_clock_breakdown": True} if settings.timers else config
+
+
+def ask_cuda_for_free_memory() -> None:
+    """ZeRO's stages 1 and 2 would ask NVML, by the numbers in CUDA_VISIBLE_DEVICES: a UUID there ended the training."""
+    import torch
+    from deepspeed.accelerator import get_accelerator
+
+    if torch.cuda.is_available():
+        get_accelerator().available_memory = lambda device_index=None: torch.cuda.mem_get_info(device_index)[0]
 
 
 def join_gloo_ranks(arguments: TrainingArguments) -> None:

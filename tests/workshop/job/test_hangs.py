@@ -211,3 +211,13 @@ def test_0_watches_nothing(settings: SimpleNamespace) -> None:
     HangWatch(settings).on_train_begin()
     hangs.progress()
     assert not [*settings.run_dir.iterdir()]
+
+
+def test_error_of_the_gpu_is_the_cause_of_the_other_ranks_hang(tmp_path: Path, launched: None) -> None:
+    update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
+    error = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{error}\n")
+    ended = record_end(tmp_path, 1, "", by_itself=True)
+    assert (ended["state"], ended["cause"], ended["reason"]) == ("failed", "CUDA error", error)

@@ -130,3 +130,9 @@ def test_memory_that_another_job_of_the_node_ran_out_of_is_not_this_one_s(
     for counter in counters:
         (tmp_path / "sys/fs/cgroup" / counter).unlink()  # a container that does not show it
     assert kernel_oom_kills(tmp_path) == 0
+
+
+@pytest.mark.parametrize(("exit_code", "cause"), [(139, "Segmentation fault (SIGSEGV)"), (134, "Aborted (SIGABRT)")])
+def test_signal_of_a_process_without_launcher_is_named(tmp_path: Path, exit_code: int, cause: str) -> None:
+    (tmp_path / "train.out").write_text("loading\n")
+    assert run_record.outcome(tmp_path, exit_code, "")["cause"] == cause

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from deepspeed.accelerator import cuda_accelerator, real_accelerator
+from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
 from workshop.settings import Settings
-from workshop.training.deepspeed import deepspeed_config
+from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"
 SHIPPED = sorted(CONFIGS.rglob("*.json"))
@@ -82,3 +85,16 @@ def test_timers_without_deepspeed_are_an_error() -> None:
     assert deepspeed_config(settings(CONFIGS / "zero2.json", TIMERS="true"))["wall_clock_breakdown"]
     with pytest.raises(WorkshopError, match=r"TIMERS=true: the timers are DeepSpeed's"):
         Settings.from_environment(ENVIRONMENT | {"TIMERS": "true"})
+
+
+@pytest.mark.parametrize("gpus", ["MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-8932f937,GPU-45d71c87", "4,5", ""])
+def test_uuid_in_cuda_visible_devices_does_not_end_stages_1_and_2(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
+    """DeepSpeed itself reads the variable as numbers where it asks NVML how much memory is free."""
+    cuda = CUDA_Accelerator()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(cuda_accelerator, "pynvml", SimpleNamespace(nvmlDeviceGetHandleByIndex=lambda index: index))
+    monkeypatch.setattr(real_accelerator, "ds_accelerator", cuda)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: {0: (7, 80), None: (5, 80)}[device])
+    ask_cuda_for_free_memory()
+    assert (cuda.available_memory(0), cuda.available_memory()) == (7, 5)

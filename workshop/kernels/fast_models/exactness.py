@@ -23,6 +23,7 @@ SIZES = {
     **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
 }
+GROUPS = {"n_group": 2, "topk_group": 1}  # of the small model's four experts
 # A small model's scores and logits stay far below the usual caps: a kernel that leaves caps out would go unnoticed.
 CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
@@ -45,7 +46,7 @@ def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
         examples = [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids} for ids in texts]
         alone, packed = _alone(small, examples), _packed(fast, examples)
     except Exception as error:  # whatever a model of the library may raise, it cannot train so
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     share = ((packed - alone).norm() / alone.norm()).item()
     return "" if share < TOLERANCE else f"gradients of a small one differ by {share:.1%}"
 
@@ -57,6 +58,9 @@ def _small(config: Any, max_length: int) -> Any:
     if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
         changes["num_key_value_heads"] = changes["num_attention_heads"]
     changes |= {name: 0.1 for name in CAPS if values.get(name)}
+    changes |= {name: groups for name, groups in GROUPS.items() if values.get(name)}
+    if "qk_rope_head_dim" in values:  # latent attention, which computes head_dim from it
+        del changes["head_dim"], values["head_dim"]
     if kinds := list(dict.fromkeys(values.get("layer_types") or ())):
         changes["layer_types"] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
     return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)

@@ -8,7 +8,8 @@ from transformers import AutoConfig
 
 from workshop.kernels.fast_models import FAMILIES, difference
 
-PASS = ("gemma3_text", "gpt_neox", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen3_moe", "smollm3")
+LATENT = ("deepseek_v2", "deepseek_v3")  # their head_dim is that of the rotated part alone
+PASS = (*LATENT, "gemma3_text", "gpt_neox", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen3_moe", "smollm3")
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, *PASS])

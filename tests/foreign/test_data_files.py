@@ -1,0 +1,212 @@
+"""Rows as people have them are taught as their format means them, or refused by their place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workshop.data.forms import CHATML
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data.encoding import IGNORE, encode_all, load_tokenizer
+from workshop.data.load import load_data
+from workshop.data.sources import load_splits
+from workshop.errors import WorkshopError
+from workshop.settings import Settings
+
+FILES = Path(__file__).parent / "data"
+HI = "user: Hi | assistant: Hello."
+# The turns of each row; of questions and of text what is read of them.
+READ = {
+    "c01-sharegpt.jsonl": ["system: SYS | user: Hi there | assistant: Hello. | user: Two plus two? | assistant: Four."],
+    "c02-sharegpt-role-content.jsonl": [HI],
+    "c07-alpaca.jsonl": ["user: Translate\n\nbonjour | assistant: hello", "user: Say hi | assistant: hi"],
+    "c08-alpaca-array.json": ["user: Translate\n\nbonjour | assistant: hello", "user: Say hi | assistant: hi"],
+    "c09-dolly.jsonl": ["user: When did it begin?\n\nIt began in 2000. | assistant: 2000",
+                        "user: Name a colour | assistant: Red"],
+    "c11-assistant-first.jsonl": [f"assistant: Welcome! | {HI}"],
+    "c12-ends-with-user.jsonl": [f"{HI} | user: Bye"],
+    "c13-developer-role.jsonl": [f"developer: Be short | {HI}"],
+    "c18-openai-legacy.jsonl": [": Hi -> | assistant:  Hello.\n"],
+    "c21-system-col.jsonl": ["system: Be rude | user: Say hi | assistant: hi"],
+    "c22-qa-dolly-both.jsonl": ["user: Who?\n\nIt was me. | assistant: Me"],
+    "c23-squad-flat.jsonl": ["Where is Paris? France"],
+    "c31-bom.csv": ["user: Hi | assistant: Hello"],
+    "c33-quotes.csv": ['user: Say "hi", please | assistant: Line 1\nLine 2', "user: Plain | assistant: 007"],
+    "c35-index-col.csv": ["user: Hi | assistant: Hello", "user: Bye | assistant: See you"],
+    "c37-bom.jsonl": ["user: Hi | assistant: Hello"],
+    "c39-bom-squad.json": ["Where? Germany"],
+    "c40-crlf.jsonl": ["user: Hi | assistant: Hello", "user: Bye | assistant: See you"],
+    "c41-u2028.jsonl": ["user: Hi\u2028there | assistant: Hello\x85x", "user: Bye | assistant: See you"],
+    "c44-text-and-messages.jsonl": [HI],
+    "c45-text-label.jsonl": ["great movie"],
+    "c46-mixed-kinds.jsonl": ["user: Hi | assistant: Hello", HI],
+    "c47-oasst.jsonl": [HI],
+    "c48-user-first-system-mid.jsonl": [f"{HI} | system: Now be rude | user: Hi | assistant: What."],
+    "c50-system-in-row-3.jsonl": [HI, HI, f"system: SYS | {HI}", HI],
+}  # fmt: skip
+REFUSED = {
+    "c04-openai-tools.jsonl": ":1: tools: found .*, which nothing here reads",
+    "c05-openai-content-parts.jsonl": r":1: messages\[0\]: content: found .*, expected a text",
+    "c10-empty-output.jsonl": ":2: output: found an empty text, expected a text",
+    "c14-chatgpt-role.jsonl": r":1: conversations\[1\]: from: found 'chatgpt', expected one of human, .*assistant",
+    "c15-dpo.jsonl": ":1: found the columns prompt, chosen, rejected; expected messages",
+    "c16-prompt-response.jsonl": ":1: found the columns prompt, response; expected messages",
+    "c17-query-reply.jsonl": ":1: found the columns query, response; expected messages",
+    "c20-history.jsonl": ":1: history: found .*, which nothing here reads",
+    "c24-squad-answer-string.jsonl": r":1\.answers\.text: found nothing, expected a list",
+    "c25-squad-v2.json": r": data\[0\]\.paragraphs\[0\]\.qas\[1\]\.answers: found an empty list",
+    "c26-squad-no-title.json": r": data\[0\]: title: found nothing",
+    "c27-paragraph-list.json": r": rows\[0\]: found the columns context, qas; expected messages",
+    "c28-numeric-ids.json": r": data\[0\]\.paragraphs\[0\]\.qas\[0\]: id: found 7, expected a text",
+    "c29-mixed-ids.json": r": data\[0\]\.paragraphs\[0\]\.qas\[1\]: id: found 7, expected a text",
+    "c32-semicolon.csv": ": row 1: found the columns instruction;output; expected",
+    "c34-tab.csv": ": row 1: found the columns instruction\toutput; expected",
+    "c36-caps.csv": ": row 1: found the columns Question, Answer; expected",
+    "c38-latin1.csv": ": .*can't decode byte 0xe9",
+    "c42-ndjson.ndjson": r": found '\.ndjson', expected .*\.jsonl",
+    "c43-pretty.json": ": found one row, expected a list of rows, or .jsonl",
+}
+
+
+def shown(row: dict[str, Any]) -> str:
+    if "messages" in row:
+        return " | ".join(f"{turn['role']}: {turn['content']}" for turn in row["messages"])
+    return row.get("text") or f"{row['question']} {row['answers'][0]}"
+
+
+def test_every_file_has_a_case() -> None:
+    assert {path.name for path in FILES.iterdir()} == {*READ, *REFUSED}
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["", "streaming"])
+@pytest.mark.parametrize("name", READ)
+def test_rows_are_read_as_their_format_means_them(name: str, streaming: bool) -> None:
+    assert [shown(row) for row in load_splits(str(FILES / name), streaming)["train"]] == READ[name]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_we_do_not_read_is_refused_with_its_place(name: str) -> None:
+    with pytest.raises(WorkshopError, match=f"^{FILES / name}{REFUSED[name]}"):
+        load_splits(str(FILES / name))
+
+
+USER, SAID = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
+CALL = {"tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
+UNREAD = {
+    "call beside text": ({"messages": [USER, SAID | CALL]}, r"messages\[1\]: tool_calls: found"),
+    "old call beside text": ({"messages": [USER, SAID | {"function_call": {"f": 1}}]}, r"messages\[1\]: function_call"),
+    "result": ({"messages": [USER, {"role": "tool", "content": "21"}, SAID]}, r"messages\[1\]: role: found 'tool'"),
+    "call as a turn": ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "function_call", "value": "{}"}]},
+                       r"conversations\[1\]: from: found 'function_call'"),
+    "weight 0": ({"messages": [USER, SAID | {"weight": 0}, USER, SAID]}, r"messages\[1\]: weight: found 0"),
+    "half weight": ({"messages": [USER, SAID | {"weight": 0.5}]}, r"messages\[1\]: weight: found 0\.5"),
+    "turn not to train on": ({"messages": [USER, SAID | {"train": False}]}, r"messages\[1\]: train: found False"),
+    "reasoning": ({"messages": [USER, SAID | {"reasoning_content": "So."}]}, r"messages\[1\]: reasoning_content"),
+    "tools": ({"conversations": [{"from": "gpt", "value": "x"}], "tools": '[{"name": "f"}]'}, "tools: found"),
+    "pair not to learn": ({"prompt": "Hi", "completion": "Go.", "label": False}, "label: found False"),
+    "answer in the prompt": ({"prompt": [USER, SAID, USER], "completion": [SAID]}, "prompt: found a turn of an assist"),
+    "two systems": ({"system": "A", "messages": [{"role": "system", "content": "B"}, USER, SAID]}, "system: found"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "message"), UNREAD.values(), ids=UNREAD)
+def test_key_that_changes_what_is_taught_is_refused_with_file_and_row(tmp_path: Path, row: Any, message: str) -> None:
+    for name, text, at in (
+        ("a.jsonl", "\n".join(map(json.dumps, [{"messages": [USER, SAID]}, row])), ":2"),
+        ("a.json", json.dumps([{"messages": [USER, SAID]}, row]), r": rows\[1\]"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(WorkshopError, match=rf"^{tmp_path}/{name}{at}: {message}"):
+            load_splits(f"{tmp_path}/{name}")
+
+
+def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:
+    """As tables of the hub have them, whose turns all have the same keys."""
+    said = SAID | {"tool_calls": None, "weight": 1, "train": True, "reasoning_content": "", "id": "x"}
+    row = {"messages": [USER, said], "tools": [], "history": None, "system": "", "label": True}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    assert [shown(row) for row in load_splits(f"{tmp_path}/a.jsonl")["train"]] == [HI]
+
+
+def test_system_prompt_beside_a_question_is_the_first_turn(tmp_path: Path) -> None:
+    row = {"id": "niv.1", "system_prompt": "Be brief.", "question": "Hi", "response": "Hello."}
+    (tmp_path / "orca.json").write_text(json.dumps([row]), encoding="utf-8-sig")
+    assert [shown(row) for row in load_splits(f"{tmp_path}/orca.json")["train"]] == [f"system: Be brief. | {HI}"]
+
+
+ALTERNATE = (
+    "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+)
+GEMMA = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}" + ALTERNATE + "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+MISTRAL = (
+    "{% for m in messages %}" + ALTERNATE + "{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
+    "{% elif m['role'] == 'assistant' %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}"
+)
+# As Qwen3's: what an answer thinks is left out once a question follows.
+THINKING = (
+    "{% set last = messages | map(attribute='role') | list | length - 1 %}{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.role == 'assistant' and loop.index0 < last %}{{ m.content.split('</think>')[-1] }}{% else %}"
+    "{{ m.content }}{% endif %}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+DEAF = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+DEAF += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+SYSTEM = {"role": "system", "content": "SYS"}
+THOUGHT = {"role": "assistant", "content": "<think>So.</think>Four."}
+
+
+def targets(template: str, messages: list[dict[str, str]]) -> str:
+    tokenizer = load_tokenizer("sample")
+    tokenizer.chat_template = template
+    (encoded,) = encode_all([{"id": "chats.jsonl:7", "messages": messages}], tokenizer, 256)
+    return tokenizer.decode([label for label in encoded["labels"] if label != IGNORE])
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "learnt"),
+    [
+        (CHATML, [SYSTEM, USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (GEMMA, [USER, SAID, USER, SAID], "Hello.<end_of_turn>\nHello.<end_of_turn>\n"),
+        (MISTRAL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (THINKING, [USER, THOUGHT], "<think>So.</think>Four.</s>"),
+        (DEAF, [USER, SAID], "Hello.</s>"),
+    ],
+    ids=["chatml", "gemma", "mistral", "thinking", "deaf"],
+)
+def test_template_teaches_the_answers_and_their_ends(
+    template: str, messages: list[dict[str, str]], learnt: str
+) -> None:
+    assert targets(template, messages) == learnt
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "why"),
+    [
+        (GEMMA, [SYSTEM, USER, SAID], "chat template refuses it: System role not supported"),
+        (GEMMA, [SAID, USER, SAID], "chat template refuses it: Conversation roles must alternate"),
+        (MISTRAL, [SYSTEM, USER, SAID], "chat template refuses it: Conversation roles must alternate"),
+        (THINKING, [USER, THOUGHT, USER, THOUGHT], "chat template writes a turn otherwise once there are later ones"),
+        (DEAF, [SYSTEM, USER, SAID], "chat template leaves out what the system says"),
+    ],
+    ids=["gemma system", "gemma order", "mistral system", "thinking twice", "deaf"],
+)
+def test_template_that_refuses_or_loses_a_turn_names_the_row(
+    template: str, messages: list[dict[str, str]], why: str
+) -> None:
+    with pytest.raises(WorkshopError, match=f"^chats.jsonl:7: the tokenizer's {why}"):
+        targets(template, messages)
+
+
+def test_template_that_refuses_row_3_names_file_and_row() -> None:
+    tokenizer = load_tokenizer("sample")
+    tokenizer.chat_template = GEMMA
+    path = FILES / "c50-system-in-row-3.jsonl"
+    environ = ENVIRONMENT | {"DATASET": str(path), "TRAIN_SIZE": "3", "EVAL_SIZE": "1", "GENERATE_SIZE": "0"}
+    with pytest.raises(WorkshopError, match=f"^{path}:3: the tokenizer's chat template refuses it: System role"):
+        load_data(Settings.from_environment(environ), tokenizer)
