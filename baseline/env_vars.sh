@@ -30,7 +30,8 @@ export BF16="${BF16:-false}"
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
 export CONDA_ENV="${CONDA_ENV:-}"
 
-# Weights & Biases, used where REPORT_TO=wandb; offline needs no account.
+# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (see exercise 1).
+export REPORT_TO="${REPORT_TO:-none}"
 export WANDB_MODE="${WANDB_MODE:-offline}"
 
 # ---- More settings of every exercise with a Trainer, with their defaults: set them in your shell, or here without the # ----
@@ -57,5 +58,4 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 #export PROFILE=                    # FIRST:LAST, the steps to look at closely
 #export TIMERS=false                # DeepSpeed prints the parts of each step
 #export REPEAT=1                    # a table shows the median over runs that differ in this number only
-#export REPORT_TO=none              # wandb, tensorboard, …: where the figures go beside the run folder
 #export GPU_LOG_INTERVAL_MS=1000    # how often nvidia-smi is asked

@@ -38,5 +38,5 @@ export BF16="${BF16:-false}"
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
 export CONDA_ENV="${CONDA_ENV:-}"
 
-# Weights & Biases, used where REPORT_TO=wandb; offline needs no account.
+# Weights & Biases: REPORT_TO is above; offline needs no account.
 export WANDB_MODE="${WANDB_MODE:-offline}"

@@ -47,5 +47,6 @@ export BF16="${BF16:-false}"
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
 export CONDA_ENV="${CONDA_ENV:-}"
 
-# Weights & Biases, used where REPORT_TO=wandb; offline needs no account.
+# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (see exercise 1).
+export REPORT_TO="${REPORT_TO:-none}"
 export WANDB_MODE="${WANDB_MODE:-offline}"

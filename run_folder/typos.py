@@ -17,6 +17,12 @@ _OTHER_NAMES = {
     "GRADIENT_ACCUMULATION_STEPS": "GRAD_ACC",
     "NUM_TRAIN_EPOCHS": "NUM_EPOCHS",
     "EPOCHS": "NUM_EPOCHS",
+    "GRAD_ACC_STEPS": "GRAD_ACC",
+    "GRADIENT_ACCUMULATION": "GRAD_ACC",
+    "PER_DEVICE_EVAL_BATCH_SIZE": "EVAL_BATCH_SIZE",
+    "SUBSET_SIZE": "TRAIN_SIZE",
+    "MAX_SEQ_LENGTH": "MAX_LENGTH",
+    "MODEL_ID": "MODEL_NAME",
 }
 # Short names that somebody may mean for the workshop; other programs' shells have them too.
 MEANT = {"MODEL": "MODEL_NAME", "LR": "LEARNING_RATE", "GPUS": "GPUS_PER_NODE", "NPROC": "GPUS_PER_NODE"}

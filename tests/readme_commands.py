@@ -12,6 +12,7 @@ DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_resul
 RUN_ELSEWHERE = (
     r"docker build|apptainer",  # tests/benchmark/test_container.py: no container engine: the recipes are compared
     r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
+    r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
     r"python -m run_folder\.settings",  # tests/workshop/test_settings.py
     r"python tests/bench/",  # tests/bench/test_thousand_runs.py
@@ -40,7 +41,7 @@ STANDS_FOR = {  # what a participant would have on disk by then
     "check my_results_baseline_tiny": "check my_results_baseline",
     "--blank > my_results": "--blank > blank",  # which nobody fills in here
 }
-_COMMAND = r"(?:[A-Z_0-9]+=\S+ +)*(?:source \S+ && )?(?:[A-Z_0-9]+=\S+ +)*"
+_COMMAND = r"\(?(?:[A-Z_0-9]+=\S+ +)*(?:source \S+ && )?(?:[A-Z_0-9]+=\S+ +)*"
 _STARTS = r"(?:sbatch|bash|source|python|make|cp|for|export|unset|diff|docker|apptainer)\b"
 
 

@@ -23,8 +23,10 @@ from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
+from workshop.data.prefetch import TIMETABLE
 
 BLOCKS = all_blocks()
+CHAPTERS = [path.parent.name for path in REPO.glob("*/README.md") if "\n## Quiz\n" in path.read_text()]
 # A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
 
@@ -34,12 +36,22 @@ def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
     rows = re.findall(r"^\| (\d) \| +(\d+):(\d\d) \| (\d+) (\S+) \| ([\d, ]*)\|", table, re.MULTILINE)
     times = [(int(day), int(hour), int(minute)) for day, hour, minute, *_ in rows]
     assert times == sorted(times) and len(rows) > 9
+    for day in (1, 2, 3):
+        assert set(TIMETABLE[f"day-{day}"]) == {folder for of, _, _, _, folder, _ in rows if int(of) == day}
     done: set[str] = set()
     for *_, number, folder, needs in rows:
         needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
         assert re.findall(r"\d+", needs) == re.findall(r"\d+", needed), folder
         assert {*re.findall(r"\d+", needs)} <= done, folder
         done.add(number)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_readme_of_an_exercise_is_short_enough_to_be_read(chapter: str) -> None:
+    """At most 180 lines; exercise 1 has 220, because it explains what the others use."""
+    most = 220 if chapter == "baseline" else 180
+    shown = (REPO / chapter / "README.md").read_text().partition("\n<!-- figures")[0]  # which is no text to read
+    assert len(shown.splitlines()) <= most
 
 
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
@@ -109,6 +121,17 @@ def test_commands_of_the_documents_run(block: Block, run: Callable[[str], tuple[
     for line in lines:
         code, printed = run(line)
         assert code == 0, f"{block}:\n{line}\n{printed[-3000:]}"
+
+
+def test_shell_lines_of_exercise_1_read_the_memory_that_fill_shows() -> None:
+    (run,) = (REPO / "logs/reference/h200x1/baseline").glob("*/gpu_memory.csv")
+    lines = re.findall(r"^    (tail .*?) +#", (REPO / "baseline/README.md").read_text(), re.MULTILINE)
+    read = [subprocess.check_output(["bash", "-c", line], cwd=run.parent, text=True) for line in lines]
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        main(["fill", "baseline", "--only", "2", "--format", "csv", "--logs", str(REPO / "logs/reference/h200x1")])
+    shown = [float(line.split(",")[3]) for line in printed.getvalue().splitlines()[1:4]]  # peak, mean, minimum
+    assert [float(text.removesuffix("MiB\n")) for text in read] == pytest.approx(shown, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ activate_python() {
 # The first node of the job, this one, hosts the rendezvous. The port follows from the job id, and is the next one where
 # somebody listens already, so two jobs on one node cannot meet.
 rendezvous() {
-    local name gpus
+    local name gpus visible limit
     for name in GPUS_PER_NODE EMULATED_NODES; do
         [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || die "$name='${!name}': expected a whole number of at least 1"
     done
@@ -57,10 +57,12 @@ rendezvous() {
         ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none)
     fi
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    [ "$gpus" -eq 0 ] || [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr , '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c .)
-    [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || gpus=1  # CUDA shows a process one slice, whatever the variable lists
-    [ "$gpus" -eq 0 ] || [ "$GPUS_HERE" -le "$gpus" ] ||
-        die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its GPUs; expected at most $gpus in all"
+    visible=(${CUDA_VISIBLE_DEVICES//,/ }) limit=$gpus
+    [[ ! ${CUDA_VISIBLE_DEVICES:-} =~ ^[0-9GM] ]] || ((gpus > 0 && gpus < ${#visible[@]})) || limit=${#visible[@]}
+    [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || limit=1  # CUDA shows a process one slice, whatever the variable lists
+    [ "$limit" -eq 0 ] || [ "$GPUS_HERE" -le "$limit" ] ||
+        die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its" \
+            "GPUs${visible:+ in CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES}; expected at most $limit in all"
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID DEEPSPEED_HOSTS SLURM_NODEID=${SLURM_NODEID:-0}

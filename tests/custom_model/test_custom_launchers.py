@@ -73,6 +73,7 @@ def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
     own = SHORT | {"EMULATED_NODES": "2", "GPUS_PER_NODE": "1", "MAX_STEPS": "2"}
     run = launch(tmp_path, "custom_model/multi_node.slurm", **own)
     assert [record(run)[name] for name in ("world_size", "nodes", "emulated_nodes")] == [2, 2, True]
+    assert len(losses(run)) == 2, "each node prints the Trainer's lines"
     log = nccl_log.read(run / "nccl.log")
     assert log.world_size == 2
     assert set(log.collectives) == {"all_reduce", "all_gather", "reduce_scatter"}

@@ -1,6 +1,7 @@
 """Every strategy on two (hybrid: four) ranks: really sharded, and the training is the same; one of them launched."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, TrainerCallback
 
-from tests.launching import die_after, launch, losses, record
+from tests.launching import REPO, die_after, launch, losses, record
 from tests.test_disk_need import PER_CHECKPOINT
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from workshop.job.checkpoints import newest
@@ -141,7 +142,10 @@ def test_launcher_trains_as_the_ranks_do_and_weights_and_biases_has_the_figures(
     assert json.loads((launched / "summary.json").read_text())["generated_examples"] == 5
     (log,) = (launched / "wandb").glob("offline-run-*/run-*.wandb")  # one rank writes
     content = log.read_bytes()
-    assert all(name.encode() in content for name in ("train/tokens_per_second", "avg_gpu_util_%", "exact_match"))
+    section = (REPO / "baseline/README.md").read_text().partition("## Weights and Biases")[2].partition("\n## ")[0]
+    named = re.findall(r"`((?:train|eval|peak|avg|exact|f1)[\w/%]*)`", section)
+    assert len(named) > 7
+    assert [name for name in [*named, "train/tokens_per_second"] if name.encode() not in content] == []
     # With a key of conftest.py, but no server.
     assert "Weights & Biases: offline; " in (launched / "train.out").read_text()
 

@@ -37,10 +37,16 @@ def test_an_exercise_needs_every_model_of_its_submit_txt(monkeypatch: pytest.Mon
     # Random weights and the custom model need a tokenizer only.
     assert wanted(["benchmark"]) == [Repository("tokenizer", "gpt2"), squad]
     assert wanted(["custom_model", "by-hand"]) == [Repository("tokenizer", "HuggingFaceTB/SmolLM2-135M"), squad]
+    # A day needs what its must-do runs need.
+    assert {*wanted(["half-day"])} == {bloom["560m"], squad}
+    smollm2 = Repository("tokenizer", "HuggingFaceTB/SmolLM2-135M")
+    assert {*wanted(["day-1"])} == {bloom["560m"], bloom["1b7"], smollm2, squad}
     monkeypatch.setenv("EVAL_DATASET", "somebody/questions")
     own = Repository("dataset", "somebody/questions")
     assert own in wanted(["baseline"]) and own in wanted(["bigscience/bloom-560m"])
-    with pytest.raises(WorkshopError, match=r"'baselin': expected an exercise \(baseline, .*\) or a hub name such as"):
+    with pytest.raises(
+        WorkshopError, match=r"'baselin': expected an exercise \(baseline, .*\), half-day, .*, or a hub name"
+    ):
         wanted(["baselin"])
 
 

@@ -122,7 +122,7 @@ def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
 
 def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     (command,) = re.findall(
-        r"^    (source tiny\.env && \S+ bash \S+) ", (REPO / "speed-ladder/README.md").read_text(), re.M
+        r"^    \((source tiny\.env && \S+ bash \S+)\) ", (REPO / "speed-ladder/README.md").read_text(), re.M
     )
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
     environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile

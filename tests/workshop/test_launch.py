@@ -74,6 +74,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("custom_model/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("fsdp/multi_node.slurm", {"GPUS_PER_NODE": "two"}, "GPUS_PER_NODE='two': expected a whole number"),
+        ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
         ("fsdp/multi_node.slurm", {"EMULATED_NODES": "1.5"}, "EMULATED_NODES='1.5': expected a whole number"),
         ("by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
         ("by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "replicas is 2, which cannot split 1 GPU"),
@@ -103,7 +104,7 @@ def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
     (checkpoint / "manifest.json").write_text('{"files": {"model.safetensors": [4, "digest"]}}')
-    environ = {"LOG_DIR": tmp_path / "logs", "PYTHONPATH": tmp_path}
+    environ = {"LOG_DIR": tmp_path / "logs", "PYTHONPATH": tmp_path, "WANDB_API_KEY": ""}  # of which a line would tell
     environ |= {name: value.format(tmp=tmp_path) for name, value in changes.items()}
     script, *arguments = launcher.split()
     job = bash(REPO / script, *arguments, cwd=tmp_path, **environ)

@@ -4,6 +4,7 @@ A figure is right within the tolerance, or half a unit of the last digit that `f
 """
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from run_folder.plural import counted
@@ -15,6 +16,9 @@ from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_li
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
 from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
+
+_OTHER_MARKS = str.maketrans(",.", ".,")
+SHOWN = "fill shows the speed without evaluation and saving, which compares strategies"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +155,14 @@ def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
-    trainers = [run.figures.trainer_samples_per_second for run in cell.runs if cell.metric.name == "samples_per_second"]
-    if any(speed is not None and abs(own - speed) <= allowed for speed in trainers):
-        return WRONG, f"found {found}: the Trainer's own, over the whole runtime; expected {cell.metric.definition}"
+    if cell.metric.name in ("samples_per_second", "steps_per_second"):
+        name = f"trainer_{cell.metric.name}"
+        trainers = [speed for run in cell.runs if (speed := getattr(run.figures, name)) is not None]
+        if any(abs(own - speed) <= allowed for speed in trainers):
+            return RIGHT, f"found {found}: the Trainer's train_{cell.metric.name}, over the whole runtime; {SHOWN}"
+    if found.translate(_OTHER_MARKS) != found:
+        with suppress(InputError):
+            other = read_cell(found.translate(_OTHER_MARKS), cell.metric)
+            if isinstance(other, float) and abs(other - cell.value) <= allowed:
+                return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"

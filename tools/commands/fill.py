@@ -10,7 +10,7 @@ from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, sa
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import markdown
-from tools.tables.definitions import definitions, exercises_of, tiny_views
+from tools.tables.definitions import definitions, exercises_of, meaning, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
@@ -26,10 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
     parser.add_argument("--predicted", action="store_true", help="the planner's prediction beside each figure")
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
-    parser.add_argument("--explain", action="store_true", help="print the definition of every figure instead")
+    parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.explain and arguments.exercise:
+        folder = exercise_folder(arguments.exercise)
+        tables = [table for table in _wanted(folder, arguments.only, False) if table.path.name == "README.md"]
+        print(_where_read(tables))
+        return 0
     if arguments.explain:
         for name, metric in METRICS.items():
             in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
@@ -70,6 +75,23 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.plain:
         _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
     return 0
+
+
+def _where_read(tables: list[Table]) -> str:
+    """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
+    labels: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for label in [*table.header, *(text for row in table.rows for text in row[: table.label_columns])]:
+            if (found := meaning(table.path.parent, label)) and found.metric:
+                labels.setdefault(found.metric, {})[label] = None
+    numbers = ", ".join(table.number for table in tables)
+    lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
+    for name, names in labels.items():
+        metric = METRICS[name]
+        keys = {key for file, key in metric.sources if file in ("summary.json", "train.out")}
+        key = f"; key `{min(keys)}`" if len(keys) == 1 and min(keys) not in metric.definition else ""
+        lines.append(f"- **{'; '.join(names)}**: {metric.definition}{key}")
+    return "\n".join([*lines, "", "</details>"])
 
 
 def _print_csv(filled: list[FilledTable]) -> None:

@@ -24,7 +24,11 @@ _MOST_TABLES = 3  # that are shown
 _LINES = {
     "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
     "speed": (("samples_per_second", "{}"), ("step_time_ms", "{} per step")),
-    "peak memory": (("peak_gpu_mib", "{} of GPU memory"), ("peak_cpu_pss_mib", "{} of CPU memory")),
+    "peak memory": (
+        ("peak_gpu_mib", "{} of GPU memory"),
+        ("peak_cpu_pss_mib", "{} of CPU memory (PSS)"),
+        ("peak_cpu_mib", "{} of CPU memory (RSS)"),
+    ),
 }
 
 

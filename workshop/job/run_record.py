@@ -18,6 +18,7 @@ from run_folder.causes import CRASHES, cause, signal_name
 from run_folder.errors import LogError
 from run_folder.redaction import redacted
 from run_folder.schema import VERSION
+from workshop.errors import WorkshopError
 from workshop.job.checkpoints import remove_unfinished, step_of
 from workshop.job.control import Control
 
@@ -53,7 +54,13 @@ def record_settings(settings: Any, listens: bool = False) -> None:
 
     Args:
         listens: the training saves when it is told to end. One that does not is let alone from here on.
+
+    Raises:
+        WorkshopError: the launcher started another number of processes than nodes x GPUs per node.
     """
+    nodes, per_node = (os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE"))
+    if per_node and (found := int(os.environ.get("WORLD_SIZE", "1"))) != int(nodes) * int(per_node):
+        raise WorkshopError(f"{found} processes were started; expected {nodes} nodes x {per_node} GPUs per node")
     if os.environ.get("RANK", "0") == "0":
         update_run_record(settings.run_dir, settings=settings.as_record())
         if not listens:

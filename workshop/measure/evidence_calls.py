@@ -30,6 +30,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
     return {
         "logging_strategy": "steps",
         "logging_steps": 1,
+        "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,
         "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
         "report_to": reporters(settings),

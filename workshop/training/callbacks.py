@@ -243,8 +243,9 @@ class StepRecorder(TrainerCallback):
 class ProgressLine(TrainerCallback):
     """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._printed_s = time.monotonic()
+        state.is_local_process_zero = state.is_world_process_zero  # else PrinterCallback prints once per node
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         done, now_s = state.global_step, time.monotonic()

@@ -13,7 +13,7 @@ README = """**Table 1** *Summary*
 | Metric | Value |
 |---|---|
 | Train Loss (mean) | |
-| Training Speed (samples/sec) | |
+| Training Speed without evaluation and saving (samples/sec) | |
 | Steps per Epoch | |
 | F1 (%) | |
 """
@@ -48,10 +48,21 @@ def test_wrong_figure_is_named_with_its_place_and_the_expected_one_is_shown_only
     assert "found 0.75: too large, expected 0.7039\n" in checked(["0.75", *RIGHT[1:]], "--show")[1]
     code, printed, _ = checked([])
     assert code == 1 and "my_results.md:5: Table 1: not filled in\n4 cells: 0 right" in printed
-    # The Trainer's last line has samples per second over the whole runtime.
+
+
+def test_speed_that_the_trainer_prints_is_right_with_a_word_about_the_table(checked, make_run):
+    make_run("r1")
     code, printed, _ = checked([RIGHT[0], "11.5", *RIGHT[2:]])
-    assert code == 1 and "found 11.5: the Trainer's own, over the whole runtime; expected training examples" in printed
-    assert "(summary.json, train/samples_per_second)" in printed
+    assert code == 0 and "4 cells: 4 right" in printed
+    assert "found 11.5: the Trainer's train_samples_per_second, over the whole runtime; fill shows the" in printed
+    assert "found 11.1: too small" in checked([RIGHT[0], "11.1", *RIGHT[2:]])[1]
+
+
+def test_point_before_thousands_and_comma_before_decimals_are_told(checked, make_run):
+    make_run("r1", {"steps_per_epoch": 12345, "train_examples": 500})
+    code, printed, _ = checked([*RIGHT[:2], "12.345", RIGHT[3]])
+    assert code == 1 and "found 12.345: read as 12.345; write a point before decimals, a comma before th" in printed
+    assert "4 right" in checked([*RIGHT[:2], "12,345", "55,12"])[1]
 
 
 def test_word_is_compared_as_a_word(checked, make_run):

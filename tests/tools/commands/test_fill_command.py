@@ -58,6 +58,15 @@ def test_blank_tables_need_no_run(fill):
     assert printed.endswith("| F1 (%) |  |\n")
 
 
+def test_figures_of_an_exercise_are_explained_under_the_labels_of_its_tables(fill):
+    code, printed, _ = fill("--explain", default_logs=False)
+    assert code == 0 and printed.startswith("<details><summary>Where each figure of Table 1, 2 is read</summary>\n\n- ")
+    assert "- **Peak GPU Memory Usage (MiB)**: largest memory.used of any GPU of any node (gpu_memory*.csv)" in printed
+    assert "(summary.json or train.out); key `eval_samples_per_second`\n" in printed
+    assert "Table 2b" not in printed and "PSS" not in printed
+    assert printed.count("- **Training Speed (samples/sec)**: the Trainer's own") == 1
+
+
 def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
     make_run("r1", **{"gpu_memory.csv": None})
     code, printed, _ = fill("--format", "csv")

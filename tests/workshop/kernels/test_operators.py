@@ -105,6 +105,17 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
+def test_compilation_shows_progress_while_it_lasts(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "PROGRESS_INTERVAL_S", 0.05)
+    small.gate.touch()
+    process = small.start()
+    progress = re.compile(r"^compiling DeepSpeed's small \(1 of 1\): \d+ s so far$", re.MULTILINE)
+    wait_until(lambda: len(progress.findall(small.said())) > 1)
+    small.gate.unlink()
+    assert ended(process) == 0
+    assert small.said().splitlines()[-1].startswith("compiled small in"), "no progress after the end"
+
+
 def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it(small: Small) -> None:
     small.gate.touch()
     first = small.start()
@@ -114,7 +125,8 @@ def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it
     small.gate.unlink()
     assert (ended(first), ended(second)) == (0, 0)
     assert small.compiled() == 1
-    assert f"compiling DeepSpeed's small (1 of 1): minutes, into {small.folder}\n" in small.said()
+    first_line = "compiling DeepSpeed's small (1 of 1): 1 to 5 minutes, once per environment, into"
+    assert f"{first_line} {small.folder}\n" in small.said()
     assert re.search(r"^compiled small in \d+ s", small.said(), re.MULTILINE)
     assert b".debug_info" not in (small.folder / "small.so").read_bytes(), "a third of the compiler's time"
     # In a shared environment or a container, which cannot be written, it is loaded without a lock.
