@@ -43,7 +43,7 @@ activate_python() {
 # The first node of the job, this one, hosts the rendezvous. The port follows from the job id, and is the next one where
 # somebody listens already, so two jobs on one node cannot meet.
 rendezvous() {
-    local name gpus visible limit
+    local name limit visible=(${CUDA_VISIBLE_DEVICES//,/ })
     for name in GPUS_PER_NODE EMULATED_NODES; do
         [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || die "$name='${!name}': expected a whole number of at least 1"
     done
@@ -56,13 +56,11 @@ rendezvous() {
         MASTER_ADDR=${DEEPSPEED_HOSTS%%$'\n'*} GPUS_HERE=$NPROC_PER_NODE
         ON_NODES=(srun --ntasks="$NNODES" --ntasks-per-node=1 --cpu-bind=none)
     fi
-    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    visible=(${CUDA_VISIBLE_DEVICES//,/ }) limit=$gpus
-    [[ ! ${CUDA_VISIBLE_DEVICES:-} =~ ^[0-9GM] ]] || ((gpus > 0 && gpus < ${#visible[@]})) || limit=${#visible[@]}
+    limit=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [[ ! ${CUDA_VISIBLE_DEVICES:-} =~ ^[0-9GM] ]] || ((limit > 0 && limit < ${#visible[@]})) || limit=${#visible[@]}
     [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || limit=1  # CUDA shows a process one slice, whatever the variable lists
-    [ "$limit" -eq 0 ] || [ "$GPUS_HERE" -le "$limit" ] ||
-        die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host, more than its" \
-            "GPUs${visible:+ in CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES}; expected at most $limit in all"
+    [ "$limit" -eq 0 ] || [ "$GPUS_HERE" -le "$limit" ] || die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host," \
+        "more than its GPUs${visible:+ in CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES}; expected at most $limit in all"
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
     while (exec 3<> "/dev/tcp/localhost/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID DEEPSPEED_HOSTS SLURM_NODEID=${SLURM_NODEID:-0}

@@ -216,8 +216,8 @@ def test_deepspeeds_ranks_see_their_nodes_own_gpus_and_so_does_the_logger(
         ("4,5,6,7", "2", "4,5"),  # the logger watched 6 and 7, too
         (UUIDS, "2", UUIDS),
         (MIG, "1", MIG),
-        ("4", "2", "2 processes on this host, more than its GPUs; expected at most 1 in all"),
-        (f"{MIG},{MIG[::-1]}", "2", "2 processes on this host, more than its GPUs; expected at most 1 in all"),
+        ("4", "2", "more than its GPUs in CUDA_VISIBLE_DEVICES=4; expected at most 1 in all"),
+        (f"{MIG},{MIG[::-1]}", "2", f"its GPUs in CUDA_VISIBLE_DEVICES={MIG},{MIG[::-1]}; expected at most 1 in all"),
     ],
 )
 def test_job_has_as_many_gpus_as_processes_or_is_refused(tmp_path: Path, gpus: str, processes: str, seen: str) -> None:
