@@ -205,6 +205,7 @@ class RunFolder:
             # Of runs that ask what was learnt, not how fast; None: not whole epochs.
             "epochs": None if settings.get("max_steps") else settings.get("num_epochs"),
             "learning": bool(settings.get("generate_train_size")),
+            "shared_gpu": bool(record.get("shared_gpu")),
             "profiled": bool(settings.get("profile")),
             "timed": bool(settings.get("timers")),
             "repeat": settings.get("repeat") or 1,
