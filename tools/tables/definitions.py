@@ -206,8 +206,8 @@ def plan(table: Table) -> list[list[Plan | None]]:
     Raises:
         InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
     """
-    # Runs on a rung are an exercise's runs made faster; a profiler, DeepSpeed's timers and other runs on the GPU make steps
-    # slower: such runs are in no table that does not ask for them.
+    # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
+    # steps slower. Such runs are in no table that does not ask for them.
     where = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | defaults_of(table).where
     if table.tiny:  # of several processes as many as a laptop has
         several = {"world_size"} if where.get("world_size") != 1 else set()
