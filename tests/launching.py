@@ -41,6 +41,8 @@ def die_after(whole: Path, checkpoint: str, folder: Path) -> Path:
     """A copy of a run as it would be had its node failed some steps after a checkpoint."""
     shutil.copytree(whole, folder)
     (folder / "summary.json").unlink()
+    messages = (folder / ".control").read_text().splitlines()
+    (folder / ".control").write_text("".join(f"{line}\n" for line in messages if line not in ("over", "finished")))
     for newer in (folder / "bloom-qa-finetuned").glob("checkpoint-*"):
         if newer.name != checkpoint:
             shutil.rmtree(newer)
