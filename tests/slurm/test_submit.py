@@ -17,6 +17,7 @@ from tests.leftovers import leftovers
 # Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
 # write: the loggers write into the same file.
 TRAIN = 'import os\nprint("train.py is {version}; data:", os.environ["DATASET"], "config:", os.environ["CONFIG"])\n'
+TRAIN += 'open(os.environ["RUN_DIR"] + "/.control", "a").write("finished\\n")\n'
 
 
 @pytest.fixture
