@@ -25,7 +25,7 @@ def test_model_from_the_package_index_trains(tmp_path: Path) -> None:
     run = launch(tmp_path / "logs", "baseline/baseline.slurm", **own, **steps, EVAL_SIZE="2", GENERATE_SIZE="0")
     assert record(run)["model"] | {"name": "smollm2-135m", "parameters": 134_515_008} == record(run)["model"]
     found = losses(run)
-    assert found[0] < 6, "random weights begin at the logarithm of the vocabulary's size, 10.8"
+    assert found[0] < 9, "random weights begin at the logarithm of the vocabulary's size, 10.8"
     assert found == sorted(found, reverse=True) and found[-1] < 0.8 * found[0], "each step has the same examples"
     again = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     assert again.returncode == 1 and "it exists; expected a new folder" in again.stderr
