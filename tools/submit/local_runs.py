@@ -85,12 +85,16 @@ def run(tasks: Sequence[Task], outputs: Path, side_by_side: Sequence[Lane]) -> t
     outputs.mkdir(parents=True, exist_ok=True)
     states, free = ["not started"] * len(tasks), list(side_by_side) or [None]
     waiting, active = deque(enumerate(tasks)), list[_Active]()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Noted, not raised: between the start of a launcher and its place in `active` nobody could end it.
+    told: list[int] = []
+    before = {
+        number: signal.signal(number, lambda got, _: told.append(got)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     # A bar in a log file: a line per run is enough.
     bar = tqdm(total=len(tasks), unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
     try:
-        while waiting or active:
-            while waiting and free:
+        while (waiting or active) and not told:
+            while waiting and free and not told:
                 active.append(_start(*waiting.popleft(), free.pop(0), outputs))
                 bar.set_description_str(active[-1].submission.place)
             for ended in [one for one in active if one.process.poll() is not None]:
@@ -100,17 +104,16 @@ def run(tasks: Sequence[Task], outputs: Path, side_by_side: Sequence[Lane]) -> t
                 bar.write(_told(ended, states[ended.number]))
                 bar.update()
             time.sleep(_POLL_S)
-        return states, False
-    except KeyboardInterrupt:  # the launchers end their training and write down that it was cancelled
-        for one in active:
-            one.process.terminate()
-        for one in active:
-            one.process.wait()
-            states[one.number] = "cancelled"
-        return states, True
     finally:
         bar.close()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for one in active:  # the launchers end their training and write down that it was cancelled
+        one.process.terminate()
+    for one in active:
+        one.process.wait()
+        states[one.number] = "cancelled"
+    return states, bool(told)
 
 
 def _start(number: int, task: Task, lane: Lane | None, outputs: Path) -> _Active:
