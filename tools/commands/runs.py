@@ -104,7 +104,7 @@ def _durations(runs: Sequence[Run]) -> str:
     """A Markdown table of the completed runs' wall times."""
     times_s: dict[str, list[float]] = {}
     for run in runs:
-        if run.state == "completed" and run.runtime_s is not None and not run.record.get("shared_gpu"):
+        if run.state == "completed" and run.runtime_s is not None and not run.facts["shared_gpu"]:
             times_s.setdefault(run.record["exercise"], []).append(run.runtime_s)
     rows = [
         f"| {exercise} | {len(times)} | {min(times):,.0f} | {statistics.median(times):,.0f} | {max(times):,.0f} |"

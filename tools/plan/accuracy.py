@@ -127,7 +127,7 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
     """By family, workload and type of GPU: runs that can be compared, but for their length."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
-        if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.record.get("shared_gpu"):
+        if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.facts["shared_gpu"]:
             continue
         if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
             continue
