@@ -63,6 +63,10 @@ def trl_trainer(
         {"input_ids": row["input_ids"], "completion_mask": [int(label != IGNORE) for label in row["labels"]]}
         for row in data.train
     ]
+    if attention == "flash_attention_4":
+        from flash_attn import cute
+
+        cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
     if attention:
         parts["model"].set_attn_implementation(attention)
     if lora:
@@ -111,6 +115,7 @@ PEERS = {
     "peer_trl_exact": partial(trl_trainer, packing="bfd", attention="flex_attention"),
     "peer_trl_varlen": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME),
     "peer_trl_varlen_liger": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME, liger=True),
+    "peer_trl_fa4": partial(trl_trainer, packing="bfd", attention="flash_attention_4"),
     "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
     "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
     "peer_trainer_grouped": partial(plain_trainer, compiled=False),
