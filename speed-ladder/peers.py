@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainingArguments
 
+import varlen_attention
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
@@ -24,13 +25,20 @@ from workshop.training.weights_and_biases import keep_wandb_local
 
 
 def trl_trainer(
-    settings: LadderSettings, data: Data, packing: str, liger: bool = False, lora: bool = False, **parts: Any
+    settings: LadderSettings,
+    data: Data,
+    packing: str,
+    attention: str = "",
+    liger: bool = False,
+    lora: bool = False,
+    **parts: Any,
 ) -> Trainer:
-    """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd".
+    """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd", its default.
 
-    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does. "wrapped" cuts one long text
-    of all examples into rows: a token sees the examples before its own, so it trains another function. "bfd" keeps the
-    examples apart with an attention that reads where they begin, here FlexAttention; Transformers passes ALiBi to none.
+    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does, also with Liger's kernels.
+    "wrapped" cuts one long text of all examples into rows: a token sees the examples before its own, so it trains
+    another function. "bfd" keeps the examples apart, with an attention that reads where they begin: FlexAttention,
+    torch's varlen kernel, or FlashAttention 4. Transformers passes ALiBi to none of them, so BLOOM has "wrapped" only.
     With `lora` it trains lora/'s adapters of rank 8 beside weights in bf16.
     """
     try:
@@ -55,8 +63,12 @@ def trl_trainer(
         {"input_ids": row["input_ids"], "completion_mask": [int(label != IGNORE) for label in row["labels"]]}
         for row in data.train
     ]
-    if packing == "bfd":
-        parts["model"].set_attn_implementation("flex_attention")
+    if attention == "flash_attention_4":
+        from flash_attn import cute
+
+        cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
+    if attention:
+        parts["model"].set_attn_implementation(attention)
     if lora:
         from peft import LoraConfig
 
@@ -100,7 +112,10 @@ def common_arguments(settings: LadderSettings) -> dict[str, Any]:
 PEERS = {
     "peer_trl_padded": partial(trl_trainer, packing=""),
     "peer_trl_packed": partial(trl_trainer, packing="wrapped"),
-    "peer_trl_exact": partial(trl_trainer, packing="bfd"),
+    "peer_trl_exact": partial(trl_trainer, packing="bfd", attention="flex_attention"),
+    "peer_trl_varlen": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME),
+    "peer_trl_varlen_liger": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME, liger=True),
+    "peer_trl_fa4": partial(trl_trainer, packing="bfd", attention="flash_attention_4"),
     "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
     "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
     "peer_trainer_grouped": partial(plain_trainer, compiled=False),
