@@ -28,6 +28,7 @@ _MODEL: Schema = {
 _SHARDING: Schema = {
     "method": str,
     **dict.fromkeys(("parameters", "gradients", "optimizer", "cpu_offload", "reshard_after_forward"), bool),
+    **dict.fromkeys(("weights_mib", "gradients_mib", "optimizer_states_mib", "states_mib"), float),
     **{"own_modules": [str], "replicas": int},
     # Of dimensions/.
     **dict.fromkeys(("tp_size", "cp_size", "sp_size", "pp_size", "rank_parameters", "stages"), int),

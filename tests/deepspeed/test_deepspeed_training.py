@@ -70,6 +70,12 @@ def test_configuration_trains_as_the_baseline_and_its_model_loads(
     stage, offload, sharding = int(config[4]), "offload" in config, facts["sharding"]
     assert [sharding[part] for part in ("optimizer", "gradients", "parameters")] == [stage >= 1, stage >= 2, stage >= 3]
     assert (sharding["method"], sharding["cpu_offload"]) == (f"zero{stage}", offload)
+    # In units of the fp32 weights, on two ranks; an optimizer that is split updates copies of the weights.
+    weights_mib = 4 * facts["model"]["parameters"] / 2**20
+    found = [sharding[f"{part}_mib"] / weights_mib for part in ("weights", "gradients", "optimizer_states")]
+    assert found[0] == pytest.approx(0.5 if stage == 3 else 1, rel=0.02)
+    assert 0.5 - 0.02 < found[1] < 0.65 if stage >= 2 else found[1] == pytest.approx(1)
+    assert found[2] == pytest.approx(1.5 if stage else 2, rel=0.02)
     # K10: gathered once, complete, written by one rank.
     model = AutoModelForCausalLM.from_pretrained(run / "bloom-qa-finetuned")
     first = AutoModelForCausalLM.from_pretrained(start["MODEL_NAME"])

@@ -125,12 +125,15 @@ def test_K10_final_model_is_whole_and_loads(runs: Path, config: str) -> None:
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
 
 
-def test_states_of_the_optimizer_are_measured_and_shared(runs: Path) -> None:
-    ddp, full_shard = (
-        json.loads((runs / name / "summary.json").read_text())["optimizer_states_mib"] for name in ("ddp", "full_shard")
-    )
-    assert ddp == pytest.approx(8 * record(runs / "ddp")["model"]["parameters"] / 2**20, rel=0.01)
-    assert full_shard == pytest.approx(ddp / 2, rel=0.01)
+def test_states_that_a_rank_holds_are_a_staircase(runs: Path) -> None:
+    """In units of the fp32 weights, on two ranks; FSDP keeps the embedding whole until the backward pass."""
+    facts = record(runs / "ddp")["model"]
+    weights_mib, embedding = 4 * facts["parameters"] / 2**20, facts["embedding_parameters"] / facts["parameters"]
+    stairs = {"ddp": (1, 1, 2), "full_shard": ((1 + embedding) / 2, 0.5, 1)}
+    for config, held in stairs.items():
+        sharding = record(runs / config)["sharding"]
+        found = [sharding[f"{part}_mib"] / weights_mib for part in ("weights", "gradients", "optimizer_states")]
+        assert found == pytest.approx(held, rel=0.01), config
 
 
 def test_launcher_trains_as_the_ranks_do_and_weights_and_biases_has_the_figures(runs: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "csv":
         _print_csv(filled)
         return 0
-    print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled if table.runs))
+    print("\n\n".join(f"{table.markdown(arguments.plain)}\n\n{table.sources()}" for table in filled if table.runs))
     if not arguments.plain:
         _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
     return 0

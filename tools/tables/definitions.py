@@ -26,6 +26,10 @@ SIZES = {
     *("precision", "epochs"),
 }
 TINY_CAPTION_END = " (tiny runs)*"
+# ": 16 examples per GPU and step", ", 500 examples": tiny runs have other numbers, which stand below the table.
+_SIZE_IN_TITLE = re.compile(
+    r"(?:, |: )(?:(?!, |: ).)*?\d (?:\w+ )?(?:examples|questions|rows|tokens)\b(?:(?!, |: )[^*])*"
+)
 _WORDS = Path(__file__).with_name("words.toml")
 # What a label may have in place of {model} and so on; of all others a number.
 _NUMBER = r"\d[\d,]*"
@@ -254,7 +258,11 @@ def tiny_view(table: Table) -> Table:
     """
     labels = table.label_columns
     model = re.compile(re.escape(defaults_of(table).where.get("model") or "(no model)"), re.IGNORECASE)
-    columns = [model.sub("tiny", label) for label in table.header[:labels]]
+
+    def titled(text: str) -> str:
+        return model.sub("tiny", _SIZE_IN_TITLE.sub("", text))
+
+    columns = [titled(label) for label in table.header[:labels]]
     columns += [_meaning(table, label, table.header_line).tiny for label in table.header[labels:]]
     kept = [place for place, label in enumerate(columns) if place < labels or columns.index(label) == place]
     rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
@@ -263,7 +271,7 @@ def tiny_view(table: Table) -> Table:
         rows.setdefault(key, ([*key, *(row[place] for place in kept[labels:])], line))
     return replace(
         table,
-        caption=model.sub("tiny", table.caption).removesuffix("*") + TINY_CAPTION_END,
+        caption=titled(table.caption).removesuffix("*") + TINY_CAPTION_END,
         header=[columns[place] for place in kept],
         separator="|" + "---|" * len(kept),
         rows=[row for row, _ in rows.values()],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import commonpath
 from statistics import stdev
 
@@ -17,6 +17,7 @@ from tools.tables.markdown import Table
 from tools.tables.metrics import Metric, Select, Where
 
 NOT_MEASURED = "not measured"
+NOT_RECORDED = "not recorded"  # by runs that are older than the figure
 _TRY = 0.5  # a run on less than this part of the examples of one of the same shape only tried something
 _SAID = (NOT_MEASURED, "no GPU", "one run only")  # by the cell itself, which needs no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
@@ -90,14 +91,24 @@ class FilledTable:
     runs: list[Run] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def markdown(self) -> str:
-        """The table as in the README; a table about tiny runs has only rows with runs."""
+    def markdown(self, recorded_only: bool = False) -> str:
+        """The table as in the README; a table about tiny runs has only rows with runs.
+
+        `recorded_only` leaves out rows and columns that say nothing but that no run recorded the figure.
+        """
         rows = [
             [text if cell is None else cell.text.replace("|", "\\|") for text, cell in zip(row, cells, strict=True)]
             for row, cells in zip(self.table.rows, self.cells, strict=True)
             if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells)
         ]
-        return markdown.render(self.table, rows)
+        if not recorded_only:
+            return markdown.render(self.table, rows)
+        labels = self.table.label_columns
+        rows = [row for row in rows if not _unrecorded(row[labels:])]
+        kept = [at for at in range(len(self.table.header)) if at < labels or not _unrecorded([row[at] for row in rows])]
+        header = [self.table.header[at] for at in kept]
+        shown = replace(self.table, header=header, separator="|" + "---|" * len(kept))
+        return markdown.render(shown, [[row[at] for at in kept] for row in rows])
 
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
@@ -113,9 +124,14 @@ class FilledTable:
         count = run.facts["world_size"] or 1
         remarks = ["replay, not measured"] if run.is_replay else []
         remarks += ["nodes emulated on one host"] if run.record.get("emulated_nodes") else []
-        if self.table.tiny and count > 1:  # the table's title may say another number
-            remarks.append(f"{count} processes")
+        if self.table.tiny:
+            remarks += [f"{count} processes"] if count > 1 else []
+            remarks.append(counted(run.record.get("train_examples") or 0, "example"))
         return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def _unrecorded(texts: list[str]) -> bool:
+    return NOT_RECORDED in texts and {*texts} <= {NOT_RECORDED, NOT_MEASURED}
 
 
 def fill(table: Table, runs: list[Run], wanted: Callable[[Plan], bool] = lambda cell: True) -> FilledTable:

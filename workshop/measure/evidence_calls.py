@@ -15,10 +15,10 @@ from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.settings import Settings
-from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback, gather_objects
+from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
 from workshop.training.generation import ScoreBefore, scores, sentences
 from workshop.training.saving import CheckpointWriter
-from workshop.training.sharding import ShardingRecorder, class_name, local_numel
+from workshop.training.sharding import ShardingRecorder, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
 
 
@@ -95,7 +95,6 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         **{name: final[name] for name in ("train_loss", "train_samples_per_second", "train_steps_per_second")},
         "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
         "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
-        "optimizer_states_mib": _optimizer_states_mib(trainer),
         **recorder.summary(),
         **(writer.summary() if writer else {}),
     }
@@ -103,17 +102,6 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     if trainer.is_world_process_zero():
         classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
         update_run_record(settings.run_dir, trainer_classes=classes)
-
-
-def _optimizer_states_mib(trainer: Trainer) -> float | None:
-    """What the optimizer keeps on the fullest rank, as Adam's moments; None if it keeps nothing. Collective."""
-    optimizer = trainer.optimizer
-    while hasattr(optimizer, "optimizer"):  # the library's wrapper, and ZeRO's, around the one that computes
-        optimizer = optimizer.optimizer
-    values = [value for states in optimizer.state.values() for value in states.values()]
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    held = sum(local_numel([tensor]) * tensor.element_size() for tensor in tensors)
-    return max(gather_objects(held)) / 2**20 or None
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:

@@ -49,6 +49,11 @@ def local_numel(tensors: Iterable[torch.Tensor]) -> int:
     return sum(map(held, tensors))
 
 
+def held_mib(tensors: Iterable[torch.Tensor]) -> float:
+    """Memory that this rank's part of the given tensors takes."""
+    return sum(local_numel([tensor]) * tensor.element_size() for tensor in tensors) / 2**20
+
+
 def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     """How many of the blocks are an FSDP unit of their own, with or without activation checkpointing around."""
     layers = ((block, getattr(block, "_checkpoint_wrapped_module", block)) for block in blocks)
@@ -67,18 +72,28 @@ class SeenPrecision:
         self.name = PRECISIONS[output.dtype]
 
 
-def zero_gradients(model: torch.nn.Module, zero: Any) -> int:
-    """Elements of gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
+def zero_gradients(model: torch.nn.Module, zero: Any) -> list[torch.Tensor]:
+    """Gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
 
     Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory where a part is as large as the
-    parameter, whose other elements stay unused; the other stages keep them in the parameters.
+    parameter, whose other elements stay unused; bf16 without a stage in fp32 buffers; else they are in the parameters.
     """
-    in_parameters = local_numel(p.grad for p in model.parameters() if p.grad is not None)
-    if hasattr(zero, "grad_partitions_flat_buffer"):
-        return in_parameters + zero.grad_partitions_flat_buffer.numel()
-    groups = [group for group in getattr(zero, "all_grad_tensors", {}).values() if group is not None]
-    on_cpu = getattr(zero, "accumulated_grads_in_cpu", {}).values()
-    return in_parameters + sum(local_numel(group) for group in groups) + local_numel(on_cpu)
+    buffer = getattr(zero, "grad_partitions_flat_buffer", None)
+    return [
+        *(parameter.grad for parameter in model.parameters() if parameter.grad is not None),
+        *([] if buffer is None else [buffer]),
+        *(part for group in getattr(zero, "all_grad_tensors", {}).values() for part in group or ()),
+        *getattr(zero, "accumulated_grads_in_cpu", {}).values(),
+        *getattr(zero, "fp32_groups_gradients_flat", ()),
+    ]
+
+
+def optimizer_states(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
+    """What the innermost optimizer keeps: Adam's moments, and copies of weights that are not the model's own."""
+    own = set(map(id, model.parameters()))
+    copies = [parameter for parameter in optimizer.state if id(parameter) not in own]
+    values = [value for states in optimizer.state.values() for value in states.values()]
+    return copies + [value for value in values if isinstance(value, torch.Tensor)]
 
 
 class ShardingRecorder(TrainerCallback):
@@ -93,6 +108,7 @@ class ShardingRecorder(TrainerCallback):
         self.blocks = blocks_of(model)
         # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
         self.held: dict[str, int] = {}
+        self.held_mib: dict[str, float] = {}  # the same of the whole model, and all that the optimizer keeps
         self.method = "none"
         self._hooks: list[Any] = []  # until all is known
 
@@ -122,19 +138,22 @@ class ShardingRecorder(TrainerCallback):
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
         if model.training:
             self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
+            self.held_mib.setdefault("weights", held_mib(model.parameters()))
         if DistributedDataParallel._active_ddp_module is not None:  # its forward pass has called this one
             self.method = "ddp"
 
     def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
         # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer's.
         if self._hooks and args.deepspeed:
-            self.held["gradients"] = zero_gradients(model, optimizer.optimizer)
+            gradients = zero_gradients(model, optimizer.optimizer)
+            self.held["gradients"], self.held_mib["gradients"] = local_numel(gradients), held_mib(gradients)
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
         if self._hooks and not args.deepspeed:
             self.held["gradients"] = local_numel(p.grad for p in self.blocks.parameters() if p.grad is not None)
+            self.held_mib["gradients"] = held_mib(p.grad for p in model.parameters() if p.grad is not None)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
         if not self._hooks:
             return
         if state.is_world_process_zero:
@@ -155,13 +174,20 @@ class ShardingRecorder(TrainerCallback):
         self._hooks = []
         self.held["optimizer"] = local_numel(moments)
         most = {key: max(ranks[key] for ranks in gather_objects(self.held)) for key in self.held}
+        self.held_mib["optimizer_states"] = held_mib(optimizer_states(model, optimizer))
+        mib = max(gather_objects(self.held_mib), key=lambda parts: sum(parts.values()))  # of the fullest rank
         if state.is_world_process_zero:
             sharded = {key: held < self.full[key] for key, held in most.items()}
-            sharding = {"method": self.method, **sharded, "cpu_offload": offloads, **self.classes}
+            sizes = {f"{part}_mib": size for part, size in mib.items()}
+            if "gradients" in mib:
+                sizes["states_mib"] = sum(mib.values())
+            sharding = {"method": self.method, **sharded, "cpu_offload": offloads, **sizes, **self.classes}
             update_run_record(self.settings.run_dir, sharding=sharding)
             parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
             offload = ", offloaded to the CPU" if offloads else ""
             print(f"strategy: {self.method}, computing in {self.precision.name}; a rank holds at most {parts}{offload}")
+            held = ", ".join(f"{size:,.2f} MiB of {part.replace('_', ' ')}" for part, size in mib.items())
+            print(f"states: the fullest rank holds {held}; together {sum(mib.values()):,.2f} MiB")
 
 
 def unit_offloads(module: torch.nn.Module) -> bool:

@@ -102,8 +102,9 @@ def test_only_the_size_is_cut_off_a_label(exercise, label, tiny):
 def test_row_that_differs_in_size_only_and_a_table_that_asks_for_nothing_new_are_left_out(make_readme):
     head = "| Model | Config | Peak GPU Memory (MiB) |\n|---|---|---|\n"
     rows = "| BLOOM-560m, 500 | Stage 2 | |\n| BLOOM-3b, 10,000 | Stage 2 | |\n| BLOOM-3b, 10,000 | Stage 3 | |\n"
-    readme = make_readme(f"**Table 4** *Large*\n\n{head}{rows}\n**Table 4b** *BLOOM-560m again*\n\n{head}{rows}")
+    captions = "**Table 4** *Large: 2 GPUs, 10,000 rows of 512 tokens, twice*", "**Table 4b** *BLOOM-560m again*"
+    readme = make_readme("\n".join(f"{caption}\n\n{head}{rows}" for caption in captions))
     (view,) = tiny_views(definitions(readme.parent))
-    assert view.caption == "**Table 4** *Large (tiny runs)*"
+    assert view.caption == "**Table 4** *Large: 2 GPUs, twice (tiny runs)*"
     assert [row[:2] for row in view.rows] == [["tiny", "Stage 2"], ["tiny", "Stage 3"]]
     assert view.lines == [5, 7]

@@ -50,6 +50,14 @@ def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
     assert [*fill("2b").values()] == [["8,000"], ["5,000"]]
 
 
+def test_reference_table_leaves_out_a_column_whose_figure_no_run_recorded(make_run, logs):
+    settings = {"batch_size": 4, "grad_acc": 4, "fp16": True}
+    make_run("r1", {"exercise": "deepspeed-single-gpu", "config": "zero2", "precision": "fp16", "settings": settings})
+    filled = tables.fill(table_definitions()["4b"], find_runs(logs))
+    assert "| States (MiB) |" in filled.markdown() and " | not recorded |" in filled.markdown()
+    assert "States" not in filled.markdown(recorded_only=True) and "| Step time (ms) |" in filled.markdown(True)
+
+
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [

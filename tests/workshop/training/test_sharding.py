@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from tests.workshop.environment import ENVIRONMENT
@@ -35,7 +36,12 @@ def test_one_process_is_not_called_ddp_and_a_gpt2s_precision_is_seen_in_its_laye
     assert (sharding["method"], sharding["own_modules"], facts["precision"]) == ("none", [], precision)
     assert sharding["model_class"] == "transformers.models.gpt2.modeling_gpt2.GPT2LMHeadModel"
     held = "100% of the parameters, 100% of the gradients, 100% of the optimizer"
-    assert f"strategy: none, computing in {precision}; a rank holds at most {held}\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"strategy: none, computing in {precision}; a rank holds at most {held}\n" in printed
+    mib = sum(map(torch.Tensor.numel, model.parameters())) * 4 / 2**20  # fp32, with an optimizer of two moments
+    assert [sharding[f"{part}_mib"] for part in ("weights", "gradients")] == pytest.approx([mib, mib])
+    assert sharding["optimizer_states_mib"] == pytest.approx(2 * mib, rel=0.01)
+    assert f"together {sharding['states_mib']:.2f} MiB\n" in printed
 
 
 def test_part_of_the_model_with_a_class_of_our_own_is_named() -> None:
