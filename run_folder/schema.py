@@ -82,6 +82,7 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("checkpoint_mib", "checkpoint_time_share_%"), float),
     **dict.fromkeys(("exact_match", "f1", "train_exact_match", "train_f1"), float),
     **dict.fromkeys(("exact_match_before", "f1_before"), float),
+    "exact_match_by_step": dict,
     **dict.fromkeys(("generated_examples", "train_generated_examples"), int),
 }
 

@@ -159,6 +159,7 @@ class DeclaredSettings:
     generate_size: int = setting(count, 100, by="measure")  # examples to answer for exact match and F1; 0: none
     generate_train_size: int = setting(count, 0, by="measure")  # training examples too: known by heart?
     generate_before: bool = setting(boolean, False, by="measure")  # answer them before the training too
+    generate_steps: int = setting(count, 0, by="measure")  # and after every so many steps; 0: not
     max_new_tokens: int = setting(positive, 32, by="training")
 
     # Where the Trainer reports to beside the run folder.

@@ -19,7 +19,7 @@ from workshop.data.load import Data, load_data
 from workshop.errors import WorkshopError
 from workshop.job.hangs import watch
 from workshop.job.run_record import record_settings
-from workshop.measure.evidence_calls import end_run, measurements, reporting, write_summary
+from workshop.measure.evidence_calls import end_run, measurements, reporting, score_answers, write_summary
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
@@ -69,12 +69,22 @@ def trl_trainer(
         cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
     if attention:
         parts["model"].set_attn_implementation(attention)
+        parts["model"].generate = partial(_generate, parts["model"], attention)
     if lora:
         from peft import LoraConfig
 
         parts["model"].to(torch.bfloat16)
         parts["peft_config"] = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
     return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
+
+
+def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
+    """`generate` answers with SDPA: prompts are padded, and the attention of packed rows reads no padding mask."""
+    model.set_attn_implementation("sdpa")
+    try:
+        return type(model).generate(model, **arguments)
+    finally:
+        model.set_attn_implementation(attention)
 
 
 def plain_trainer(settings: LadderSettings, data: Data, compiled: bool, **parts: Any) -> Trainer:
@@ -143,6 +153,7 @@ def main() -> None:
     keep_wandb_local(settings, trainer.args)
     trainer.train()
     write_summary(settings, trainer)
+    score_answers(settings, trainer, data)
     end_run(settings, trainer)
 
 

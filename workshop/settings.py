@@ -72,8 +72,9 @@ class Settings(DeclaredSettings):
             )
         if self.fp16 and self.bf16:
             raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
-        if self.generate_before and not self.generate_size:
-            raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
+        if (self.generate_before or self.generate_steps) and not self.generate_size:
+            asked = "GENERATE_BEFORE=true" if self.generate_before else f"GENERATE_STEPS={self.generate_steps}"
+            raise WorkshopError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
         if "8bit" in self.optimizer and not find_spec("torchao"):
             raise WorkshopError(
                 f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch"

@@ -127,6 +127,7 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
     environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile
     environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}
+    environ |= {"GENERATE_STEPS": "2"}
     job = subprocess.run(
         ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
     )
@@ -138,8 +139,9 @@ def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
     assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
     assert re.search(r"^training questions \(3\): exact match ", job.stdout, re.M)
     (summary,) = tmp_path.glob("speed-ladder/*/summary.json")
-    keys = {"exact_match", "f1_before", "train_f1"}
-    assert keys <= json.loads(summary.read_text()).keys()
+    scores = json.loads(summary.read_text())
+    assert {"exact_match", "f1_before", "train_f1"} <= scores.keys()
+    assert list(scores["exact_match_by_step"]) == ["2"], "asked after every second step of three"
 
 
 def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:

@@ -66,6 +66,7 @@ def test_bad_value_names_file_line_variable_and_expectation(
     [
         ({"BF16": "true"}, "FP16=true and BF16=true"),
         ({"GENERATE_BEFORE": "true", "GENERATE_SIZE": "0"}, "GENERATE_BEFORE=true and GENERATE_SIZE=0"),
+        ({"GENERATE_STEPS": "5", "GENERATE_SIZE": "0"}, "GENERATE_STEPS=5 and GENERATE_SIZE=0"),
         ({"RUN_DIR": ""}, "RUN_DIR is not set; start the training through its launcher"),
         ({"EXPERIMENT_NAME": "../../x"}, r"EXPERIMENT_NAME='\.\./\.\./x': expected a folder's name"),
         ({"EXPERIMENT_NAME": "/tmp/x"}, "EXPERIMENT_NAME='/tmp/x': expected a folder's name"),

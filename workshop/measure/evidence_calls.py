@@ -16,7 +16,7 @@ from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
-from workshop.training.generation import ScoreBefore, scores, sentences
+from workshop.training.generation import AnswersOnTheWay, scores, sentences
 from workshop.training.saving import CheckpointWriter
 from workshop.training.sharding import ShardingRecorder, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
@@ -62,7 +62,7 @@ def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list
         ProgressLine(),
         watch(settings),
         Profiler(settings),
-        *([ScoreBefore(settings, data.examples[: settings.generate_size])] if settings.generate_before else []),
+        AnswersOnTheWay(settings, data.examples[: settings.generate_size]),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]
 
@@ -110,7 +110,7 @@ def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
     With GENERATE_TRAIN_SIZE also to questions it was trained on. Collective: call it on every rank.
     """
     asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
-    before = find_callback(trainer, ScoreBefore).summary if settings.generate_before else {}
+    before = find_callback(trainer, AnswersOnTheWay).summary
     held_out = scores(*asked, data.examples[: settings.generate_size])
     known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
     _add_to_summary(settings, trainer, before | held_out | known)

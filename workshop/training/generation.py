@@ -130,8 +130,11 @@ def scores(
     return {name.format(key): figure for key, figure in figures.items()}
 
 
-class ScoreBefore(TrainerCallback):
-    """The held-out questions, answered by the model that the training starts from; GENERATE_BEFORE=true."""
+class AnswersOnTheWay(TrainerCallback):
+    """The held-out questions, answered before the training (GENERATE_BEFORE) and after every GENERATE_STEPS steps.
+
+    summary: keys of summary.json.
+    """
 
     def __init__(self, settings: Settings, examples: Sequence[Example]) -> None:
         self.settings, self.examples = settings, examples
@@ -140,11 +143,20 @@ class ScoreBefore(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
     ) -> None:
-        if state.global_step:  # resumed: this is no untrained model
+        if state.global_step or not self.settings.generate_before:  # resumed: this is no untrained model
             return
-        self.summary = scores(self.settings, args, model, processing_class, self.examples, "{}_before")
+        self.summary |= scores(self.settings, args, model, processing_class, self.examples, "{}_before")
         self.summary.pop("generated_examples_before", None)  # as many as after the training
         forget_peak()  # the memory that answering needs is not the training's
+
+    def on_step_end(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
+    ) -> None:
+        every = self.settings.generate_steps
+        if every and state.global_step % every == 0:
+            now = scores(self.settings, args, model, processing_class, self.examples)
+            self.summary.setdefault("exact_match_by_step", {})[str(state.global_step)] = now["exact_match"]
+            forget_peak()
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
