@@ -13,7 +13,7 @@ from workshop.settings import Settings
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
-UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save", "generate_size", "generate_train_size")
+UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
 
 
 @dataclass(frozen=True, kw_only=True)
