@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from run_folder.configuration import BY_HAND
-from run_folder.settings import setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.configuration import BY_HAND
+from workshop.run_folder.settings import setting
 from workshop.settings import Settings
 from workshop.training.deepspeed import configuration
 

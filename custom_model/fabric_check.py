@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from custom_model.settings import CustomSettings
-from run_folder import nccl_log
-from run_folder.errors import LogError
-from run_folder.plural import counted
 from workshop.job.node import one_per_node
 from workshop.job.processes import started
+from workshop.run_folder import nccl_log
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.plural import counted
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 REDUCTIONS = {"all_reduce": "sum", "all_gather": "none", "reduce_scatter": "sum"}

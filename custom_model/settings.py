@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from run_folder.settings import boolean, positive, real, setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.settings import boolean, positive, real, setting
 from workshop.settings import Settings
 
 MODEL_NAME = "simple-gpt"

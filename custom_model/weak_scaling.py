@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from custom_model.flops import Shapes
-from run_folder import configuration
-from run_folder.errors import InputError
-from run_folder.plural import counted
 from workshop.errors import WorkshopError
+from workshop.run_folder import configuration
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
 
 
 class Sizes(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Self
 from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
-from run_folder.plural import counted
-from run_folder.settings import boolean, choice, count, setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.plural import counted
+from workshop.run_folder.settings import boolean, choice, count, setting
 from workshop.training.deepspeed import world_size
 
 # What only one of the scripts reads; first how many ranks share something.

@@ -22,11 +22,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import PreTrainedModel
 
-from run_folder.plural import counted
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.errors import WorkshopError
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
+from workshop.run_folder.plural import counted
 from workshop.training.models import blocks_of, model_size
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}

@@ -16,9 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
-from run_folder.plural import counted
 from workshop.data.encoding import IGNORE
 from workshop.errors import WorkshopError
+from workshop.run_folder.plural import counted
 from workshop.training.loss_head import LossHead
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ladder_settings import LadderSettings
-from run_folder.json_file import read_json
-from run_folder.settings import choice, positive, real, setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.json_file import read_json
+from workshop.run_folder.settings import choice, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from run_folder.settings import choice, positive, setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.settings import choice, positive, setting
 from workshop.settings import Settings
 
 DONE_HERE = ("rank_killed", "preemption", "checkpoint_truncated", "shard_missing", "logger_killed")

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
-from run_folder.settings import boolean, choice, count, positive, setting
 from workshop.errors import WorkshopError
+from workshop.run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
+from workshop.run_folder.settings import boolean, choice, count, positive, setting
 from workshop.settings import Settings
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 

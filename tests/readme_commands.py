@@ -14,7 +14,7 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
     r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
-    r"python -m run_folder\.settings",  # tests/workshop/test_settings.py
+    r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
     r"python tests/bench/",  # tests/bench/test_thousand_runs.py
     r"python tests/slurm/course\.py",  # tests/slurm/test_course.py
     r"python -m workshop\.simulate\.offload_lower_bound",  # tests/workshop/simulate

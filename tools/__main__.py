@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-from run_folder.printable import one_line, printable
 from tools.errors import InputError, NoRunsError
+from workshop.run_folder.printable import one_line, printable
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:

@@ -1,6 +1,6 @@
 """What can go wrong for a user of the tools, so that the command line prints one line instead of a traceback."""
 
-from run_folder.errors import InputError, LogError
+from workshop.run_folder.errors import InputError, LogError
 
 __all__ = ["InputError", "LogError", "NoRunsError", "UnavailableError"]
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from run_folder.errors import InputError
+from workshop.run_folder.errors import InputError
 
 
 class WorkshopError(InputError):

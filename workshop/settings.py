@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from run_folder.env_file import assignments
-from run_folder.printable import one_line
-from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import is_of
+from workshop.run_folder.env_file import assignments
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.training.deepspeed import configuration, has_gpu
 
 

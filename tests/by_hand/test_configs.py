@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.launching import REPO
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 
 
 @pytest.fixture

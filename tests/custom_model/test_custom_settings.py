@@ -3,9 +3,9 @@
 import pytest
 
 from custom_model.settings import CustomSettings
-from run_folder.env_file import sourced
 from tests.launching import REPO
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 
 ENV_FILE = REPO / "custom_model/env_vars.sh"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import bus_factor, judge, row
-from run_folder import nccl_log
 from tests.launching import PATH, REPO, program, tiny_profile
+from workshop.run_folder import nccl_log
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row("all_reduce", 4 * 2**20, 0.0005, 2) + "\n"

@@ -9,9 +9,9 @@ import pytest
 
 from custom_model.flops import Shapes
 from custom_model.weak_scaling import read_rule
-from run_folder.env_file import sourced
 from tools.tables import markdown
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 
 REPO = Path(__file__).parents[2]
 RULES = REPO / "custom_model" / "weak_scaling_configs"

@@ -17,8 +17,6 @@ from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZE
 from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-from run_folder import deepspeed_config
-from run_folder.errors import InputError
 from tests.launching import REPO
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
@@ -27,6 +25,8 @@ from tools.submit.submissions import read_argument
 from workshop import settings as of_settings
 from workshop.errors import WorkshopError
 from workshop.kernels import operators
+from workshop.run_folder import deepspeed_config
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}

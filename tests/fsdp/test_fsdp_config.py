@@ -9,11 +9,11 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from run_folder.errors import InputError
-from run_folder.fsdp_config import check_keys
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.fsdp_config import check_keys
 from workshop.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO
 from workshop.data.hub import Repository, needs
 from workshop.data.prefetch import wanted
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 

@@ -14,12 +14,12 @@ import torch
 
 import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
-from run_folder.env_file import sourced
 from tests.launching import PATH, REPO, launch, losses, record, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 from workshop.settings import Settings
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]

@@ -34,7 +34,7 @@ def used_mib(line: str) -> int:
 
 def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for folder in ("tools", "run_folder", "baseline"):
+    for folder in ("tools", "workshop/run_folder", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
     with (copy / "tools/logs/figures.csv").open("a") as figures:
         figures.write("warmup_steps,warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")

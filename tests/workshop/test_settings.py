@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.settings import DeclaredSettings
 from tests.workshop.environment import ENVIRONMENT
 from workshop.errors import WorkshopError
+from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import Settings
 from workshop.training.models import find_gpu
 
@@ -107,7 +107,7 @@ def test_run_goes_on_although_a_link_leads_to_its_folder(tmp_path: Path) -> None
 
 
 def test_every_setting_is_listed_with_its_reader_what_it_takes_and_its_default() -> None:
-    command = [sys.executable, "-m", "run_folder.settings"]
+    command = [sys.executable, "-m", "workshop.run_folder.settings"]
     listed = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(listed) - 1 == len(Settings.__dataclass_fields__) - 2, "all but RUN_DIR and CONFIG"
     assert f"{'SAVE':24} training     steps or epoch or end or no; default: steps" in listed

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from run_folder.plural import counted
-from run_folder.safe_open import read_plain
 from tools.commands.options import INTERRUPTED, above_0
 from tools.errors import InputError, LogError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
 from tools.tables.repository import REFERENCE, ROOT, exercises
+from workshop.run_folder.plural import counted
+from workshop.run_folder.safe_open import read_plain
 
 _END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
 _IN_LINES = ("steps.csv", "train.out", "gpu_memory", "cpu_memory", "cpu_pss")

@@ -15,12 +15,12 @@ import tempfile
 from itertools import takewhile
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import find_runs
 from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
+from workshop.run_folder.plural import counted
 
 # Commands that only read and print: a README must not be able to start anything else.
 _ALLOWED = ("fill", "plot", "plan", "profile", "runs", "report --folders")

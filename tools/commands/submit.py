@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
@@ -24,6 +23,7 @@ from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
+from workshop.run_folder.plural import counted
 
 # Name programs that bash, the loader or Python run: they are never taken from a file.
 _RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")

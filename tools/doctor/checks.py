@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
-from run_folder.printable import one_line
 from tools.tables.repository import ROOT
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line
 
 REQUIREMENTS = ROOT / "requirements.txt"
 ANSWER_TIMEOUT_S = 60

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_folder.safe_open import read_plain
 from tools.errors import LogError, UnavailableError
 from tools.logs import dimension_traffic
 from tools.logs.folder import RunFolder
+from workshop.run_folder.safe_open import read_plain
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
 OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_folder.redaction import redacted
+from workshop.run_folder.redaction import redacted
 
 # Data belongs elsewhere: a file larger than this that git does not track is left out, and the user is told.
 LARGEST_UNTRACKED_BYTES = 10 << 20

@@ -13,12 +13,12 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
-from run_folder.plural import counted
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
 from workshop.data.forms import Example, Row
 from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import manifest
+from workshop.run_folder.plural import counted
 from workshop.settings import Settings
 
 ENCODED = Features(

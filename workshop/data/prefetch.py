@@ -20,10 +20,10 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from run_folder.env_file import sourced
 from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.packaged_model import make_folder
 from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
 
 REPO = Path(__file__).parents[2]
 GIB = 2**30

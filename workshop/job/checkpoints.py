@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
 from workshop.errors import WorkshopError
+from workshop.run_folder.plural import counted
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"

@@ -15,13 +15,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from run_folder.env_file import exported
-from run_folder.errors import InputError
-from run_folder.printable import one_line
-from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
-from run_folder.typos import complaint, doubt
 from workshop.errors import WorkshopError, no_package
 from workshop.job.checkpoints import checkpoints, is_of
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
+from workshop.run_folder.typos import complaint, doubt
 from workshop.settings import Settings
 
 REPO = Path(__file__).resolve().parents[2]

@@ -13,21 +13,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from run_folder import csv_log
-from run_folder.causes import CRASHES, cause, signal_name
-from run_folder.errors import LogError
-from run_folder.redaction import redacted
-from run_folder.schema import VERSION
 from workshop.errors import WorkshopError
 from workshop.job.checkpoints import remove_unfinished, step_of
 from workshop.job.control import Control
+from workshop.run_folder import csv_log
+from workshop.run_folder.causes import CRASHES, cause, signal_name
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.redaction import redacted
+from workshop.run_folder.schema import VERSION
 
 STACKS = "stacks"  # folder of the ranks' stacks (workshop/job/hangs.py)
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
 NO_END = "the training did not reach its end: its launcher was killed, or train.py does not call end_run"
-# Of run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
+# Of workshop/run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
 OWN_CAUSES = ("disk full", "CUDA error", "hang")
 # Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
 SLURM_REASONS = {

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from run_folder.env_file import exported
-from run_folder.settings import defaults
 from workshop.errors import WorkshopError
 from workshop.job import checkpoints, owner
 from workshop.job.control import Control
 from workshop.job.node import one_per_node
 from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
 from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.settings import defaults
 from workshop.training.terminal import follow
 
 TOLD_TO_END = 143

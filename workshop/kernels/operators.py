@@ -25,9 +25,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from run_folder import deepspeed_config
-from run_folder.json_file import read_json
 from workshop.errors import WorkshopError
+from workshop.run_folder import deepspeed_config
+from workshop.run_folder.json_file import read_json
 from workshop.training.deepspeed import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")

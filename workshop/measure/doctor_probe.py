@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from run_folder.settings import is_tiny
 from workshop.errors import WorkshopError
+from workshop.run_folder.settings import is_tiny
 
 Facts = dict[str, Any]
 MAIN_FILES = {"model": "*.safetensors", "tokenizer": "*.json", "dataset": "**/*.parquet"}

@@ -30,10 +30,10 @@ from typing import Any
 
 import torch
 
-from run_folder.json_file import read_json
 from workshop.errors import WorkshopError
 from workshop.measure import machine_rates
 from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
+from workshop.run_folder.json_file import read_json
 
 REPO = Path(__file__).resolve().parents[2]
 FP32_BYTES = 4

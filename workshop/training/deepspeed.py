@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder.configuration import Configuration, read_configuration
-from run_folder.errors import InputError
-from run_folder.settings import DeclaredSettings
 from workshop.errors import WorkshopError
+from workshop.run_folder.configuration import Configuration, read_configuration
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import DeclaredSettings
 from workshop.training.shapes import model_file
 
 if TYPE_CHECKING:  # torch with it; the launcher checks a file without

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder.json_file import read_json
-from run_folder.settings import DeclaredSettings
+from workshop.run_folder.json_file import read_json
+from workshop.run_folder.settings import DeclaredSettings
 from workshop.training.deepspeed import configuration, deepspeed_config, world_size
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it

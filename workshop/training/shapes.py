@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from run_folder.errors import InputError
-from run_folder.json_file import read_json
 from workshop.data.forms import SAMPLE_DIR
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import read_json
 
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
 SHAPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "shapes").glob("*.json"))}

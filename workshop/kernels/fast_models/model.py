@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
-from run_folder.attention import OWN
 from workshop.kernels.fast_models.attention import (
     Flex,
     FusedBloomAttention,
@@ -28,6 +27,7 @@ from workshop.kernels.fast_models.attention import (
 from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import loss_sum, product_type
 from workshop.kernels.fast_models.packing import IGNORE, next_targets
+from workshop.run_folder.attention import OWN
 
 # Each has its tests; exactness.py looks whether another decoder's forward pass is its own function, too.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")

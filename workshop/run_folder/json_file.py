@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_folder.errors import InputError
+from workshop.run_folder.errors import InputError
 
 AUTO = "auto"  # a value that a library fills in
 

@@ -1,6 +1,6 @@
 import pytest
 
-from run_folder import causes
+from workshop.run_folder import causes
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.90 GiB."
 NCCL = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17)"

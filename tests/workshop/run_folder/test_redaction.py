@@ -2,7 +2,7 @@
 
 import pytest
 
-from run_folder.redaction import redacted
+from workshop.run_folder.redaction import redacted
 
 KEY = "5a1adc0ffee7"
 LONG = f"{KEY:0<40}"

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from run_folder.errors import InputError, utf8_lines
+from workshop.run_folder.errors import InputError, utf8_lines
 
 _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from run_folder.errors import LogError
-from run_folder.safe_open import read_plain
-from run_folder.schema import STEPS_VERSIONS
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.safe_open import read_plain
+from workshop.run_folder.schema import STEPS_VERSIONS
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
 _STEP_NUMBERS = ("step", "step_time_s", "tokens", "loss", "samples")

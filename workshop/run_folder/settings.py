@@ -1,7 +1,7 @@
 """The names, types and defaults of a run's settings: the training reads them, run.json records them, the tools compare.
 
-`workshop/settings.py` reads them from the environment; nothing else declares them. `python -m run_folder.settings`
-prints them.
+`workshop/settings.py` reads them from the environment; nothing else declares them.
+`python -m workshop.run_folder.settings` prints them.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from run_folder.printable import one_line
+from workshop.run_folder.printable import one_line
 
 
 class InputError(Exception):

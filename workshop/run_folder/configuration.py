@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_folder import deepspeed_config, fsdp_config
-from run_folder.errors import InputError
-from run_folder.json_file import checked, read_json
+from workshop.run_folder import deepspeed_config, fsdp_config
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import checked, read_json
 
 BY_HAND = "by-hand"
 # Whether an exercise, or a script of by-hand, takes DeepSpeed's files; the others take both kinds.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from run_folder import nccl_log
 from tools.errors import LogError
+from workshop.run_folder import nccl_log
 
 OURS = """\
 # nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 4(factor) warmup iters: 2 iters: 5 validation: 0

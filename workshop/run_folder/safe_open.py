@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from run_folder.errors import LogError
+from workshop.run_folder.errors import LogError
 
 LARGEST_BYTES = 512 << 20  # of a log that is read as a whole
 

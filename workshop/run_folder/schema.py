@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from run_folder.settings import record_types
+from workshop.run_folder.settings import record_types
 
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2

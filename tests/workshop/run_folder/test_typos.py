@@ -2,8 +2,8 @@
 
 import pytest
 
-from run_folder.typos import doubt, near_misses
 from workshop.job.preflight import setting_names
+from workshop.run_folder.typos import doubt, near_misses
 
 NAMES = setting_names()
 MISSES = {

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from run_folder.errors import LogError
-from run_folder.safe_open import read_plain
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.safe_open import read_plain
 
 _START = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+\S+\s+device")

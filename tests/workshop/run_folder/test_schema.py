@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.schema import RUN_RECORD, STEPS_COLUMNS, SUMMARY_RECORD
 from tools.logs.communication import COLUMNS
+from workshop.run_folder.schema import RUN_RECORD, STEPS_COLUMNS, SUMMARY_RECORD
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 
 
 def described(name: str) -> list[str]:

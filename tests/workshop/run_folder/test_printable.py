@@ -2,7 +2,7 @@
 
 import pytest
 
-from run_folder.printable import spreadsheet_text
+from workshop.run_folder.printable import spreadsheet_text
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "-", "=HYPERLINK(1)", "-1=2"])

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_folder.printable import one_line
-from run_folder.safe_open import open_plain
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.safe_open import open_plain
 
 # What may stand before an error on its line: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and
 # Ray name it: `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `.

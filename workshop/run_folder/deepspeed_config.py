@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from run_folder.errors import InputError
-from run_folder.json_file import AUTO, checked
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import AUTO, checked
 
 _TABLE = tomllib.loads(Path(__file__).with_name("deepspeed_keys.toml").read_text())
 KINDS, SCHEDULERS, OTHER = _TABLE["kinds"], _TABLE["schedulers"], _TABLE["other"]

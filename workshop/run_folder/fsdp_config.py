@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from run_folder.errors import InputError
-from run_folder.json_file import checked, words
-from run_folder.plural import counted
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import checked, words
+from workshop.run_folder.plural import counted
 
 _TABLE = tomllib.loads(Path(__file__).with_name("fsdp_keys.toml").read_text())
 COMMON, DDP, BY_HAND, _NEW_NAMES = (_TABLE[name] for name in ("common", "ddp", "by_hand", "new_names"))
