@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from workshop.errors import WorkshopError
 from workshop.job.checkpoints import is_of
 from workshop.run_folder.env_file import assignments
+from workshop.run_folder.errors import InputError
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 from workshop.training.deepspeed import configuration, has_gpu
@@ -32,13 +32,13 @@ class Settings(DeclaredSettings):
     def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
         """Read all fields from `environ`; `env_file` is checked for names that nothing reads.
 
-        Raises WorkshopError naming the file, line and variable of the first mistake.
+        Raises InputError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
         for name in LADDER_NAMES:
             if environ.get(name) and name not in names:
-                raise WorkshopError(
+                raise InputError(
                     f"{name}={environ[name]}: only the speed ladder reads it; expected it to be unset, or one of "
                     "speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
                 )
@@ -51,14 +51,14 @@ class Settings(DeclaredSettings):
                     hint = f"expected `export {name}=…` in {env_file}"
                     if name == "RUN_DIR":
                         hint = "start the training through its launcher, for example `bash baseline/baseline.slurm`"
-                    raise WorkshopError(f"{name} is not set; {hint}")
+                    raise InputError(f"{name} is not set; {hint}")
                 continue
             try:
                 values[item.name] = item.metadata["parse"](text if name == "EXPERIMENT_NAME" else text.strip())
             except (ValueError, KeyError):
                 expected = getattr(item.metadata["parse"], "expected", "text")
                 place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
-                raise WorkshopError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
+                raise InputError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
         settings = cls(**values)
         settings.check()
         return settings
@@ -66,23 +66,21 @@ class Settings(DeclaredSettings):
     def check(self) -> None:
         """Reject combinations that no single variable shows."""
         if self.resume_from and not (Path(self.resume_from) / "trainer_state.json").is_file():
-            raise WorkshopError(
+            raise InputError(
                 f"RESUME_FROM='{self.resume_from}': no trainer_state.json there; expected a checkpoint folder such as "
                 "logs/fsdp/<run>/bloom-qa-finetuned/checkpoint-32"
             )
         if self.fp16 and self.bf16:
-            raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
+            raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
         if self.generate_before and not self.generate_size:
-            raise WorkshopError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
+            raise InputError("GENERATE_BEFORE=true and GENERATE_SIZE=0: expected a size, or GENERATE_BEFORE=false")
         if "8bit" in self.optimizer and not find_spec("torchao"):
-            raise WorkshopError(
-                f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch"
-            )
+            raise InputError(f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
         if self.streaming and not (self.max_steps and self.padding == "max_length"):
             found = f"MAX_STEPS={self.max_steps} and PADDING={self.padding}"
-            raise WorkshopError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
+            raise InputError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
         if self.timers and not self.config:
-            raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     def check_config(self) -> None:
         """Reject a configuration file's mistakes; say what in it does not do what it seems to."""
@@ -90,24 +88,24 @@ class Settings(DeclaredSettings):
             return
         found = configuration(self)
         if found.needs_gpu and not has_gpu():
-            raise WorkshopError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+            raise InputError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
         for note in found.notes:
             print(f"note: {Path(self.config).name} {note}", file=sys.stderr)
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
-        """Names assigned in `env_file` and their line numbers. Raises WorkshopError for a name that nothing reads."""
+        """Names assigned in `env_file` and their line numbers. Raises InputError for a name that nothing reads."""
         known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
         lines: dict[str, int] = {}
         for name, number, exported in assignments(env_file):
             if not exported:
-                raise WorkshopError(
+                raise InputError(
                     f"{env_file}:{number}: {name} is assigned without `export`: the training cannot see it"
                 )
             if name not in known and not name.startswith(LIBRARY_PREFIXES):
                 close = get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f" (did you mean {close[0]}?)" if close else ""
-                raise WorkshopError(
+                raise InputError(
                     f"{env_file}:{number}: nothing in this exercise reads {name}{hint}; "
                     f"expected one of {', '.join(sorted(known - {'RUN_DIR'}))}"
                 )

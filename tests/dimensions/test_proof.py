@@ -20,7 +20,7 @@ from tests.trainings_on_ranks import Ranks, Training, training
 from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 
 STEPS, EXACT = 20, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
@@ -295,5 +295,5 @@ def test_rows_that_the_ranks_cannot_share_are_refused(
     given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "simple-gpt", "NUM_LAYERS": "4"} | own)
     environ = given["environ"] | {"DIMENSION": dimension}
     settings = DimensionSettings.from_environment(environ, REPO / "dimensions/env_vars.sh")
-    with pytest.raises(WorkshopError, match=expected):
+    with pytest.raises(InputError, match=expected):
         settings.layout(4)

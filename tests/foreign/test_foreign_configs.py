@@ -23,7 +23,6 @@ from tests.workshop.environment import ENVIRONMENT
 from tools.plan.submitted_lines import configuration_of, workload_of
 from tools.submit.submissions import read_argument
 from workshop import settings as of_settings
-from workshop.errors import WorkshopError
 from workshop.kernels import operators
 from workshop.run_folder import deepspeed_config
 from workshop.run_folder.errors import InputError
@@ -146,7 +145,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         line = read_argument(" ".join([*words, str(FILES[name])]), {})
         try:
             Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none")).check_config()
-        except WorkshopError as error:
+        except InputError as error:
             with pytest.raises(InputError) as planned:
                 workload_of(line)
             assert str(error) in str(planned.value)

@@ -109,7 +109,7 @@ ONLINE = """
 import os
 from pathlib import Path
 from workshop.data.encoding import load_tokenizer
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.data.sources import load_splits, split_of
 
 for streaming in (True, True, False, True):
@@ -125,7 +125,7 @@ for load in (
 ):
     try:
         load()
-    except WorkshopError as error:
+    except InputError as error:
         print(error)
 """
 

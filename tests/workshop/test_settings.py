@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import Settings
 from workshop.training.models import find_gpu
@@ -36,7 +36,7 @@ def test_K1_line_of_the_env_file_that_has_no_effect_is_an_error_naming_it(
 ) -> None:
     env_file = tmp_path / "env_vars.sh"
     env_file.write_text(f"# sizes\nexport NCCL_DEBUG=WARN\n{line}\n")
-    with pytest.raises(WorkshopError, match=words):
+    with pytest.raises(InputError, match=words):
         Settings.from_environment(ENVIRONMENT, env_file)
 
 
@@ -56,7 +56,7 @@ def test_bad_value_names_file_line_variable_and_expectation(
 ) -> None:
     env_file = tmp_path / "env_vars.sh"
     env_file.write_text(f"# first line\nexport {name}='{value}'\n")
-    with pytest.raises(WorkshopError) as error:
+    with pytest.raises(InputError) as error:
         Settings.from_environment(ENVIRONMENT | {name: value}, env_file)
     assert str(error.value) == f"{name}='{value}' ({env_file}:2, or set in your shell): expected {expected}"
 
@@ -74,7 +74,7 @@ def test_bad_value_names_file_line_variable_and_expectation(
     ],
 )
 def test_settings_that_do_not_fit_together_or_lack_are_an_error(changes: dict[str, str], words: str) -> None:
-    with pytest.raises(WorkshopError, match=words):
+    with pytest.raises(InputError, match=words):
         Settings.from_environment(ENVIRONMENT | changes)
 
 

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 
 MANIFEST = "manifest.json"
@@ -128,21 +128,21 @@ def remove_unfinished(output: Path) -> None:
 
 
 def check_processes(folder: Path, world_size: int) -> None:
-    """Raises WorkshopError where `world_size` processes cannot go on from a whole checkpoint."""
+    """Raises InputError where `world_size` processes cannot go on from a whole checkpoint."""
     saved = manifest(folder)
     of = saved.get("world_size", world_size)
     if saved.get("fixed_world_size") and of != world_size:
-        raise WorkshopError(
+        raise InputError(
             f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
             f"as many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
         )
 
 
 def check(folder: Path, world_size: int) -> None:
-    """Raises WorkshopError where `world_size` processes cannot go on from this checkpoint."""
+    """Raises InputError where `world_size` processes cannot go on from this checkpoint."""
     if not (folder / MANIFEST).exists():
         print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
         return
     if reason := fault(folder):
-        raise WorkshopError(f"{folder}: {reason}; expected a checkpoint that is whole")
+        raise InputError(f"{folder}: {reason}; expected a checkpoint that is whole")
     check_processes(folder, world_size)

@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workshop.errors import WorkshopError
 from workshop.job.checkpoints import remove_unfinished, step_of
 from workshop.job.control import Control
 from workshop.run_folder import csv_log
 from workshop.run_folder.causes import CRASHES, cause, signal_name
-from workshop.run_folder.errors import LogError
+from workshop.run_folder.errors import InputError, LogError
 from workshop.run_folder.redaction import redacted
 from workshop.run_folder.schema import VERSION
 
@@ -56,11 +55,11 @@ def record_settings(settings: Any, listens: bool = False) -> None:
         listens: the training saves when it is told to end. One that does not is let alone from here on.
 
     Raises:
-        WorkshopError: the launcher started another number of processes than nodes x GPUs per node.
+        InputError: the launcher started another number of processes than nodes x GPUs per node.
     """
     nodes, per_node = (os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE"))
     if per_node and (found := int(os.environ.get("WORLD_SIZE", "1"))) != int(nodes) * int(per_node):
-        raise WorkshopError(f"{found} processes were started; expected {nodes} nodes x {per_node} GPUs per node")
+        raise InputError(f"{found} processes were started; expected {nodes} nodes x {per_node} GPUs per node")
     if os.environ.get("RANK", "0") == "0":
         update_run_record(settings.run_dir, settings=settings.as_record())
         if not listens:

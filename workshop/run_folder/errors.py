@@ -1,12 +1,25 @@
-"""A file that cannot be used as it is: one line that names it, the line in it, what was found and what is expected."""
+"""What a user can put right: one line that names the file, line or variable, what was found and what is expected."""
 
+import sys
 from pathlib import Path
 
 from workshop.run_folder.printable import one_line
 
+_REPO = Path(__file__).resolve().parents[2]
+
 
 class InputError(Exception):
-    """A file, folder or argument that cannot be used as given; the command line prints it and exits 2."""
+    """An input that cannot be used as given. A job prints the text and ends with code 1, the tools with code 2."""
+
+
+def no_package(name: str) -> str:
+    """What to do where a package cannot be imported; "" for a module of this repository."""
+    if (_REPO / name.split(".")[0]).is_dir():
+        return ""
+    return (
+        f"{sys.executable} has no {name}; expected the workshop's environment: `make install` in {_REPO} once, "
+        "then `source .venv/bin/activate` there"
+    )
 
 
 def utf8_lines(path: Path) -> list[str]:

@@ -7,9 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workshop.errors import WorkshopError
 from workshop.run_folder.configuration import Configuration, read_configuration
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.training.shapes import model_file
 
@@ -33,19 +31,16 @@ def has_gpu() -> bool:
 
 
 def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0) -> Configuration:
-    """The launcher's argument, DeepSpeed's or FSDP's. Raises WorkshopError, without torch, naming the file and the key
+    """The launcher's argument, DeepSpeed's or FSDP's. Raises InputError, without torch, naming the file and the key
     for what is not trained as it is written.
     """
     known, exercise = vars(settings), exercise or Path.cwd().name
-    try:
-        model = model_file(known.get("model_name", ""))
-        return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)
-    except InputError as error:
-        raise WorkshopError(str(error)) from None
+    model = model_file(known.get("model_name", ""))
+    return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)
 
 
 def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
-    """The JSON the launcher was given, as the Trainer wants it. Raises WorkshopError as `configuration` does."""
+    """The JSON the launcher was given, as the Trainer wants it. Raises InputError as `configuration` does."""
     config = configuration(settings).values
     ask_cuda_for_free_memory()
     return config | {"wall_clock_breakdown": True} if settings.timers else config

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from workshop.errors import WorkshopError
 from workshop.job import checkpoints
 from workshop.job.checkpoints import MANIFEST, UNFINISHED, check_processes, digests, fault, finish, keep_newest, newest
+from workshop.run_folder.errors import InputError
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_manifest_of_several_ranks_shares_is_that_of_one_and_what_one_did_not_se
 def test_another_number_of_processes_is_refused_where_the_library_cannot(output: Path) -> None:
     check_processes(output / "checkpoint-100", 1)
     check_processes(output / "checkpoint-10", 2)
-    with pytest.raises(WorkshopError, match="found 1, expected 2"):
+    with pytest.raises(InputError, match="found 1, expected 2"):
         check_processes(output / "checkpoint-10", 1)
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.planted_keys import KEYS, leaked
-from workshop.errors import WorkshopError
 from workshop.job import run_record
 from workshop.job.control import Control
 from workshop.job.run_record import begin, kernel_oom_kills, record_end, record_settings, update_run_record
+from workshop.run_folder.errors import InputError
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
@@ -53,7 +53,7 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
 def test_training_on_fewer_processes_than_gpus_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"NNODES": "2", "NPROC_PER_NODE": "4", "WORLD_SIZE": "2", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(WorkshopError, match="2 processes were started; expected 2 nodes x 4 GPUs per node"):
+    with pytest.raises(InputError, match="2 processes were started; expected 2 nodes x 4 GPUs per node"):
         record_settings(SimpleNamespace(run_dir=tmp_path))
 
 
