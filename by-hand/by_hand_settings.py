@@ -7,8 +7,7 @@ from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.run_folder.configuration import BY_HAND
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import setting
-from workshop.settings import Settings
-from workshop.training.deepspeed import configuration
+from workshop.settings import Settings, configuration
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from custom_model.settings import MODEL_NAME
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import boolean, choice, count, setting
-from workshop.training.deepspeed import world_size
+from workshop.settings import world_size
 
 # What only one of the scripts reads; first how many ranks share something.
 OWN = {

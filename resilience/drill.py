@@ -10,10 +10,10 @@ import psutil
 from transformers import TrainerCallback
 
 from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
-from workshop.job.checkpoints import MANIFEST, newest
-from workshop.job.control import Control
-from workshop.job.run_record import last_attempt
+from workshop.run_folder.checkpoints import MANIFEST, newest
+from workshop.run_folder.control import Control
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
 

@@ -15,10 +15,10 @@ from transformers import Trainer, TrainingArguments
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
-from workshop.job.hangs import watch
-from workshop.job.run_record import record_settings
-from workshop.measure.evidence_calls import end_run, measurements, reporting, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import record_settings
+from workshop.training.hangs import watch
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
@@ -123,7 +123,7 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     trainer = PEERS[settings.rung](
-        settings, data, model=model, processing_class=tokenizer, callbacks=measurements(settings, data, model)
+        settings, data, model=model, processing_class=tokenizer, callbacks=callbacks_for(settings, data, model)
     )
     keep_wandb_local(settings, trainer.args)
     trainer.train()

@@ -203,7 +203,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print is no answer
 
-    from workshop.job import exit_process
+    from workshop.training import exit_process
 
     exit_process.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
     import cpuinfo

@@ -5,6 +5,7 @@ Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run 
 name in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -16,12 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from workshop.job.checkpoints import is_of
+from workshop.run_folder.checkpoints import is_of
+from workshop.run_folder.configuration import Configuration, read_configuration
 from workshop.run_folder.env_file import assignments
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import model_file
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
-from workshop.training.deepspeed import configuration, has_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,3 +145,27 @@ class Settings(DeclaredSettings):
             if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
                 values[name] = Path(value).name
         return values
+
+
+def world_size() -> int:
+    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
+    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
+
+
+def has_gpu() -> bool:
+    """Whether there is a driver of an NVIDIA GPU, which PyTorch's import would take seconds to say."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
+
+
+def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0) -> Configuration:
+    """The launcher's argument, DeepSpeed's or FSDP's. Raises InputError, without torch, naming the file and the key
+    for what is not trained as it is written.
+    """
+    known, exercise = vars(settings), exercise or Path.cwd().name
+    model = model_file(known.get("model_name", ""))
+    return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)

@@ -17,7 +17,7 @@ from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 from workshop.data.encoding import load_tokenizer
-from workshop.job.hangs import collective_timeout_s
+from workshop.training.hangs import collective_timeout_s
 from workshop.training.models import TINY
 
 CHAPTER = REPO / "by-hand"

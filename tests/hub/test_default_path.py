@@ -16,7 +16,7 @@ from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training
-from workshop.job.run_record import record_end
+from workshop.job.outcome import record_end
 from workshop.run_folder.env_file import sourced
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there

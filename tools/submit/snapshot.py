@@ -2,7 +2,7 @@
 
 SLURM keeps only the launcher script from the moment of submission; it reads the Python files when the job starts.
 A snapshot is a folder `$LOG_DIR/.code/<hash>/` named after what it holds, so unchanged code is kept once. Beside the
-code it has snapshot.json (commit, dirty) and code.diff, which workshop/job/run_record.py puts into the run's evidence.
+code it has snapshot.json (commit, dirty) and code.diff, which workshop/job/outcome.py puts into the run's evidence.
 """
 
 import hashlib

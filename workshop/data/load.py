@@ -16,7 +16,7 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
 from workshop.data.forms import Example, Row
 from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
-from workshop.job.checkpoints import manifest
+from workshop.run_folder.checkpoints import manifest
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from workshop.job.checkpoints import checkpoints, is_of
+from workshop.run_folder.checkpoints import checkpoints, is_of
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
 from workshop.run_folder.printable import one_line

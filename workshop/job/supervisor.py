@@ -18,15 +18,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop.job import checkpoints, owner
-from workshop.job.control import Control
+from workshop.job import owner
 from workshop.job.node import one_per_node
+from workshop.job.outcome import NOT_BEGUN, begin, record_end
 from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
-from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
+from workshop.job.terminal import follow
+from workshop.run_folder import checkpoints
+from workshop.run_folder.control import Control
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import read_run_record
 from workshop.run_folder.settings import defaults
-from workshop.training.terminal import follow
 
 TOLD_TO_END = 143
 

@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 
 from workshop.data.load import Data
-from workshop.job.hangs import progress, watch
-from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.collectives import CollectiveCounter, write_collectives
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
+from workshop.run_folder.run_record import record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
+from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
 from workshop.training.sharding import SeenPrecision
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import DeclaredSettings
-from workshop.training.deepspeed import configuration, deepspeed_config, world_size
+from workshop.settings import configuration, world_size
+from workshop.training.deepspeed import deepspeed_config
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig

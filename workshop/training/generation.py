@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArgum
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
-from workshop.job.hangs import progress
 from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
+from workshop.training.hangs import progress
 from workshop.training.squad_metric import score
 
 

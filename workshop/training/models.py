@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import SHAPES, TINY, short_name
 from workshop.settings import Settings
-from workshop.training.shapes import SHAPES, TINY, short_name
 
 
 @dataclass(frozen=True)

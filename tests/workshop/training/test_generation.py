@@ -19,9 +19,9 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.job.exit_process import end_process
 from workshop.run_folder.errors import InputError
 from workshop.training import generation
+from workshop.training.exit_process import end_process
 from workshop.training.generation import _answer, answer_questions
 
 ROOT = Path(__file__).parents[3]

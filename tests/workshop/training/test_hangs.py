@@ -15,11 +15,12 @@ from hangs_on_ranks import LIMIT_S
 from transformers import Trainer, TrainingArguments
 
 from tests.launching import REPO
-from workshop.job import checkpoints, hangs
-from workshop.job.checkpoints import UNFINISHED
-from workshop.job.hangs import SLOW_S, START_S, HangWatch, watch
-from workshop.job.run_record import begin, hang_of, read_run_record, record_end, update_run_record
-from workshop.training import saving
+from workshop.job.outcome import begin, hang_of, record_end
+from workshop.run_folder import checkpoints
+from workshop.run_folder.checkpoints import UNFINISHED
+from workshop.run_folder.run_record import read_run_record, update_run_record
+from workshop.training import hangs, saving
+from workshop.training.hangs import SLOW_S, START_S, HangWatch, watch
 from workshop.training.saving import CheckpointWriter
 
 LONG_S = 3600

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.job.run_record import STACKS
+from workshop.run_folder.run_record import STACKS
 from workshop.settings import Settings
 
 SLOW_S = 1800

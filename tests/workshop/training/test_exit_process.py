@@ -11,7 +11,7 @@ from tests.launching import REPO
 ENDING = """
 import atexit, ctypes, tempfile
 from torch.utils.data import DataLoader
-from workshop.job.exit_process import end_process
+from workshop.training.exit_process import end_process
 
 folder = tempfile.TemporaryDirectory()
 batches = iter(DataLoader(range(4), num_workers=1, persistent_workers=True))

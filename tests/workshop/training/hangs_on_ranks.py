@@ -19,8 +19,8 @@ from types import SimpleNamespace
 
 import torch.distributed as dist
 
-from workshop.job import hangs
-from workshop.job.run_record import update_run_record
+from workshop.run_folder.run_record import update_run_record
+from workshop.training import hangs
 from workshop.training.saving import CheckpointWriter
 
 LIMIT_S = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from workshop.job.exit_process import end_process
+from workshop.training.exit_process import end_process
 
 
 class LastObject:

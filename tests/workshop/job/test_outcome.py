@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.planted_keys import KEYS, leaked
-from workshop.job import run_record
-from workshop.job.control import Control
-from workshop.job.run_record import begin, kernel_oom_kills, record_end, record_settings, update_run_record
+from workshop.job import outcome
+from workshop.job.outcome import begin, kernel_oom_kills, record_end
+from workshop.run_folder.control import Control
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import record_settings, update_run_record
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
@@ -30,7 +31,7 @@ LOST = "RuntimeError: connection closed by peer"
 @pytest.mark.parametrize(
     ("exit_code", "signal", "output", "oom_kills", "state", "reason"),
     [
-        (0, "", "nothing said", 0, "failed", f"exit code 0, but {run_record.NO_END}"),
+        (0, "", "nothing said", 0, "failed", f"exit code 0, but {outcome.NO_END}"),
         (1, "", "ValueError: bad batch", 0, "failed", "ValueError: bad batch"),
         (1, "", "nothing said", 0, "failed", "exit code 1 without an error message in train.out"),
         (143, "TERM", "", 0, "cancelled", "the launcher received SIGTERM"),
@@ -46,7 +47,7 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
     tmp_path: Path, exit_code: int, signal: str, output: str, oom_kills: int, state: str, reason: str
 ) -> None:
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
-    found = run_record.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
+    found = outcome.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)
 
 
@@ -62,9 +63,9 @@ def test_processes_killed_before_the_run_are_not_its_own(
 ) -> None:
     (tmp_path / "train.out").touch()
     for before, state in ((53, "oom"), (54, "failed")):
-        monkeypatch.setattr(run_record, "kernel_oom_kills", lambda before=before: before)
+        monkeypatch.setattr(outcome, "kernel_oom_kills", lambda before=before: before)
         begin(tmp_path, ["python", "train.py"])
-        monkeypatch.setattr(run_record, "kernel_oom_kills", lambda: 54)
+        monkeypatch.setattr(outcome, "kernel_oom_kills", lambda: 54)
         assert record_end(tmp_path, 137, "")["state"] == state
 
 
@@ -82,7 +83,7 @@ def test_key_in_an_edited_file_is_not_in_the_record(
         folder.mkdir()
     (code / "snapshot.json").write_text('{"git_commit": "1f3a", "git_dirty": true}')
     (code / "code.diff").write_text("\n".join(lines))
-    monkeypatch.setattr(run_record, "__file__", str(code / "workshop/job/run_record.py"))
+    monkeypatch.setattr(outcome, "__file__", str(code / "workshop/job/outcome.py"))
     begin(run, ["python", "train.py"])
     assert leaked(run) == []
     without = "+login(token=[left out])\n"
@@ -144,4 +145,4 @@ def test_memory_that_another_job_of_the_node_ran_out_of_is_not_this_one_s(
 @pytest.mark.parametrize(("exit_code", "cause"), [(139, "Segmentation fault (SIGSEGV)"), (134, "Aborted (SIGABRT)")])
 def test_signal_of_a_process_without_launcher_is_named(tmp_path: Path, exit_code: int, cause: str) -> None:
     (tmp_path / "train.out").write_text("loading\n")
-    assert run_record.outcome(tmp_path, exit_code, "")["cause"] == cause
+    assert outcome.outcome(tmp_path, exit_code, "")["cause"] == cause

@@ -7,8 +7,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from workshop.job import checkpoints
-from workshop.job.checkpoints import MANIFEST, UNFINISHED, check_processes, digests, fault, finish, keep_newest, newest
+from workshop.run_folder import checkpoints
+from workshop.run_folder.checkpoints import (
+    MANIFEST,
+    UNFINISHED,
+    check_processes,
+    digests,
+    fault,
+    finish,
+    keep_newest,
+    newest,
+)
 from workshop.run_folder.errors import InputError
 
 

@@ -8,15 +8,15 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data
-from workshop.job.control import Control
-from workshop.job.exit_process import end_process
-from workshop.job.hangs import HangWatch, collective_timeout_s, watch
-from workshop.job.run_record import record_settings, update_run_record
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
+from workshop.run_folder.control import Control
+from workshop.run_folder.run_record import record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback, gather_objects
+from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreBefore, scores, sentences
+from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter
 from workshop.training.sharding import ShardingRecorder, class_name, local_numel
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
@@ -52,7 +52,7 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
     watch(settings)
 
 
-def measurements(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
+def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
     """The callbacks that measure; give them the model before the Trainer wraps it."""
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [

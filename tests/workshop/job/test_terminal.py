@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.launching import REPO
-from workshop.training.terminal import INTERVAL_S, readable
+from workshop.job.terminal import INTERVAL_S, readable
 
 
 def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
@@ -55,7 +55,7 @@ def test_bar_does_not_stay_at_its_beginning_and_one_that_stands_still_is_shown_o
 def test_terminal_shows_each_line_and_one_that_is_closed_ends_quietly(tmp_path: Path) -> None:
     output = tmp_path / "train.out"
     output.write_text("a\r100%|##\nb\n")
-    follow = "import pathlib, threading; from workshop.training.terminal import follow; over = threading.Event(); "
+    follow = "import pathlib, threading; from workshop.job.terminal import follow; over = threading.Event(); "
     follow += f"over.set(); follow(pathlib.Path({str(output)!r}), 0, over)"
     job = subprocess.run([sys.executable, "-c", follow], cwd=REPO, capture_output=True, text=True)
     assert job.stdout.splitlines() == ["a", "100%|##", "b"], "what ends a bar is a line's end too"

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.json_file import read_json
 
+_WORKSHOP = Path(__file__).parents[1]
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
-SHAPES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "shapes").glob("*.json"))}
-TINY = SAMPLE_DIR / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
+SHAPES = {path.stem: path for path in sorted((_WORKSHOP / "shapes").glob("*.json"))}
+TINY = _WORKSHOP / "sample" / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
 
 
 def short_name(model_name: str) -> str:
