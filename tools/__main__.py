@@ -24,7 +24,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "profile", "page", "replay", "new-exercise", "rehearse"),
+    *("grade", "report", "plot", "profile", "page", "replay", "rehearse"),
 )
 
 
