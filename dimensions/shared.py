@@ -17,9 +17,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE
+from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
-from workshop.training.loss_head import LossHead
 
 
 def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHead:

@@ -17,9 +17,9 @@ from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from tests.dimensions.faults import CP_FAULTS, PP_FAULTS, TP_FAULTS, ULYSSES_FAULTS
 from tests.launching import REPO, losses, record, steps
 from tests.trainings_on_ranks import Ranks, Training, training
-from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
+from workshop.run_folder import collectives
 from workshop.run_folder.errors import InputError
 
 STEPS, EXACT = 20, 1e-5
@@ -180,7 +180,7 @@ def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> No
 
 
 def test_each_layer_adds_up_four_times(runs: Path) -> None:
-    found = communication.read(runs / "tp, gpt" / "collectives.csv")
+    found = collectives.read(runs / "tp, gpt" / "collectives.csv")
     large = [one.calls for one in found if one.rank == 0 and one.message_bytes == ROWS // 2 * LENGTH * HIDDEN * 4]
     assert large == [2 * (4 * 2 + 2)]
 

@@ -21,11 +21,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
-from workshop.training.loss_head import LossHead
 from workshop.training.models import blocks_of, shape_config
 
 _LOSS = "loss"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.logs.communication import COLUMNS
+from workshop.run_folder.collectives import COLUMNS
 from workshop.run_folder.schema import RUN_RECORD, STEPS_COLUMNS, SUMMARY_RECORD
 
 REPO = Path(__file__).resolve().parents[3]
