@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.printable import markdown
 
 NOT_MEASURED = "not measured"
 UNITS = {"GB/s": 1e9, "billion parameters/s": 1e9, "TFLOP/s": 1e12}
@@ -28,7 +29,7 @@ def table(rates: Rates) -> list[str]:
         name: f"{rates[name] / UNITS[unit]:.2f} {unit}" if rates[name] else NOT_MEASURED
         for name, unit in UNIT_OF.items()
     }
-    return ["| rate | measured |", "|---|---|", *(f"| {name} | {rate} |" for name, rate in measured.items())]
+    return markdown(("rate", "measured"), measured.items()).split("\n")
 
 
 def read(file: Path) -> Rates:

@@ -1,6 +1,7 @@
 """Text that others wrote, as a terminal may show it: an escape sequence in a log can rewrite what stands above it."""
 
 import re
+from collections.abc import Iterable, Sequence
 
 # Controls other than tab and line end; what turns the writing direction or has no width; halves of a character.
 _HARMFUL = "\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
@@ -22,6 +23,12 @@ def spreadsheet_text(value: object) -> object:
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
         return value
     return value if re.fullmatch(r"[+-][\d.,]+(?:[eE][+-]?\d+)?", value) else f"'{value}"
+
+
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
 
 
 def _escaped(match: re.Match) -> str:

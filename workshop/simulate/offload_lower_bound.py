@@ -33,6 +33,7 @@ import torch
 from workshop.measure import machine_rates
 from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.flops import flops_per_token
 from workshop.run_folder.json_file import read_json
 
 REPO = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     else:
         to_gpu = width * share
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
-    per_token = 6 * parameters + 12 * model["layers"] * model["hidden_size"] * settings["max_length"]
+    per_token = flops_per_token(parameters, model["layers"], model["hidden_size"], settings["max_length"])
     skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
     return {
         "computing": (per_token - skipped) * tokens,
