@@ -18,7 +18,6 @@ from workshop.run_folder.printable import markdown as markdown
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
 # DDP with compiled blocks (_gpu_memory).
 ALLOCATED_ERROR_PERCENT = 3.5
-
 # As much of a GPU's memory must be left by the highest that nvidia-smi may show.
 CLOSE_MIB = 1_024
 # Of a prediction's cells.

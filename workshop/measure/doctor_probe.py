@@ -72,15 +72,8 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
     return found
 
 
-def wandb_facts() -> Facts:
-    from workshop.training.weights_and_biases import hindrance
-
-    return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
-
-
 def main(names: Sequence[str]) -> None:
-    looks = {"torch": torch_facts, "operators": operator_facts, "wandb": wandb_facts}
-    looks["cache"] = partial(cache_facts, names)
+    looks = {"torch": torch_facts, "operators": operator_facts, "cache": partial(cache_facts, names)}
     facts = {}
     for name, look in looks.items():
         try:
