@@ -45,7 +45,7 @@ lint: $(VENV)/.installed-dev ## style and format
 
 site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked
 	rm -rf site && mkdir -p site/documents
-	git ls-files -z '*.md' '*.svg' 'workshop/sample/*.py' ':!tools/commands' ':!.github' | xargs -0 cp --parents -t site/documents
+	git ls-files -z '*.md' '*.svg' 'workshop/sample/*.py' ':!.github' | xargs -0 cp --parents -t site/documents
 	find site/documents -name '*.md' -exec sed -i 's/<details>/<details markdown>/' {} +
 	mkdocs build --strict
 

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from run_folder.configuration import BY_HAND
-from run_folder.settings import setting
-from workshop.errors import WorkshopError
-from workshop.settings import Settings
-from workshop.training.deepspeed import configuration
+from workshop.run_folder.configuration import BY_HAND
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import setting
+from workshop.settings import Settings, configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +21,10 @@ class ByHandSettings(GPTSettings):
     def check(self) -> None:
         super().check()
         if self.fp16:
-            raise WorkshopError("FP16=true: fp16 needs a gradient scaler, which is not shown here; expected BF16=true")
+            raise InputError("FP16=true: fp16 needs a gradient scaler, which is not shown here; expected BF16=true")
         for name in self.not_shown:
             if value := getattr(self, name):
-                raise WorkshopError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
+                raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_config(self) -> None:
         Settings.check_config(self)
@@ -42,7 +41,7 @@ class FSDPConfig:
 
     @classmethod
     def read(cls, settings: ByHandSettings, world_size: int) -> Self:
-        """Raises WorkshopError naming the file for a key nothing reads, a wrong type, or ranks that cannot be split."""
+        """Raises InputError naming the file for a key nothing reads, a wrong type, or ranks that cannot be split."""
         return cls(**configuration(settings, f"{BY_HAND}/fsdp.py", world_size).values, world_size=world_size)
 
     @property

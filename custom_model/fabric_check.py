@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from custom_model.settings import CustomSettings
-from run_folder import nccl_log
-from run_folder.errors import LogError
-from run_folder.plural import counted
 from workshop.job.node import one_per_node
 from workshop.job.processes import started
+from workshop.run_folder import nccl_log
+from workshop.run_folder.collectives import bus_factor
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.plural import counted
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 REDUCTIONS = {"all_reduce": "sum", "all_gather": "none", "reduce_scatter": "sum"}
@@ -34,12 +35,6 @@ HEADING = """\
 #                                                                     out of place                             in place
 #       size         count   type redop  root       time    algbw    busbw  #wrong       time    algbw    busbw  #wrong
 #        (B)    (elements)                          (us)   (GB/s)   (GB/s)               (us)   (GB/s)   (GB/s)"""
-
-
-def bus_factor(collective: str, world_size: int) -> float:
-    """Bus bandwidth / algorithm bandwidth: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md."""
-    once = (world_size - 1) / world_size
-    return 2 * once if collective == "all_reduce" else once
 
 
 def measure(settings: CustomSettings) -> None:
@@ -101,7 +96,7 @@ def measure_size(collective: str, mib: int, settings: CustomSettings, device: An
 def row(collective: str, size: int, seconds: float, world_size: int) -> str:
     """One line of results; the half of it that was not measured, out of place or in place, is N/A."""
     algbw = size / seconds / 1e9
-    busbw = algbw * bus_factor(collective, world_size)
+    busbw = algbw * bus_factor(collective.replace("_", "-"), world_size)
     measured = f"{seconds * 1e6:11.2f}{algbw:9.3f}{busbw:9.3f}     N/A"
     other = "        N/A      N/A      N/A     N/A"
     both = other + measured if collective == "all_reduce" else measured + other

@@ -199,7 +199,7 @@ def visible_keys(attention_mask: torch.Tensor) -> torch.Tensor:
 def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> SimpleGPTModel:
     """A model with random fp32 weights in the sizes of the settings, made on the GPU where there is one.
 
-    Raises WorkshopError if the tokenizer has more entries than VOCAB_SIZE.
+    Raises InputError if the tokenizer has more entries than VOCAB_SIZE.
     """
     torch.manual_seed(settings.seed)
     config = SimpleGPTConfig(

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from run_folder.settings import boolean, positive, real, setting
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import boolean, positive, real, setting
 from workshop.settings import Settings
 
 MODEL_NAME = "simple-gpt"
@@ -32,13 +32,13 @@ class GPTSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.timers:
-            raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
         if self.hidden_size % self.num_heads:
-            raise WorkshopError(
+            raise InputError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"
             )
         if self.model_name == MODEL_NAME and self.max_length > self.seq_length:
-            raise WorkshopError(
+            raise InputError(
                 f"MAX_LENGTH={self.max_length}: the model has only SEQ_LENGTH={self.seq_length} positions, "
                 "expected at most as many"
             )

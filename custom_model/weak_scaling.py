@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from custom_model.flops import Shapes
-from run_folder import configuration
-from run_folder.errors import InputError
-from run_folder.plural import counted
-from workshop.errors import WorkshopError
+from workshop.run_folder import configuration
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
 
 
 class Sizes(NamedTuple):
@@ -26,18 +25,15 @@ class Sizes(NamedTuple):
 
 
 def read_rule(path: Path) -> dict[int, Sizes]:
-    """Sizes by number of GPUs. Raises WorkshopError naming the file for anything else than the expected JSON."""
-    try:
-        return {gpus: Sizes(**sizes) for gpus, sizes in configuration.read_rule(path).items()}
-    except InputError as error:
-        raise WorkshopError(str(error)) from None
+    """Sizes by number of GPUs. Raises InputError naming the file for anything else than the expected JSON."""
+    return {gpus: Sizes(**sizes) for gpus, sizes in configuration.read_rule(path).items()}
 
 
 def main() -> None:
     path, gpus = Path(sys.argv[1]), int(sys.argv[2])
     rule, on = read_rule(path), counted(gpus, "GPU")
     if gpus not in rule:
-        raise WorkshopError(f"{path}: has no sizes for {on}, expected {', '.join(map(str, sorted(rule)))}")
+        raise InputError(f"{path}: has no sizes for {on}, expected {', '.join(map(str, sorted(rule)))}")
     names = ("HIDDEN_SIZE", "FF_DIM", "VOCAB_SIZE", "MAX_LENGTH")
     shapes, sizes = Shapes(*(int(os.environ[name]) for name in names)), rule[gpus]
     print(f"NUM_LAYERS={sizes.num_layers} BATCH_SIZE={sizes.batch_size} GRAD_ACC=1")

@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
-from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
 from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
 from workshop.training.models import find_gpu, load_model
@@ -61,7 +61,7 @@ def main() -> None:
         eval_dataset=data.evaluation,
         data_collator=data.collator,
         processing_class=tokenizer,
-        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+        callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -7,10 +7,10 @@ from typing import Self
 from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
-from run_folder.plural import counted
-from run_folder.settings import boolean, choice, count, setting
-from workshop.errors import WorkshopError
-from workshop.training.deepspeed import world_size
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
+from workshop.run_folder.settings import boolean, choice, count, setting
+from workshop.settings import world_size
 
 # What only one of the scripts reads; first how many ranks share something.
 OWN = {
@@ -51,7 +51,7 @@ class DimensionSettings(ByHandSettings):
         for dimension, names in OWN.items():
             for name in names:
                 if dimension != self.dimension and (value := getattr(self, name)) != getattr(type(self), name):
-                    raise WorkshopError(
+                    raise InputError(
                         f"{name.upper()}={value}: only {dimension}.py reads it; "
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
@@ -61,28 +61,28 @@ class DimensionSettings(ByHandSettings):
         if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
             found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"
             expected = f"expected rows of one length (max_length), a multiple of {counted(size, 'rank')}"
-            raise WorkshopError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
+            raise InputError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
 
     def layout(self, ranks: int) -> tuple[int, int]:
         """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
 
-        Raises WorkshopError for ranks that cannot be split so, or rows that they cannot share.
+        Raises InputError for ranks that cannot be split so, or rows that they cannot share.
         """
         name = OWN[self.dimension][0]
         size = getattr(self, name) or ranks
         if ranks % size:
-            raise WorkshopError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
+            raise InputError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
         if self.dimension != "tp" and self.padding != "max_length":
-            raise WorkshopError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
+            raise InputError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
         if self.dimension == "cp" and self.max_length % (2 * size):
             expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
-            raise WorkshopError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
+            raise InputError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
         if self.dimension == "ulysses" and self.max_length % size:
             found = f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row"
-            raise WorkshopError(f"{found}: expected a multiple of {size}")
+            raise InputError(f"{found}: expected a multiple of {size}")
         if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
             expected = f"expected a multiple of {size}: they follow each other through so many ranks"
-            raise WorkshopError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")
+            raise InputError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")
         if self.dimension == "pp" and self.schedule == "interleaved" and size == 1:
-            raise WorkshopError("SCHEDULE=interleaved on 1 rank: expected 2 or more")
+            raise InputError("SCHEDULE=interleaved on 1 rank: expected 2 or more")
         return ranks // size, size

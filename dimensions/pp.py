@@ -22,11 +22,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils.data import DataLoader, DistributedSampler
 from transformers import PreTrainedModel
 
-from run_folder.plural import counted
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
-from workshop.errors import WorkshopError
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
 from workshop.training.models import blocks_of, model_size
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
@@ -54,7 +54,7 @@ def main() -> None:
     if not len(loader):  # no step, in any epoch
         found = f"TRAIN_SIZE={settings.train_size}: found {counted(len(data.train), 'row')}, a step takes {rows}"
         copies_of = f"(BATCH_SIZE x GRAD_ACC) in each of {counted(copies.size(), 'copy', 'copies')} of the model"
-        raise WorkshopError(f"{found} {copies_of}; expected {rows * copies.size()} or more")
+        raise InputError(f"{found} {copies_of}; expected {rows * copies.size()} or more")
 
     # 3. The model, cut into stages. Interleaved, each rank has two: of four, rank 0 has 0 and 2, rank 1 has 1 and 3.
     interleaved = settings.schedule == "interleaved"
@@ -149,7 +149,7 @@ def prediction(model: PreTrainedModel, settings: DimensionSettings, ranks: int, 
     """
     size, blocks = model_size(model), len(blocks_of(model))
     if blocks < count:
-        raise WorkshopError(f"{counted(blocks, 'layer')} for {count} stages; expected at least one for each")
+        raise InputError(f"{counted(blocks, 'layer')} for {count} stages; expected at least one for each")
     work = [0.0] * (ranks - 1) + [float(size.embedding)]
     for index in range(blocks):
         work[index * count // blocks % ranks] += size.blocks / blocks

@@ -16,10 +16,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
-from run_folder.plural import counted
 from workshop.data.encoding import IGNORE
-from workshop.errors import WorkshopError
-from workshop.training.loss_head import LossHead
+from workshop.kernels.fast_models.loss import LossHead
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
 
 
 def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHead:
@@ -44,13 +44,13 @@ def next_tokens(labels: torch.Tensor) -> torch.Tensor:
 
 
 def check_heads(config: PreTrainedConfig, ranks: int) -> None:
-    """Raises WorkshopError if tp.py has no plan for the model, or its ranks cannot have whole heads, as many each."""
+    """Raises InputError if tp.py has no plan for the model, or its ranks cannot have whole heads, as many each."""
     if config.model_type not in (MODEL_NAME, "llama"):
-        raise WorkshopError(f"MODEL_NAME: found a {config.model_type}; expected {MODEL_NAME} or a Llama")
+        raise InputError(f"MODEL_NAME: found a {config.model_type}; expected {MODEL_NAME} or a Llama")
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)  # fewer than query heads, or as many
     if heads % ranks:
         found = f"{config.model_type} has {counted(heads, 'key head')}"
-        raise WorkshopError(f"TP_SIZE={ranks}: {found}; expected a divisor: a rank has whole heads")
+        raise InputError(f"TP_SIZE={ranks}: {found}; expected a divisor: a rank has whole heads")
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:

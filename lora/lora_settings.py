@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ladder_settings import LadderSettings
-from run_folder.json_file import read_json
-from run_folder.settings import choice, positive, real, setting
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import read_json
+from workshop.run_folder.settings import choice, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,9 @@ class LoraSettings(LadderSettings):
         super().check()
         deepspeed = bool(self.config) and "zero_optimization" in read_json(Path(self.config))
         if deepspeed and self.method != "full" and not self.bf16:
-            raise WorkshopError(
+            raise InputError(
                 f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "
                 "the frozen weights; expected BF16=true FP16=false"
             )
         if self.method == "qlora" and self.float8 != "none":
-            raise WorkshopError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")
+            raise InputError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")

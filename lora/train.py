@@ -17,7 +17,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.kernels.operators import prepare_operators
-from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.training.deepspeed import join_gloo_ranks
 from workshop.training.four_bits import quantize_blocks
 from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu
@@ -86,7 +86,7 @@ def main() -> None:
         eval_dataset=data.evaluation,
         data_collator=fast_models.LabelledOnly(data.collator) if settings.logits == "labelled" else data.collator,
         processing_class=tokenizer,
-        callbacks=measurements(settings, data, model),  # steps.csv, memory, what was sharded
+        callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
     trainer.train(resume_from_checkpoint=settings.resume_from or None)

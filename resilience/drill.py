@@ -10,10 +10,10 @@ import psutil
 from transformers import TrainerCallback
 
 from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
-from workshop.errors import WorkshopError
-from workshop.job.checkpoints import MANIFEST, newest
-from workshop.job.control import Control
-from workshop.job.run_record import last_attempt
+from workshop.run_folder.checkpoints import MANIFEST, newest
+from workshop.run_folder.control import Control
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
 
@@ -59,7 +59,7 @@ def damage(settings: DrillSettings) -> None:
     """Cut the largest file of the newest checkpoint in half, or delete it."""
     checkpoint = newest(settings.output_path)
     if checkpoint is None:
-        raise WorkshopError(f"FAULT={settings.fault}: no checkpoint by step {settings.fault_step}; expected SAVE_STEPS")
+        raise InputError(f"FAULT={settings.fault}: no checkpoint by step {settings.fault_step}; expected SAVE_STEPS")
     files = (file for file in checkpoint.rglob("*") if file.is_file() and file.name != MANIFEST)
     largest = max(files, key=lambda file: file.stat().st_size)
     if settings.fault == "shard_missing":

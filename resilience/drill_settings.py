@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from run_folder.settings import choice, positive, setting
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import choice, positive, setting
 from workshop.settings import Settings
 
 DONE_HERE = ("rank_killed", "preemption", "checkpoint_truncated", "shard_missing", "logger_killed")
@@ -23,4 +23,4 @@ class DrillSettings(Settings):
     def check(self) -> None:
         super().check()
         if not self.saves_often:
-            raise WorkshopError(f"SAVE={self.save}: a training without checkpoints loses all; expected epoch or steps")
+            raise InputError(f"SAVE={self.save}: a training without checkpoints loses all; expected epoch or steps")

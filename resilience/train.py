@@ -13,7 +13,7 @@ from drill_settings import DrillSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
-from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.training.deepspeed import join_gloo_ranks
 from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu, sharding_arguments
 from workshop.training.models import find_gpu, load_model
@@ -60,7 +60,7 @@ def main() -> None:
         eval_dataset=data.evaluation,
         data_collator=data.collator,
         processing_class=tokenizer,
-        callbacks=[Drill(settings), *measurements(settings, data, model)],  # the fault; steps.csv, checkpoints, …
+        callbacks=[Drill(settings), *callbacks_for(settings, data, model)],  # the fault; steps.csv, checkpoints, …
     )
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
     trainer.train(resume_from_checkpoint=settings.resume_from or None)

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
-from run_folder.settings import boolean, choice, count, positive, setting
-from workshop.errors import WorkshopError
+from workshop.run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import boolean, choice, count, positive, setting
 from workshop.settings import Settings
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
@@ -41,19 +41,19 @@ class LadderSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.fp16 and self.loss != "full":
-            raise WorkshopError(
+            raise InputError(
                 f"FP16=true and LOSS={self.loss}: it computes its gradients without fp16's scale, and they would "
                 "underflow; expected BF16=true FP16=false, or LOSS=full"
             )
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
-                raise WorkshopError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
+                raise InputError(f"{name.upper()}=true and PADDING=dynamic: {why}; expected PADDING=max_length")
         if self.rung.startswith("peer_") and self.switches:
-            raise WorkshopError(f"{self.switches}: switches of the ladder's rungs; expected them left out for a peer")
+            raise InputError(f"{self.switches}: switches of the ladder's rungs; expected them left out for a peer")
         for name in UNREAD_BY_PEERS:
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
-                raise WorkshopError(f"{name.upper()}={value}: no peer reads it; expected it left out")
+                raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
     @property
     def switches(self) -> str:
@@ -67,18 +67,18 @@ class LadderSettings(Settings):
 def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     """The Trainer's arguments for the launcher's: none on one GPU, a ZeRO configuration, an FSDP or DDP one.
 
-    Raises WorkshopError where the rung cannot work with it.
+    Raises InputError where the rung cannot work with it.
     """
     arguments, path = workshop_arguments(settings, gpu), Path(settings.config)
     if "deepspeed" in arguments and settings.float8 != "none":
-        raise WorkshopError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
+        raise InputError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
     if settings.compile and arguments.get("deepspeed", {}).get("zero_optimization", {}).get("stage") == 3:
-        raise WorkshopError(
+        raise InputError(
             f"COMPILE=true: {path} is ZeRO-3, whose hooks gather parameters inside the blocks that we compile "
             "(DeepSpeed's own DeepCompile is not in the workshop); expected COMPILE=false, or stage 0, 1 or 2"
         )
     if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
-        raise WorkshopError(
+        raise InputError(
             f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; expected version 2"
         )
     return arguments
@@ -88,7 +88,7 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
     """The settings as this machine can do them, and whether there is a GPU; says what the rung turns on, and where the
     run goes another way.
 
-    Raises WorkshopError for what this machine or this kind of model cannot do.
+    Raises InputError for what this machine or this kind of model cannot do.
     """
     from workshop.kernels.fast_models.attention import head_size
     from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
@@ -125,18 +125,18 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
 
     if settings.loss == "liger" and not (gpu and find_spec("liger_kernel")):
         missing = "the package liger-kernel (requirements-gpu.txt)" if gpu else "a GPU (it is written in Triton)"
-        raise WorkshopError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
+        raise InputError(f"LOSS=liger needs {missing}; expected LOSS=chunked, which does the same in PyTorch")
     if settings.float8 == "none":
         return
     name = f"FLOAT8={settings.float8}"
     if not settings.bf16:
-        raise WorkshopError(f"{name}: what is not float8 is bf16; expected BF16=true FP16=false")
+        raise InputError(f"{name}: what is not float8 is bf16; expected BF16=true FP16=false")
     capability = torch.cuda.get_device_capability() if gpu else None
     if not capability or capability < (8, 9):  # of the GPUs whose tensor cores multiply 8-bit floating point
         needed = f"needs a GPU of compute capability 8.9 or above (L4, H100 or newer), found {capability or 'none'}"
-        raise WorkshopError(f"{name} {needed}; expected FLOAT8=none")
+        raise InputError(f"{name} {needed}; expected FLOAT8=none")
     if not find_spec("torchao"):
-        raise WorkshopError(f"{name} needs torchao; expected: pip install -r requirements-gpu.txt, or FLOAT8=none")
+        raise InputError(f"{name} needs torchao; expected: pip install -r requirements-gpu.txt, or FLOAT8=none")
 
 
 def _check_model(settings: LadderSettings, config: Any) -> None:
@@ -146,23 +146,23 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
     places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
     if settings.max_length > places:
-        raise WorkshopError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
+        raise InputError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
     window = getattr(config, "sliding_window", None)
     if switches and window and window < settings.max_length:
         seen = f"{model} sees {window} tokens back, which they leave out"
-        raise WorkshopError(f"{switches}: {seen}; expected MAX_LENGTH={window} or less, or these left out")
+        raise InputError(f"{switches}: {seen}; expected MAX_LENGTH={window} or less, or these left out")
     name = f"ATTENTION={settings.attention}"
     if settings.attention in OWN and kind == "gpt2":
-        raise WorkshopError(f"{name}: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
+        raise InputError(f"{name}: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
     if settings.attention == "documents" and (size := head_size(config)) not in HEAD_SIZES:
-        raise WorkshopError(f"{name}: {model} has heads of {size}; expected one of {HEAD_SIZES}, or ATTENTION=flex")
+        raise InputError(f"{name}: {model} has heads of {size}; expected one of {HEAD_SIZES}, or ATTENTION=flex")
     if settings.attention == "cudnn" and (settings.packing or kind == "bloom"):
         why = "PACKING=true packs several documents into a row" if settings.packing else f"{model} has ALiBi"
-        raise WorkshopError(f"{name} is called without a mask, and {why}; expected ATTENTION=documents or flex")
+        raise InputError(f"{name} is called without a mask, and {why}; expected ATTENTION=documents or flex")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
     kernels = ("sdpa", *OWN) if kind == "bloom" else OWN
     if settings.attention in kernels and getattr(config, "attention_dropout", 0):
-        raise WorkshopError(
+        raise InputError(
             f"{name}: the model has attention_dropout={config.attention_dropout}, which this "
             f"kernel leaves out; expected 0, or ATTENTION={'eager' if 'sdpa' in kernels else 'sdpa'}"
         )
@@ -170,4 +170,4 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         loss = "full" if settings.loss == "full" else "chunked"  # the others are the same function
         if reason := difference(config, settings.max_length, settings.attention, loss):
             found = f"{model} is a {kind}, which they would not train as it is ({reason})"
-            raise WorkshopError(f"{switches}: {found}; expected these left out")
+            raise InputError(f"{switches}: {found}; expected these left out")

@@ -16,10 +16,10 @@ import varlen_attention
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
-from workshop.errors import WorkshopError
-from workshop.job.hangs import watch
-from workshop.job.run_record import record_settings
-from workshop.measure.evidence_calls import end_run, measurements, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, score_answers, write_summary
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import record_settings
+from workshop.training.hangs import watch
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
@@ -45,7 +45,7 @@ def trl_trainer(
         from datasets import Dataset
         from trl import SFTConfig, SFTTrainer
     except ModuleNotFoundError as error:
-        raise WorkshopError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
+        raise InputError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
 
     arguments = SFTConfig(
         **common_arguments(settings),
@@ -134,9 +134,9 @@ PEERS = {
 
 
 def check(settings: LadderSettings) -> None:
-    """Raises WorkshopError for a rung that is no peer."""
+    """Raises InputError for a rung that is no peer."""
     if settings.rung not in PEERS:
-        raise WorkshopError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
+        raise InputError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
 
 
 def main() -> None:
@@ -148,7 +148,7 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     trainer = PEERS[settings.rung](
-        settings, data, model=model, processing_class=tokenizer, callbacks=measurements(settings, data, model)
+        settings, data, model=model, processing_class=tokenizer, callbacks=callbacks_for(settings, data, model)
     )
     keep_wandb_local(settings, trainer.args)
     trainer.train()

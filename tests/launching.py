@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workshop.job.run_record import update_run_record
+from workshop.run_folder.run_record import update_run_record
 
 REPO = Path(__file__).parents[1]
 # This test's Python first, so that the launchers find its packages.

@@ -14,7 +14,7 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
     r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
-    r"python -m run_folder\.settings",  # tests/workshop/test_settings.py
+    r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
     r"python tests/bench/",  # tests/bench/test_thousand_runs.py
     r"python tests/slurm/course\.py",  # tests/slurm/test_course.py
     r"python -m workshop\.simulate\.offload_lower_bound",  # tests/workshop/simulate
@@ -24,10 +24,9 @@ RUN_ELSEWHERE = (
     r"bash lora/quality\.sh",  # tests/lora
     r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
-    r"python -m pictures\.draw",  # tests/test_pictures.py
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
     r"python -m pytest by-hand/holes",  # tests/by_hand/test_holes.py
-    r"python -m tools new-exercise",  # tests/tools/commands/test_new_exercise_command.py: writes into the repository
+    r"(cp|mv|sed -i) .*my-idea",  # tests/tools/test_contributing.py
 )
 REFERENCE = "logs/reference"
 STANDS_FOR = {  # what a participant would have on disk by then

@@ -7,9 +7,8 @@ import json
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-from tools.errors import InputError
 from tools.plan.simulate import Shape, Step
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.simulate.step_on_meta import StepShape, simulate
 
 
@@ -20,5 +19,5 @@ def simulated_here() -> AbstractContextManager:
 def step(shape: Shape) -> Step | InputError:
     try:
         return json.loads(json.dumps(simulate(StepShape(**shape))))
-    except WorkshopError as error:
-        return InputError(str(error))
+    except InputError as error:
+        return error

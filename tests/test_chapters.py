@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.filled_tables import filled_table
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
+from workshop.run_folder.env_file import sourced
 from workshop.simulate import offload_lower_bound
 
 REPO = Path(__file__).parents[1]

@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM
 
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from custom_model.weak_scaling import read_rule
-from run_folder.json_file import read_json
 from tests.launching import REPO
 from tools.submit.submissions import Submission, read
 from tools.submit.submitted import effective_settings
+from workshop.run_folder.json_file import read_json
 from workshop.training.models import ModelSize, model_size, shape_config
 
 SAVE_NOTHING = ("by-hand",)  # whatever SAVE says

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pictures.draw import HERE, pictures
-
+PICTURES = sorted((Path(__file__).parents[1] / "pictures").glob("*.svg"))
 # In the browser: texts that leave their picture, or lie on one another by more than a pixel.
 LOOK = """
 const faults = [];
@@ -31,31 +30,28 @@ for (const svg of document.querySelectorAll("svg")) {
   });
 }
 const found = document.createElement("pre");
-found.textContent = JSON.stringify(faults);
+const card = getComputedStyle(document.querySelector("svg > rect")).fill;
+found.textContent = JSON.stringify([card, faults]);
 document.body.replaceChildren(found);
 """
 
 
-def test_committed_pictures_are_the_drawn_ones() -> None:
-    assert {path.stem: path.read_text() for path in HERE.glob("*.svg")} == pictures(), "next: python -m pictures.draw"
-
-
-def look(tmp_path: Path, shown: dict[str, str]) -> list[str]:
-    """What Chromium finds wrong with the pictures."""
+@pytest.mark.parametrize(("scheme", "card"), [(1, "rgb(255, 255, 255)"), (0, "rgb(13, 17, 23)")])
+def test_browser_shows_every_word_inside_its_picture_and_none_on_another(
+    tmp_path: Path, scheme: int, card: str
+) -> None:
+    """On a light page and on a dark one, where a white card would dazzle."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium:
         message = "no chromium on this machine (Debian: apt-get install chromium)"
         if os.environ.get("REQUIRE_CHROMIUM") == "1":
             pytest.fail(f"REQUIRE_CHROMIUM=1, but {message}")
         pytest.skip(f"needs a browser: {message}")
-    drawn = "".join(f"<div>{text.replace('<svg', f'<svg id={name!r}', 1)}</div>" for name, text in shown.items())
+    drawn = "".join(f"<div>{path.read_text().replace('<svg', f'<svg id={path.stem!r}', 1)}</div>" for path in PICTURES)
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><meta charset='utf-8'><body>{drawn}<script>{LOOK}</script></body>")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
+    options.append(f"--blink-settings=preferredColorScheme={scheme}")
     answer = subprocess.run([chromium, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
     (found,) = re.findall(r"<pre>(.*)</pre>", answer.stdout, re.DOTALL) or [answer.stderr[-2000:]]
-    return json.loads(unescape(found))
-
-
-def test_browser_shows_every_word_inside_its_picture_and_none_on_another(tmp_path: Path) -> None:
-    assert look(tmp_path, pictures()) == []
+    assert json.loads(unescape(found)) == [card, []]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.launching import REPO, tiny_profile
 from tools.submit.submissions import Submission, read
+from workshop.run_folder.env_file import sourced
 
 TINY = tiny_profile()
 LISTS = [

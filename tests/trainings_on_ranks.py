@@ -27,8 +27,8 @@ from typing import Any, Self, TypedDict
 
 import psutil
 
-from run_folder.env_file import sourced
 from tests.leftovers import own_namespaces_allowed, take_own_shm
+from workshop.run_folder.env_file import sourced
 
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans
@@ -203,7 +203,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print is no answer
 
-    from workshop.job import exit_process
+    from workshop.training import exit_process
 
     exit_process.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
     import cpuinfo

@@ -1,8 +1,8 @@
 """Tools for before and after a job: they read run folders (logs/README.md) and print tables, lists and plots.
 
-Nothing here imports torch, transformers or `workshop/`: the run folder is the only contract with the job, so the tools
-start at once, on a login node or a laptop where no training library is installed. Inside, imports go one way:
-commands -> doctor -> watch -> page -> plan -> submit -> tables -> logs -> run_folder.
+The run folder is the only contract with the job, and `workshop/run_folder` all that is imported of `workshop/`: neither
+needs torch, so the tools start at once, on a login node or a laptop where no training library is installed. Inside,
+imports go one way: commands -> doctor -> watch -> page -> plan -> submit -> tables -> logs -> workshop/run_folder.
 """
 
 from typing import Any

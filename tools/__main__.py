@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-from run_folder.printable import one_line, printable
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError, NoRunsError, no_package
+from workshop.run_folder.printable import one_line, printable
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
@@ -24,7 +24,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "profile", "page", "replay", "new-exercise", "rehearse"),
+    *("grade", "report", "plot", "profile", "page", "replay", "rehearse"),
 )
 
 
@@ -93,13 +93,9 @@ def main(argv: list[str] | None = None) -> int:
         with contextlib.redirect_stdout(_Harmless(sys.stdout)):
             return _module(arguments.command).run(arguments)
     except ModuleNotFoundError as missing:  # not in this Python
-        if (_ROOT / missing.name.split(".")[0]).is_dir():
+        if not (text := no_package(missing.name)):
             raise
-        print(
-            f"error: {sys.executable} has no {missing.name}; expected the workshop's environment: `make install` in "
-            f"{_ROOT} once, then `{_ROOT}/.venv/bin/python -m tools {' '.join(words)}`",
-            file=sys.stderr,
-        )
+        print(f"error: {text}", file=sys.stderr)
         return 2
     except NoRunsError as nothing:
         print(nothing, file=sys.stderr)

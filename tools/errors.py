@@ -1,8 +1,8 @@
 """What can go wrong for a user of the tools, so that the command line prints one line instead of a traceback."""
 
-from run_folder.errors import InputError, LogError
+from workshop.run_folder.errors import InputError, LogError, no_package
 
-__all__ = ["InputError", "LogError", "NoRunsError", "UnavailableError"]
+__all__ = ["InputError", "LogError", "NoRunsError", "UnavailableError", "no_package"]
 
 
 class NoRunsError(Exception):

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder.plural import counted
-from run_folder.printable import printable
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Run
 from tools.tables.fill import completed
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd

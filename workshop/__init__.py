@@ -1,6 +1,23 @@
-"""What runs inside a job: settings, data, models, measurements, and the launchers' shell library.
-
-Nothing is imported here but the error display, so that `python -m workshop.job.run_record` starts at once.
+"""What runs inside a job. Imports go one way: run_folder <- settings <- data <- kernels <- training <- measure, and
+job <- settings. simulate computes a step without a GPU, above all of them but job.
 """
 
-from workshop import errors as errors
+import os
+import sys
+from types import TracebackType
+
+from workshop.run_folder.errors import InputError, no_package
+
+
+def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Print an InputError as `error: …`, of several processes with the rank; else do as Python does."""
+    if isinstance(error, ModuleNotFoundError) and (text := no_package(str(error.name))):
+        error = InputError(text)
+    if not isinstance(error, InputError):
+        return sys.__excepthook__(kind, error, traceback)
+    rank = f" (rank {os.environ['RANK']})" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    print(f"error{rank}: {error}", file=sys.stderr)
+    return None
+
+
+sys.excepthook = _show

@@ -5,6 +5,7 @@ Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run 
 name in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -16,12 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from run_folder.env_file import assignments
-from run_folder.printable import one_line
-from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
-from workshop.errors import WorkshopError
-from workshop.job.checkpoints import is_of
-from workshop.training.deepspeed import configuration, has_gpu
+from workshop.run_folder.checkpoints import is_of
+from workshop.run_folder.configuration import Configuration, read_configuration
+from workshop.run_folder.env_file import assignments
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import model_file
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_PREFIXES, DeclaredSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +34,13 @@ class Settings(DeclaredSettings):
     def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
         """Read all fields from `environ`; `env_file` is checked for names that nothing reads.
 
-        Raises WorkshopError naming the file, line and variable of the first mistake.
+        Raises InputError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
         for name in LADDER_NAMES:
             if environ.get(name) and name not in names:
-                raise WorkshopError(
+                raise InputError(
                     f"{name}={environ[name]}: only the speed ladder reads it; expected it to be unset, or one of "
                     "speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
                 )
@@ -51,14 +53,14 @@ class Settings(DeclaredSettings):
                     hint = f"expected `export {name}=…` in {env_file}"
                     if name == "RUN_DIR":
                         hint = "start the training through its launcher, for example `bash baseline/baseline.slurm`"
-                    raise WorkshopError(f"{name} is not set; {hint}")
+                    raise InputError(f"{name} is not set; {hint}")
                 continue
             try:
                 values[item.name] = item.metadata["parse"](text if name == "EXPERIMENT_NAME" else text.strip())
             except (ValueError, KeyError):
                 expected = getattr(item.metadata["parse"], "expected", "text")
                 place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
-                raise WorkshopError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
+                raise InputError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
         settings = cls(**values)
         settings.check()
         return settings
@@ -66,24 +68,22 @@ class Settings(DeclaredSettings):
     def check(self) -> None:
         """Reject combinations that no single variable shows."""
         if self.resume_from and not (Path(self.resume_from) / "trainer_state.json").is_file():
-            raise WorkshopError(
+            raise InputError(
                 f"RESUME_FROM='{self.resume_from}': no trainer_state.json there; expected a checkpoint folder such as "
                 "logs/fsdp/<run>/bloom-qa-finetuned/checkpoint-32"
             )
         if self.fp16 and self.bf16:
-            raise WorkshopError("FP16=true and BF16=true: expected at most one of them to be true")
+            raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
         if (self.generate_before or self.generate_steps) and not self.generate_size:
             asked = "GENERATE_BEFORE=true" if self.generate_before else f"GENERATE_STEPS={self.generate_steps}"
-            raise WorkshopError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
+            raise InputError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
         if "8bit" in self.optimizer and not find_spec("torchao"):
-            raise WorkshopError(
-                f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch"
-            )
+            raise InputError(f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
         if self.streaming and not (self.max_steps and self.padding == "max_length"):
             found = f"MAX_STEPS={self.max_steps} and PADDING={self.padding}"
-            raise WorkshopError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
+            raise InputError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
         if self.timers and not self.config:
-            raise WorkshopError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     def check_config(self) -> None:
         """Reject a configuration file's mistakes; say what in it does not do what it seems to."""
@@ -91,24 +91,24 @@ class Settings(DeclaredSettings):
             return
         found = configuration(self)
         if found.needs_gpu and not has_gpu():
-            raise WorkshopError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+            raise InputError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
         for note in found.notes:
             print(f"note: {Path(self.config).name} {note}", file=sys.stderr)
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
-        """Names assigned in `env_file` and their line numbers. Raises WorkshopError for a name that nothing reads."""
+        """Names assigned in `env_file` and their line numbers. Raises InputError for a name that nothing reads."""
         known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
         lines: dict[str, int] = {}
         for name, number, exported in assignments(env_file):
             if not exported:
-                raise WorkshopError(
+                raise InputError(
                     f"{env_file}:{number}: {name} is assigned without `export`: the training cannot see it"
                 )
             if name not in known and not name.startswith(LIBRARY_PREFIXES):
                 close = get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f" (did you mean {close[0]}?)" if close else ""
-                raise WorkshopError(
+                raise InputError(
                     f"{env_file}:{number}: nothing in this exercise reads {name}{hint}; "
                     f"expected one of {', '.join(sorted(known - {'RUN_DIR'}))}"
                 )
@@ -146,3 +146,27 @@ class Settings(DeclaredSettings):
             if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
                 values[name] = Path(value).name
         return values
+
+
+def world_size() -> int:
+    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
+    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
+
+
+def has_gpu() -> bool:
+    """Whether there is a driver of an NVIDIA GPU, which PyTorch's import would take seconds to say."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
+
+
+def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0) -> Configuration:
+    """The launcher's argument, DeepSpeed's or FSDP's. Raises InputError, without torch, naming the file and the key
+    for what is not trained as it is written.
+    """
+    known, exercise = vars(settings), exercise or Path.cwd().name
+    model = model_file(known.get("model_name", ""))
+    return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)

@@ -29,7 +29,7 @@ def on_rank(rank: int, name: str, call: Callable[..., Any], inputs: Ranks, folde
     function = getattr(import_module(name), name)
     with CollectiveCounter() as counter:
         found = call(function, *inputs[rank])
-    torch.save((found, [(call.collective, call.bytes // 4) for call in counter.calls.elements()]), folder / str(rank))
+    torch.save((found, [(call.name, call.message_bytes // 4) for call in counter.calls.elements()]), folder / str(rank))
     dist.barrier()  # the others may not have received everything yet
     dist.destroy_process_group()
 

@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
-from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 from workshop.data.encoding import load_tokenizer
-from workshop.job.hangs import collective_timeout_s
+from workshop.run_folder import collectives
+from workshop.training.hangs import collective_timeout_s
 from workshop.training.models import TINY
 
 CHAPTER = REPO / "by-hand"
@@ -124,7 +124,7 @@ def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
     record = textbook.record["model"]
     embedding_mib = record["embedding_parameters"] * 4 / 2**20
-    calls = communication.read(kept.folder / "collectives.csv")
+    calls = collectives.read(kept.folder / "collectives.csv")
     gathered = [call for call in calls if call.name == "all-gather" and call.rank == 0]
     assert sum(call.sent_bytes for call in gathered) == record["parameters"] * 4 / 2, "once, for two micro-batches"
     # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.

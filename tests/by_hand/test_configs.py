@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.launching import REPO
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def settings(path: Path, content: dict | None = None) -> SimpleNamespace:
     ],
 )
 def test_fsdp_file_that_cannot_work_is_refused(by_hand_settings, tmp_path: Path, content, world_size, expected) -> None:
-    with pytest.raises(WorkshopError, match=rf"own.json: .*{expected}"):
+    with pytest.raises(InputError, match=rf"own.json: .*{expected}"):
         by_hand_settings.FSDPConfig.read(settings(tmp_path / "own.json", content), world_size)
 
 
@@ -71,7 +71,7 @@ def test_zero_file_has_the_settings_and_no_optimizer_of_its_own(common, path: Pa
     ],
 )
 def test_zero_file_that_cannot_work_is_refused(common, tmp_path: Path, content: dict, expected: str) -> None:
-    with pytest.raises(WorkshopError, match=rf"own.json: {expected}"):
+    with pytest.raises(InputError, match=rf"own.json: {expected}"):
         common.zero_config(settings(tmp_path / "own.json", content))
 
 
@@ -82,5 +82,5 @@ def test_zero_file_that_cannot_work_is_refused(common, tmp_path: Path, content: 
 def test_setting_that_the_scripts_leave_without_effect_is_refused(by_hand_settings, own: dict, expected: str) -> None:
     file = REPO / "by-hand/env_vars.sh"
     given = {"BF16": "false", "FP16": "false", "RUN_DIR": "/tmp", "REPO": str(REPO)} | own
-    with pytest.raises(WorkshopError, match=expected):
+    with pytest.raises(InputError, match=expected):
         by_hand_settings.ByHandSettings.from_environment(sourced(file, given), file)

@@ -10,9 +10,9 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from custom_model.model import SimpleGPTModel
-from run_folder import nccl_log
 from tests.launching import REPO, launch, losses, record, tiny_profile
 from tools.__main__ import main
+from workshop.run_folder import nccl_log
 
 SHORT = {"MAX_STEPS": "8", "TRAIN_SIZE": "64", "EVAL_SIZE": "8", "SAVE": "no", "GENERATE_SIZE": "0"}
 TWO = SHORT | {"GPUS_PER_NODE": "2"}

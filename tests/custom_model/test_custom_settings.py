@@ -3,9 +3,9 @@
 import pytest
 
 from custom_model.settings import CustomSettings
-from run_folder.env_file import sourced
 from tests.launching import REPO
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 
 ENV_FILE = REPO / "custom_model/env_vars.sh"
 
@@ -22,5 +22,5 @@ ENV_FILE = REPO / "custom_model/env_vars.sh"
 )
 def test_sizes_that_do_not_fit_are_errors(changed: dict[str, str], message: str) -> None:
     environment = sourced(ENV_FILE, {"REPO": str(REPO), "RUN_DIR": "/tmp/run"} | changed)
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         CustomSettings.from_environment(environment, ENV_FILE)

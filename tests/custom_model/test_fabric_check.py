@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from custom_model.fabric_check import bus_factor, judge, row
-from run_folder import nccl_log
+from custom_model.fabric_check import judge, row
 from tests.launching import PATH, REPO, program, tiny_profile
+from workshop.run_folder import nccl_log
+from workshop.run_folder.collectives import bus_factor
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row("all_reduce", 4 * 2**20, 0.0005, 2) + "\n"
@@ -37,8 +38,8 @@ def test_K12_verdict_is_about_a_measurement_of_one_world(
 
 
 def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
-    assert bus_factor("all_reduce", 8) == 2 * 7 / 8
-    assert bus_factor("all_gather", 8) == bus_factor("reduce_scatter", 8) == 7 / 8
+    assert bus_factor("all-reduce", 8) == 2 * 7 / 8
+    assert bus_factor("all-gather", 8) == bus_factor("reduce-scatter", 8) == 7 / 8
 
 
 # A stand-in for nccl-tests built with MPI, and for the mpirun that starts it as one world or, without MPI, as several.

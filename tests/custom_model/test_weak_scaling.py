@@ -9,9 +9,9 @@ import pytest
 
 from custom_model.flops import Shapes
 from custom_model.weak_scaling import read_rule
-from run_folder.env_file import sourced
 from tools.tables import markdown
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 
 REPO = Path(__file__).parents[2]
 RULES = REPO / "custom_model" / "weak_scaling_configs"
@@ -70,5 +70,5 @@ def test_launcher_is_told_the_sizes_and_the_reader_the_work(gpus: str, told: str
 @pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}', '{"gpus": "3"}', '{"rule": "x"}'])
 def test_damaged_rule_names_the_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "rule.json").write_text(text)
-    with pytest.raises(WorkshopError, match=r"rule.json:.* expected"):
+    with pytest.raises(InputError, match=r"rule.json:.* expected"):
         read_rule(tmp_path / "rule.json")

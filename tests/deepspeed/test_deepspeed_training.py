@@ -11,8 +11,8 @@ from tests.launching import REPO, die_after, launch, losses, record, tiny_profil
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tools.logs import trainer_log
 from workshop.data.encoding import load_tokenizer
-from workshop.job.checkpoints import newest
-from workshop.job.run_record import update_run_record
+from workshop.run_folder.checkpoints import newest
+from workshop.run_folder.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.models import load_model
 

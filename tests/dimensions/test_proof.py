@@ -17,10 +17,10 @@ from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from tests.dimensions.faults import CP_FAULTS, PP_FAULTS, TP_FAULTS, ULYSSES_FAULTS
 from tests.launching import REPO, losses, record, steps
 from tests.trainings_on_ranks import Ranks, Training, training
-from tools.logs import communication
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.errors import WorkshopError
+from workshop.run_folder import collectives
+from workshop.run_folder.errors import InputError
 
 STEPS, EXACT = 20, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
@@ -180,7 +180,7 @@ def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> No
 
 
 def test_each_layer_adds_up_four_times(runs: Path) -> None:
-    found = communication.read(runs / "tp, gpt" / "collectives.csv")
+    found = collectives.read(runs / "tp, gpt" / "collectives.csv")
     large = [one.calls for one in found if one.rank == 0 and one.message_bytes == ROWS // 2 * LENGTH * HIDDEN * 4]
     assert large == [2 * (4 * 2 + 2)]
 
@@ -295,5 +295,5 @@ def test_rows_that_the_ranks_cannot_share_are_refused(
     given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "simple-gpt", "NUM_LAYERS": "4"} | own)
     environ = given["environ"] | {"DIMENSION": dimension}
     settings = DimensionSettings.from_environment(environ, REPO / "dimensions/env_vars.sh")
-    with pytest.raises(WorkshopError, match=expected):
+    with pytest.raises(InputError, match=expected):
         settings.layout(4)

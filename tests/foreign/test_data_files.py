@@ -11,7 +11,7 @@ from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import IGNORE, encode_all, load_tokenizer
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 FILES = Path(__file__).parent / "data"
@@ -87,7 +87,7 @@ def test_rows_are_read_as_their_format_means_them(name: str, streaming: bool) ->
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_we_do_not_read_is_refused_with_its_place(name: str) -> None:
-    with pytest.raises(WorkshopError, match=f"^{FILES / name}{REFUSED[name]}"):
+    with pytest.raises(InputError, match=f"^{FILES / name}{REFUSED[name]}"):
         load_splits(str(FILES / name))
 
 
@@ -117,7 +117,7 @@ def test_key_that_changes_what_is_taught_is_refused_with_file_and_row(tmp_path: 
         ("a.json", json.dumps([{"messages": [USER, SAID]}, row]), r": rows\[1\]"),
     ):
         (tmp_path / name).write_text(text)
-        with pytest.raises(WorkshopError, match=rf"^{tmp_path}/{name}{at}: {message}"):
+        with pytest.raises(InputError, match=rf"^{tmp_path}/{name}{at}: {message}"):
             load_splits(f"{tmp_path}/{name}")
 
 
@@ -199,7 +199,7 @@ def test_template_teaches_the_answers_and_their_ends(
 def test_template_that_refuses_or_loses_a_turn_names_the_row(
     template: str, messages: list[dict[str, str]], why: str
 ) -> None:
-    with pytest.raises(WorkshopError, match=f"^chats.jsonl:7: the tokenizer's {why}"):
+    with pytest.raises(InputError, match=f"^chats.jsonl:7: the tokenizer's {why}"):
         targets(template, messages)
 
 
@@ -208,5 +208,5 @@ def test_template_that_refuses_row_3_names_file_and_row() -> None:
     tokenizer.chat_template = GEMMA
     path = FILES / "c50-system-in-row-3.jsonl"
     environ = ENVIRONMENT | {"DATASET": str(path), "TRAIN_SIZE": "3", "EVAL_SIZE": "1", "GENERATE_SIZE": "0"}
-    with pytest.raises(WorkshopError, match=f"^{path}:3: the tokenizer's chat template refuses it: System role"):
+    with pytest.raises(InputError, match=f"^{path}:3: the tokenizer's chat template refuses it: System role"):
         load_data(Settings.from_environment(environ), tokenizer)

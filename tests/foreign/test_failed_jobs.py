@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.causes import cause
+from workshop.run_folder.causes import cause
 
 LOGS = Path(__file__).parent / "logs"
 # State, name of the cause, and a part of the reason.

@@ -17,16 +17,15 @@ from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZE
 from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-from run_folder import deepspeed_config
-from run_folder.errors import InputError
 from tests.launching import REPO
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.submitted_lines import configuration_of, workload_of
 from tools.submit.submissions import read_argument
 from workshop import settings as of_settings
-from workshop.errors import WorkshopError
 from workshop.kernels import operators
+from workshop.run_folder import deepspeed_config
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
@@ -146,7 +145,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         line = read_argument(" ".join([*words, str(FILES[name])]), {})
         try:
             Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none")).check_config()
-        except WorkshopError as error:
+        except InputError as error:
             with pytest.raises(InputError) as planned:
                 workload_of(line)
             assert str(error) in str(planned.value)

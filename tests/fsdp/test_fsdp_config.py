@@ -9,11 +9,10 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from run_folder.errors import InputError
-from run_folder.fsdp_config import check_keys
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.fsdp_config import check_keys
 from workshop.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
@@ -71,7 +70,7 @@ def test_combination_that_cannot_work_is_an_error_before_training(
     config: str, name: str, value: str, message: str, mended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         fsdp_config(settings(config, **{"FP16": "true", "BF16": "false", name: value}))
     monkeypatch.setenv(name, mended)
     fsdp_config(settings(config, **{"FP16": "true", "BF16": "false", name: mended}))
@@ -89,14 +88,14 @@ def test_nodes_hold_whole_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_needs_a_gpu_is_an_error_without_one(config: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(WorkshopError, match=f"json: there is no NVIDIA GPU, which it needs for {message}"):
+    with pytest.raises(InputError, match=f"json: there is no NVIDIA GPU, which it needs for {message}"):
         settings(config).check_config()
 
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
     model = tiny_bloom()
     recorder = ShardingRecorder(settings("full_shard"), model)
-    with pytest.raises(WorkshopError, match=r"full_shard.json: 0 of the model's 2 blocks \(BloomBlock\) are shard"):
+    with pytest.raises(InputError, match=r"full_shard.json: 0 of the model's 2 blocks \(BloomBlock\) are shard"):
         recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model)
 
 

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from tests.launching import REPO, die_after, launch, losses, record
 from tests.test_disk_need import PER_CHECKPOINT
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
-from workshop.job.checkpoints import newest
-from workshop.measure import evidence_calls
+from workshop.measure import trainer_hooks
+from workshop.run_folder.checkpoints import newest
 from workshop.settings import Settings
 from workshop.training.sharding import shard_units
 
@@ -189,6 +189,6 @@ class Look(TrainerCallback):
 
 
 if __name__ == "__main__":  # on ranks: the exercise's train.py, and a look
-    own = evidence_calls.measurements
-    evidence_calls.measurements = lambda settings, data, model: [*own(settings, data, model), Look(settings, model)]
+    own = trainer_hooks.callbacks_for
+    trainer_hooks.callbacks_for = lambda settings, data, model: [*own(settings, data, model), Look(settings, model)]
     runpy.run_path("train.py", run_name="__main__")

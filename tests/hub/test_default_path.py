@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from run_folder.env_file import sourced
 from tests.hub.commands import python, user
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO, losses, record
 from tests.trainings_on_ranks import Ranks, Training
-from workshop.job.run_record import record_end
+from workshop.job.outcome import record_end
+from workshop.run_folder.env_file import sourced
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 SHORT = {
@@ -109,7 +109,7 @@ ONLINE = """
 import os
 from pathlib import Path
 from workshop.data.encoding import load_tokenizer
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.data.sources import load_splits, split_of
 
 for streaming in (True, True, False, True):
@@ -125,7 +125,7 @@ for load in (
 ):
     try:
         load()
-    except WorkshopError as error:
+    except InputError as error:
         print(error)
 """
 

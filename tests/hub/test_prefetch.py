@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.env_file import sourced
 from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.launching import REPO
 from workshop.data.hub import Repository, needs
 from workshop.data.prefetch import wanted
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 
 REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 
@@ -45,7 +45,7 @@ def test_an_exercise_needs_every_model_of_its_submit_txt(monkeypatch: pytest.Mon
     own = Repository("dataset", "somebody/questions")
     assert own in wanted(["baseline"]) and own in wanted(["bigscience/bloom-560m"])
     with pytest.raises(
-        WorkshopError, match=r"'baselin': expected an exercise \(baseline, .*\), half-day, .*, or a hub name"
+        InputError, match=r"'baselin': expected an exercise \(baseline, .*\), half-day, .*, or a hub name"
     ):
         wanted(["baselin"])
 

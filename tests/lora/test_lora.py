@@ -18,7 +18,7 @@ from tests.launching import PATH, REPO, die_after, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.training.four_bits import quantize_blocks
 from workshop.training.models import blocks_of, model_size
 
@@ -142,7 +142,7 @@ def test_what_would_not_train_what_it_says_is_an_error(tmp_path: Path) -> None:
     environ = ENVIRONMENT | SETTINGS | {"RUNG": "1_bf16", "METHOD": "lora"}
     config = tmp_path / "zero2.json"
     config.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    with pytest.raises(WorkshopError, match=r"METHOD=lora and BF16=false: .*expected BF16=true"):
+    with pytest.raises(InputError, match=r"METHOD=lora and BF16=false: .*expected BF16=true"):
         LoraSettings.from_environment(environ | {"CONFIG": str(config)}, REPO / "lora/env_vars.sh")
-    with pytest.raises(WorkshopError, match=r"METHOD=qlora: GPT2LMHeadModel has no torch\.nn\.Linear"):
+    with pytest.raises(InputError, match=r"METHOD=qlora: GPT2LMHeadModel has no torch\.nn\.Linear"):
         quantize_blocks(small("gpt2"), torch.float32)

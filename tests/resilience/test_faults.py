@@ -18,8 +18,8 @@ import pytest
 from tests.launching import die_after, losses, record
 from tests.leftovers import leftovers
 from tests.trainings_on_ranks import Ranks, training
-from workshop.job.checkpoints import newest
-from workshop.job.run_record import RESERVE_BYTES, begin, record_end
+from workshop.job.outcome import RESERVE_BYTES, begin, record_end
+from workshop.run_folder.checkpoints import newest
 
 KILLS = 10
 SEED = 20261122

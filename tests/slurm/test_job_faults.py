@@ -16,7 +16,7 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import losses, program, wait_until
 from tests.leftovers import processes_of
-from workshop.job.run_record import NOT_BEGUN
+from workshop.job.outcome import NOT_BEGUN
 
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
 ENDLESS = {"MAX_STEPS": "", "NUM_EPOCHS": "100000"}

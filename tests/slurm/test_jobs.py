@@ -12,9 +12,9 @@ import pytest
 from submitting import SHORT, Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
-from run_folder import nccl_log
 from tests.launching import REPO, losses, record, tiny_profile, wait_until
 from tests.leftovers import processes_of
+from workshop.run_folder import nccl_log
 
 PROCESSORS = f"""#!/bin/bash
 cd {REPO}/fsdp && unset OMP_NUM_THREADS && exec bash -c '

@@ -75,7 +75,7 @@ def test_editing_while_queued_does_not_change_what_runs(slurm: ThrowawaySlurm, c
 
     train.write_text(TRAIN.format(version="edited"))
     (exercise / "env_vars.sh").write_text("exit 1\n")
-    (copy / "workshop/job/run_record.py").write_text("raise SystemExit('edited')\n")
+    (copy / "workshop/job/outcome.py").write_text("raise SystemExit('edited')\n")
     again = tools(slurm, copy, participant, *submit, "--again").stdout
     assert "nothing to do" in again, "a queued run was queued again"
     slurm.run("scontrol", "release", str(job))

@@ -14,12 +14,12 @@ import torch
 
 import peers
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
-from run_folder.env_file import sourced
 from tests.launching import PATH, REPO, launch, losses, record, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
@@ -116,7 +116,7 @@ def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
     usual = settings_of(peer)
     peers.check(LadderSettings.from_environment(ENVIRONMENT | usual))
     for own in ({"PACKING": "true", "PADDING": "max_length"}, {"FP16": "true", "BF16": "false"}, {"SAVE": "end"}):
-        with pytest.raises(WorkshopError, match=f"^{next(iter(own))}="):
+        with pytest.raises(InputError, match=f"^{next(iter(own))}="):
             peers.check(LadderSettings.from_environment(ENVIRONMENT | usual | own))
 
 
@@ -155,7 +155,7 @@ def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:
 def test_misspelt_name_in_a_rung_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "1_mine.env").write_text('export ATENTION="${ATENTION:-sdpa}"\n')
     monkeypatch.setattr("ladder_settings.RUNGS", tmp_path)
-    with pytest.raises(WorkshopError, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
+    with pytest.raises(InputError, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
         LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "1_mine"}, REPO / "speed-ladder/env_vars.sh")
 
 
@@ -169,7 +169,7 @@ def test_unknown_rung_lists_those_there_are(tmp_path: Path) -> None:
 
 
 def test_setting_of_the_ladder_is_refused_by_the_others() -> None:
-    with pytest.raises(WorkshopError, match="PACKING=true: only the speed ladder reads it"):
+    with pytest.raises(InputError, match="PACKING=true: only the speed ladder reads it"):
         Settings.from_environment(ENVIRONMENT | {"PACKING": "true"})
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_work_is_refused(
     monkeypatch.chdir(REPO / "speed-ladder")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
     environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         settings = LadderSettings.from_environment(environment)
         sharding_arguments(settings, gpu=False)
         check_rung(settings)

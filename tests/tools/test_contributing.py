@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.filled_tables import filled_table
-from tests.launching import REPO
+from tests.launching import REPO, tiny_profile
 
 LABEL = "Peak GPU Memory Usage (MiB)"
 LOGS = REPO / "logs/reference/h200x1"
@@ -34,7 +34,7 @@ def used_mib(line: str) -> int:
 
 def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for folder in ("tools", "run_folder", "baseline"):
+    for folder in ("tools", "workshop/run_folder", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
     with (copy / "tools/logs/figures.csv").open("a") as figures:
         figures.write("warmup_steps,warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
@@ -44,3 +44,16 @@ def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", str(logs), "--plain"]
     printed = subprocess.run(words, cwd=copy, capture_output=True, text=True)
     assert "| Warm-up steps | 3 |" in printed.stdout, printed.stderr
+
+
+def test_copied_baseline_is_an_exercise_that_can_be_submitted(tmp_path: Path) -> None:
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if not name.startswith("logs/reference/") and (REPO / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPO / name, tmp_path / name)
+    section = (REPO / "CONTRIBUTING.md").read_text().partition("## Add an exercise\n\n")[2]
+    subprocess.run(["bash", "-ec", section.partition("\n\n")[0]], cwd=tmp_path, check=True)
+    words = [sys.executable, "-m", "tools", "submit", "my-idea", "--dry-run", "--local"]
+    printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=tiny_profile())
+    assert "my-idea.slurm\n1 to run here" in printed.stdout, printed.stderr

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from run_folder import causes, nccl_log
-from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
-from tools.logs import communication, memory_logs, trainer_log
+from tools.logs import memory_logs, trainer_log
 from tools.logs.folder import read_steps
 from tools.logs.runs import find_runs, read_run
 from tools.page.entries import command
+from workshop.run_folder import causes, collectives, nccl_log
+from workshop.run_folder.safe_open import LARGEST_BYTES
 
 SECRET = "ssh-ed25519 AAAAC3Nz of the instructor"
 NASTY = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202eevil\u2066\n| PASS | \ufeff$\\frac{"
@@ -131,7 +131,7 @@ def test_huge_files_are_refused_unread(make_run, logs: Path, printed) -> None:
 
 READERS = (
     *(
-        communication.read,
+        collectives.read,
         trainer_log.read_timers,
         nccl_log.read,
         memory_logs.read_psrecord,

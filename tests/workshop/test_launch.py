@@ -13,7 +13,7 @@ import pytest
 
 from tests.launching import PATH, REPO, only_run, program, record, tiny_profile
 from tests.trainings_on_ranks import Ranks, training
-from workshop.job.run_record import record_end
+from workshop.job.outcome import record_end
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"

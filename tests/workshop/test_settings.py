@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.settings import DeclaredSettings
 from tests.workshop.environment import ENVIRONMENT
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import Settings
 from workshop.training.models import find_gpu
 
@@ -36,7 +36,7 @@ def test_K1_line_of_the_env_file_that_has_no_effect_is_an_error_naming_it(
 ) -> None:
     env_file = tmp_path / "env_vars.sh"
     env_file.write_text(f"# sizes\nexport NCCL_DEBUG=WARN\n{line}\n")
-    with pytest.raises(WorkshopError, match=words):
+    with pytest.raises(InputError, match=words):
         Settings.from_environment(ENVIRONMENT, env_file)
 
 
@@ -56,7 +56,7 @@ def test_bad_value_names_file_line_variable_and_expectation(
 ) -> None:
     env_file = tmp_path / "env_vars.sh"
     env_file.write_text(f"# first line\nexport {name}='{value}'\n")
-    with pytest.raises(WorkshopError) as error:
+    with pytest.raises(InputError) as error:
         Settings.from_environment(ENVIRONMENT | {name: value}, env_file)
     assert str(error.value) == f"{name}='{value}' ({env_file}:2, or set in your shell): expected {expected}"
 
@@ -75,7 +75,7 @@ def test_bad_value_names_file_line_variable_and_expectation(
     ],
 )
 def test_settings_that_do_not_fit_together_or_lack_are_an_error(changes: dict[str, str], words: str) -> None:
-    with pytest.raises(WorkshopError, match=words):
+    with pytest.raises(InputError, match=words):
         Settings.from_environment(ENVIRONMENT | changes)
 
 
@@ -108,7 +108,7 @@ def test_run_goes_on_although_a_link_leads_to_its_folder(tmp_path: Path) -> None
 
 
 def test_every_setting_is_listed_with_its_reader_what_it_takes_and_its_default() -> None:
-    command = [sys.executable, "-m", "run_folder.settings"]
+    command = [sys.executable, "-m", "workshop.run_folder.settings"]
     listed = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(listed) - 1 == len(Settings.__dataclass_fields__) - 2, "all but RUN_DIR and CONFIG"
     assert f"{'SAVE':24} training     steps or epoch or end or no; default: steps" in listed

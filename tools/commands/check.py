@@ -7,7 +7,6 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -16,6 +15,7 @@ from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_li
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
 from tools.tables.markdown import Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
+from workshop.run_folder.plural import counted
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
 SHOWN = "fill shows the speed without evaluation and saving, which compares strategies"

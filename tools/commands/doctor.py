@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from run_folder.env_file import sourced
-from run_folder.plural import counted
 from tools.commands.options import at_least_0
 from tools.doctor.checks import Finding, Place, ask, findings, probe
 from tools.logs.runs import default_logs
 from tools.submit import slurm
 from tools.tables.repository import ROOT
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.plural import counted
 
 FILES_ARRIVE_S = 10  # until a file that another node has written is seen here
 

@@ -5,7 +5,6 @@ import csv
 import sys
 from pathlib import Path
 
-from run_folder.printable import spreadsheet_text
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -15,6 +14,7 @@ from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
 from tools.tables.repository import exercise_folder, no_runs
+from workshop.run_folder.printable import spreadsheet_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

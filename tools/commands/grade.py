@@ -7,14 +7,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from run_folder.plural import counted
-from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.check import check_file
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line, spreadsheet_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

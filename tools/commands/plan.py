@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
 from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
@@ -21,6 +20,7 @@ from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workload_o
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
+from workshop.run_folder.plural import counted
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT, MEASURED = "h100-80gb", "h200"

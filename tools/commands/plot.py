@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.errors import InputError, LogError, NoRunsError
@@ -15,6 +14,7 @@ from tools.logs.runs import default_logs
 from tools.tables.definitions import definitions, dictionary_of, tiny_view
 from tools.tables.fill import fill
 from tools.tables.repository import exercise_folder, no_runs
+from workshop.run_folder.plural import counted
 
 # What the loss can be drawn over: the axis' label, and its values from the steps.
 _OVER = {

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from run_folder.gpu_time import shares
-from run_folder.printable import one_line
 from tools.commands.options import single_run
 from tools.logs.run import Run
 from tools.logs.trace import CLASSES, Trace, class_of, read_trace
-from tools.plan.predict import markdown
+from workshop.run_folder.gpu_time import shares
+from workshop.run_folder.printable import markdown, one_line
 
 _COSTLIEST = 5  # kernels of each run
 _NAME_WIDTH = 70

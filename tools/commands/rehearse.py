@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from run_folder.env_file import sourced
-from run_folder.plural import counted
 from tools.commands.options import INTERRUPTED, above_0
 from tools.commands.runs import text_table
 from tools.doctor import checks
@@ -24,6 +22,8 @@ from tools.submit import slurm
 from tools.submit.submissions import Submission, read
 from tools.tables.markdown import read_tables
 from tools.tables.repository import ROOT, borrowed_runs
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.plural import counted
 
 _COLUMNS = ("submit", "fill", "check", "plot")
 _POLL_S = 5

@@ -9,17 +9,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from run_folder.plural import counted
-from run_folder.safe_open import read_plain
 from tools.commands.options import INTERRUPTED, above_0
 from tools.errors import InputError, LogError
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs
 from tools.tables.repository import REFERENCE, ROOT, exercises
+from workshop.run_folder.plural import counted
+from workshop.run_folder.safe_open import read_plain
 
 _END = ("state", "exit_code", "end_time", "cause", "reason", "attempts", "attempt_start_time")
 _IN_LINES = ("steps.csv", "train.out", "gpu_memory", "cpu_memory", "cpu_pss")
 _LOOK_EVERY_S, _ENDED = 0.2, "ended"
+_AT_A_TIME = 4
 
 
 def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
@@ -75,25 +76,22 @@ def _pieces(run: Run) -> list[tuple[float, str, bytes]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="*", help="exercises (the runs of their tables) or folders of runs; default: all")
     parser.add_argument("--speed", type=above_0, default=1.0, metavar="N", help="N times as fast (default: 1)")
-    parser.add_argument("--jobs", type=int, default=4, metavar="N", help="so many at a time (default: 4)")
     parser.add_argument("--logs", type=Path, help="where the replays go (default: replay/ in the logs folder)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logs, jobs = arguments.logs or default_logs() / "replay", arguments.jobs
+    logs = arguments.logs or default_logs() / "replay"
     if logs.resolve().is_relative_to(REFERENCE):
         raise InputError(f"--logs {logs}: are the reference runs; expected a folder of your own")
-    if jobs < 1:
-        raise InputError(f"--jobs {jobs}: expected at least 1")
     waiting, active = _chosen(arguments.what), list[Iterator[None]]()
     fills = {f"  python -m tools fill {run.record['exercise']} --logs {logs}": None for run in waiting}
     one_by_one = duration(sum(run.runtime_s for run in waiting) / arguments.speed)
-    print(f"{counted(len(waiting), 'run')}, {one_by_one} h one after the other, {jobs} at a time; Ctrl-C ends them")
+    print(f"{counted(len(waiting), 'run')}, {one_by_one} h one after the other, {_AT_A_TIME} at a time")
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     try:
         while waiting or active:
-            while waiting and len(active) < jobs:
+            while waiting and len(active) < _AT_A_TIME:
                 active.append(replay(waiting.pop(0), logs, arguments.speed))
             active = [one for one in active if next(one, _ENDED) is None]
             time.sleep(_LOOK_EVERY_S)

@@ -15,12 +15,13 @@ import tempfile
 from itertools import takewhile
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import find_runs
 from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import markdown
 
 # Commands that only read and print: a README must not be able to start anything else.
 _ALLOWED = ("fill", "plot", "plan", "profile", "runs", "report --folders")
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def folders_table(folder: Path) -> str:
     """A Markdown table of folders of runs: their machine, their runs' commits, and runs.txt's first sentence."""
-    rows = ["| Folder | Machine | Runs | Commits | What for |", "|---|---|---|---|---|"]
+    rows = []
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         records = [run.record for run in find_runs(place)]
         gpus = max((record.get("gpu_names") or [] for record in records), key=len, default=[])
@@ -81,8 +82,8 @@ def folders_table(folder: Path) -> str:
         comment = " ".join(line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
         what = re.split(r"(?<=[\w)])[.:] ", comment)[0].rstrip(".")
         what = what or ", ".join(sorted({record["exercise"] for record in records}))
-        rows.append(f"| `{place.name}` | {machine} | {len(records)} | {', '.join(commits)} | {what} |")
-    return "\n".join(rows)
+        rows.append((f"`{place.name}`", machine, str(len(records)), ", ".join(commits), what))
+    return markdown(("Folder", "Machine", "Runs", "Commits", "What for"), rows)
 
 
 def regenerated(document: Path, text: str, root: Path, plots: dict[Path, str]) -> str:

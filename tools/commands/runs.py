@@ -12,8 +12,6 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from run_folder.plural import counted
-from run_folder.printable import one_line, spreadsheet_text
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.folder import is_mine
@@ -22,6 +20,8 @@ from tools.logs.runs import progress
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line, spreadsheet_text
 
 if TYPE_CHECKING:
     from tools.plan.beside_measured import Predictions

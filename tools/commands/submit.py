@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
@@ -24,6 +23,8 @@ from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import markdown
 
 # Name programs that bash, the loader or Python run: they are never taken from a file.
 _RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")
@@ -253,9 +254,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side:
         tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
     states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
     ended = [(line, state) for (line, _), state in zip(due, states, strict=True)]
-    print("\n| run | state |\n|---|---|")
-    for line, state in ended:
-        print(f"| {line.exercise.name}: {line.short} | {state} |")
+    print("\n" + markdown(("run", "state"), [(f"{line.exercise.name}: {line.short}", state) for line, state in ended]))
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
     if completed := [line for line, state in ended if state == "completed"]:
         print("fill the tables:")

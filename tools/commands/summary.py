@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from run_folder.printable import one_line
 from tools.commands.options import single_run
 from tools.commands.runs import next_command, tiny_option
 from tools.errors import InputError
@@ -17,6 +16,7 @@ from tools.tables.definitions import definitions, exercises_of, plan, run_condit
 from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table, written
 from tools.tables.markdown import Table
 from tools.tables.repository import ROOT, exercises
+from workshop.run_folder.printable import one_line
 
 _MOST_TABLES = 3  # that are shown
 

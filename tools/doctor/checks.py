@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
-from run_folder.printable import one_line
 from tools.tables.repository import ROOT
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line
 
 REQUIREMENTS = ROOT / "requirements.txt"
 ANSWER_TIMEOUT_S = 60
@@ -120,7 +120,7 @@ def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any
     try:
         return json.loads(answer.output.splitlines()[-1])
     except (IndexError, ValueError):
-        return {part: {"problem": answer.complaint} for part in ("torch", "operators", "cache", "wandb")}
+        return {part: {"problem": answer.complaint} for part in ("torch", "operators", "cache")}
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -204,15 +204,6 @@ def cache(place: Place) -> Finding:
     return Finding("ok", have or "nothing is needed from the hub")
 
 
-def wandb(place: Place) -> Finding:
-    """A hindrance only for who reports there; the local files have every figure."""
-    wanted, hindrance = "wandb" in place.environment.get("REPORT_TO", ""), place.facts["wandb"]["hindrance"]
-    online = wanted and place.environment.get("WANDB_MODE") == "online"
-    if online and hindrance:
-        return Finding("warning", f"{hindrance}; runs stay offline", "wandb login; or: export WANDB_MODE=offline")
-    return Finding("ok", "online" if online else "offline" if wanted else "not asked for (REPORT_TO)")
-
-
 def slurm(place: Place) -> Finding:
     """Partitions with limits and GPUs; in a job, what it was given."""
     if "SLURM_JOB_ID" in place.environment:
@@ -281,7 +272,7 @@ def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in 
     return Finding("ok", f"{text} of {' '.join(interfaces)}")
 
 
-CHECKS = (python, packages, torch, gpus, operators, cache, wandb, slurm, launchers, space, network)
+CHECKS = (python, packages, torch, gpus, operators, cache, slurm, launchers, space, network)
 
 
 def findings(place: Place) -> Iterator[Finding]:

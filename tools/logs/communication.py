@@ -7,75 +7,15 @@ with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from run_folder.safe_open import read_plain
-from tools.errors import LogError, UnavailableError
+from tools.errors import UnavailableError
 from tools.logs import dimension_traffic
 from tools.logs.folder import RunFolder
+from workshop.run_folder.collectives import Collective, read
 
-COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
-OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
-# What a ring of n ranks sends per rank, in parts (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
-# all-gather. Of a broadcast and a reduce: the mean over the ranks, as the ends of their chain send less.
-_PARTS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "reduce": 1, "all-to-all": 1}
-_PARTS |= {"receive": 0}  # is another rank's send
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A kind of call of one rank in one step.
-
-    Attributes:
-        name: all-reduce, all-gather, reduce-scatter, ...
-        ranks: those that take part.
-        rank, peer: whose call it is, and the rank that a send goes to or a receive comes from.
-        message_bytes: the whole message of one call: what an all-gather leaves, what a reduce-scatter begins with.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    message_bytes: int
-    calls: int
-    rank: int = 0
-    peer: int | None = None
-
-    @property
-    def sent_bytes(self) -> float:
-        """Per rank, of all calls, by a ring. A kind without a formula has sent its whole message."""
-        ranks = len(self.ranks)
-        parts = _PARTS[self.name] * (ranks - 1) / ranks if self.name in _PARTS else 1
-        return parts * self.message_bytes * self.calls
-
-
-def read(path: Path) -> list[Collective]:
-    """What the ranks called in the counted step, from collectives.csv (logs/README.md).
-
-    Raises:
-        LogError: the header or a line is not as in the contract.
-    """
-    lines = read_plain(path).decode("utf-8", "replace").splitlines()
-    columns = next((some for some in (COLUMNS, OLDER_COLUMNS) if lines[:1] == [",".join(some)]), None)
-    if not columns:
-        raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
-    found = []
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
-            ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
-            sizes = int(row["bytes"]), int(row["calls"]), int(row["rank"])
-            found.append(Collective(row["collective"], ranks, *sizes, peer))
-        except ValueError:
-            raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
-        if not ranks:
-            raise LogError(path, number, line, "the ranks of the group")
-        if peer is None and found[-1].name == "send":
-            raise LogError(path, number, line, "the rank that a send goes to in column peer")
-    return found
 
 
 def counted(run: RunFolder) -> dict[str, float]:

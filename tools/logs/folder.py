@@ -19,13 +19,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder import csv_log
-from run_folder.causes import cause
-from run_folder.printable import one_line
-from run_folder.safe_open import read_plain
-from run_folder.schema import REQUIRED, RUN_RECORD, STATES, MistypedError, check
-from run_folder.settings import is_tiny
 from tools.errors import LogError
+from workshop.run_folder import csv_log
+from workshop.run_folder.causes import cause
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.safe_open import read_plain
+from workshop.run_folder.schema import REQUIRED, RUN_RECORD, STATES, MistypedError, check
+from workshop.run_folder.settings import is_tiny
 
 if TYPE_CHECKING:
     import numpy as np

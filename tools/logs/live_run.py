@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_folder import csv_log
-from run_folder.printable import printable
-from run_folder.safe_open import open_plain
 from tools.errors import LogError
 from tools.logs.memory_logs import header_names, memory_mib
 from tools.logs.run import Run
+from workshop.run_folder import csv_log
+from workshop.run_folder.printable import printable
+from workshop.run_folder.safe_open import open_plain
 
 RECENT_STEPS = 20
 SILENT_S = 120

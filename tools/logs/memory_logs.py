@@ -19,10 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
-from run_folder import csv_log
-from run_folder.safe_open import read_plain
 from tools.errors import LogError
 from tools.logs.folder import RunFolder
+from workshop.run_folder import csv_log
+from workshop.run_folder.safe_open import read_plain
 
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].

@@ -18,6 +18,7 @@ from typing import Any
 
 from tools.errors import UnavailableError
 from tools.logs.folder import RunFolder
+from workshop.run_folder.flops import flops_per_token
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
 # the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions unless the name says
@@ -34,11 +35,6 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
     "NVIDIA H100 80GB HBM3": {"fp8": 1979, "bf16": 989, "fp16": 989, "fp32": 67},
     "NVIDIA H200": {"fp8": 1979, "bf16": 989, "fp16": 989, "fp32": 67},
 }
-
-
-def flops_per_token(parameters: int, layers: int, attention_size: int, row_length: float) -> float:
-    """Forward and backward, per position of a row of `row_length` positions; `parameters` of matrix products."""
-    return 6 * parameters + 12 * layers * attention_size * row_length
 
 
 def _frozen_flops(model: Mapping[str, Any], multiplied: int) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from run_folder.schema import STATES
 from tools.logs.folder import RunFolder
 from tools.logs.sources import RunFigures
+from workshop.run_folder.schema import STATES
 
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 

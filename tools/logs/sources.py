@@ -15,13 +15,13 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from run_folder import nccl_log
-from run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, check
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu, trainer_log
 from tools.logs.figures import FIGURES, Outcome
 from tools.logs.folder import RunFolder
 from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord, seconds
+from workshop.run_folder import nccl_log
+from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, check
 
 Found = Mapping[str, Any]
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from run_folder.gpu_time import merged
-from run_folder.safe_open import read_plain
 from tools.errors import LogError
 from tools.logs.folder import RunFolder
+from workshop.run_folder.gpu_time import merged
+from workshop.run_folder.safe_open import read_plain
 
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from run_folder.safe_open import read_plain
 from tools.errors import LogError
+from workshop.run_folder.safe_open import read_plain
 
 _DICT = re.compile(r"\{'(?:loss|eval_\w+|train_\w+)': [^{}\n]*\}")
 _PAIR = re.compile(r"'([^']+)': (?:'([^']*)'|([^,}]+))")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from run_folder.printable import one_line
 from tools.logs.figures import FIGURES
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
 from tools.tables.fill import written
 from tools.tables.metrics import METRICS
+from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)

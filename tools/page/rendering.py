@@ -5,8 +5,8 @@ from pathlib import Path
 
 import jinja2
 
-from run_folder.plural import counted
-from run_folder.printable import printable
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import printable
 
 STATIC = Path(__file__).parent / "static"
 

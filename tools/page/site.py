@@ -18,7 +18,6 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from run_folder.safe_open import read_plain
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.live_run import last_lines
@@ -32,6 +31,7 @@ from tools.plots import configuration
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import REFERENCE
+from workshop.run_folder.safe_open import read_plain
 
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
 from tools.logs.run import Run
 from tools.plan.accuracy import Case, measured_of
 from tools.plan.predict import first_choice, markdown
+from workshop.run_folder.plural import counted
 
 GOOD_PERCENT = 5
 # Rented machines are given back: runs of one folder that are further apart than this may be of two.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tools.errors import InputError
@@ -13,6 +13,7 @@ from tools.plan.memory import MIB, Terms
 from tools.plan.simulate import Step, steps
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
+from workshop.run_folder.printable import markdown as markdown
 
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
 # DDP with compiled blocks (_gpu_memory).
@@ -24,12 +25,6 @@ TITLES = (
     *("allocated (MiB)", "nvidia-smi (MiB)", "CPU per node (GiB)", "step (ms)", "tokens/s", "examples/s"),
     *("job (min)", "GPU-hours"),
 )
-
-
-def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
-    return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
 
 
 @dataclass(frozen=True)

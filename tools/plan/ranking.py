@@ -15,7 +15,6 @@ from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
-from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.mfu import PEAK_TFLOPS
@@ -37,6 +36,7 @@ from tools.plan.workload import (
 )
 from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
+from workshop.run_folder.plural import counted
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -314,7 +314,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         "GRAD_ACC": str(question.batch // micro_batch),
         "FP16": str(question.precision == "fp16").lower(),
         "BF16": str(question.precision == "bf16").lower(),
-        # Under FSDP the configuration says it: run_folder/fsdp_config.py.
+        # Under FSDP the configuration says it: workshop/run_folder/fsdp_config.py.
         "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
         "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
     }

@@ -8,9 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from run_folder.configuration import Configuration, read_configuration, read_rule
-from run_folder.plural import counted
-from run_folder.settings import DeclaredSettings
 from tools.errors import InputError
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
@@ -26,6 +23,9 @@ from tools.plan.workload import (
 )
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings
+from workshop.run_folder.configuration import Configuration, read_configuration, read_rule
+from workshop.run_folder.plural import counted
+from workshop.run_folder.settings import DeclaredSettings
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)

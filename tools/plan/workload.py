@@ -13,15 +13,15 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from run_folder.attention import fastest_kernel
-from run_folder.configuration import BY_HAND, read_configuration
-from run_folder.deepspeed_config import filled
-from run_folder.json_file import AUTO
 from tools.errors import InputError
 from tools.logs.folder import read_object
 from tools.logs.run import Run
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.tables.repository import ROOT
+from workshop.run_folder.attention import fastest_kernel
+from workshop.run_folder.configuration import BY_HAND, read_configuration
+from workshop.run_folder.deepspeed_config import filled
+from workshop.run_folder.json_file import AUTO
 
 SHAPES = ROOT / "workshop" / "shapes"
 _TINY = ROOT / "workshop" / "sample" / "tiny_bloom" / "config.json"

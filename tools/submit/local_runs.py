@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from run_folder.plural import counted
 from tools.errors import InputError
 from tools.logs.runs import read_run
 from tools.submit.submissions import Submission
+from workshop.run_folder.plural import counted
 
 _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
 _POLL_S = 0.1

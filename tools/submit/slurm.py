@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from run_folder.env_file import sourced
 from tools.errors import InputError
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
+from workshop.run_folder.env_file import sourced
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended

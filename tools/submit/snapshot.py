@@ -2,7 +2,7 @@
 
 SLURM keeps only the launcher script from the moment of submission; it reads the Python files when the job starts.
 A snapshot is a folder `$LOG_DIR/.code/<hash>/` named after what it holds, so unchanged code is kept once. Beside the
-code it has snapshot.json (commit, dirty) and code.diff, which workshop/job/run_record.py puts into the run's evidence.
+code it has snapshot.json (commit, dirty) and code.diff, which workshop/job/outcome.py puts into the run's evidence.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_folder.redaction import redacted
+from workshop.run_folder.redaction import redacted
 
 # Data belongs elsewhere: a file larger than this that git does not track is left out, and the user is told.
 LARGEST_UNTRACKED_BYTES = 10 << 20

@@ -16,12 +16,12 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
 
-from run_folder.env_file import exported
-from run_folder.errors import utf8_lines
-from run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
-from run_folder.typos import complaint, doubt
 from tools.errors import InputError, LogError
 from tools.tables.repository import ROOT, borrowed_runs
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.errors import utf8_lines
+from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
+from workshop.run_folder.typos import complaint, doubt
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two tries of one run.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")

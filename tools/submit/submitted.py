@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from run_folder.env_file import sourced
-from run_folder.settings import defaults
 from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.settings import defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from os.path import commonpath
 from statistics import stdev
 
-from run_folder.plural import counted
 from tools.errors import InputError, UnavailableError
 from tools.logs.run import Not, Run
 from tools.tables import markdown
 from tools.tables.definitions import Plan, defaults_of, plan, run_conditions
 from tools.tables.markdown import Table
 from tools.tables.metrics import Metric, Select, Where
+from workshop.run_folder.plural import counted
 
 NOT_MEASURED = "not measured"
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from run_folder.printable import one_line
 from tools.logs.figures import FIGURES
 from tools.logs.run import SHOWN_STATES, Run
 from tools.logs.runs import find_runs, progress
+from workshop.run_folder.printable import one_line
 
 # What ran, beside the figures: column to pandas type, what it is. From run.json.
 FACTS: dict[str, tuple[str, str]] = {

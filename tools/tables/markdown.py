@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from run_folder.plural import counted
 from tools.errors import InputError
+from workshop.run_folder.plural import counted
 
 _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")

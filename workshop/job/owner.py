@@ -10,15 +10,15 @@ import os
 import time
 from pathlib import Path
 
-from workshop.errors import WorkshopError
 from workshop.job.processes import KILL_AFTER_S
+from workshop.run_folder.errors import InputError
 
 # Ranks live on for KILL_AFTER_S at most after their supervisor was killed, and then take a moment to die.
 WAIT_S = 2 * KILL_AFTER_S
 
 
 def lock(run_dir: Path) -> int:
-    """The locked file's descriptor. Raises WorkshopError where another job has it and does not end within WAIT_S."""
+    """The locked file's descriptor. Raises InputError where another job has it and does not end within WAIT_S."""
     descriptor = os.open(run_dir / ".owner", os.O_RDWR | os.O_CREAT, 0o666)
     end_s = time.monotonic() + WAIT_S
     while True:
@@ -27,7 +27,7 @@ def lock(run_dir: Path) -> int:
             return descriptor
         except BlockingIOError:
             if time.monotonic() > end_s:
-                raise WorkshopError(f"{run_dir}: its job still runs; expected a run that has ended") from None
+                raise InputError(f"{run_dir}: its job still runs; expected a run that has ended") from None
             time.sleep(0.2)
         except OSError as error:
             print(f"warning: {run_dir}: {error.strerror} (flock): two jobs in it would not see each other", flush=True)

@@ -15,13 +15,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from run_folder.env_file import exported
-from run_folder.errors import InputError
-from run_folder.printable import one_line
-from run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
-from run_folder.typos import complaint, doubt
-from workshop.errors import WorkshopError, no_package
-from workshop.job.checkpoints import checkpoints, is_of
+from workshop.run_folder.checkpoints import checkpoints, is_of
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.errors import InputError, no_package
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
+from workshop.run_folder.typos import complaint, doubt
 from workshop.settings import Settings
 
 REPO = Path(__file__).resolve().parents[2]
@@ -36,11 +35,11 @@ def setting_names(repo: Path = REPO) -> set[str]:
 
 
 def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
-    """Raises WorkshopError for the first thing that stands in the way."""
+    """Raises InputError for the first thing that stands in the way."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise WorkshopError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if text := complaint(shell, setting_names()):
-        raise WorkshopError(text)
+        raise InputError(text)
     if text := doubt(shell):
         print(text, file=sys.stderr)
 
@@ -54,37 +53,26 @@ def settings_class(exercise: Path) -> type[Settings]:
 
 
 def check_settings(shell: Mapping[str, str]) -> None:
-    """Raises WorkshopError for what the training would refuse at its start, as far as that shows without torch."""
+    """Raises InputError for what the training would refuse at its start, as far as that shows without torch."""
     for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
         if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
-            raise WorkshopError(one_line(f"{name}='{text}': expected {count.expected}"))
+            raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
     run_dir = {"RUN_DIR": "made when all is well"}
     exercise = Path.cwd()
     settings = settings_class(exercise).from_environment({**shell, **run_dir})
     settings.check_config()
     if settings.streaming and (type(settings) is not Settings or exercise.name == "benchmark"):
         expected = "expected STREAMING=false, or exercise 1 to 5"
-        raise WorkshopError(f"STREAMING=true: {exercise.name} needs all of its data before the training; {expected}")
-
-
-def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Somebody who sets a key, or WANDB_MODE=online, expects figures at Weights & Biases."""
-    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
-    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
-        print(
-            f"warning: {' and '.join(meant)} set, but REPORT_TO=none: nothing goes to Weights & Biases; "
-            "set REPORT_TO=wandb for that",
-            file=sys.stderr,
-        )
+        raise InputError(f"STREAMING=true: {exercise.name} needs all of its data before the training; {expected}")
 
 
 def check_output(shell: Mapping[str, str]) -> None:
-    """Raises WorkshopError where a new run would find another's checkpoints: after a failure it would take them."""
+    """Raises InputError where a new run would find another's checkpoints: after a failure it would take them."""
     output = Path(shell["OUTPUT_DIR"])
     again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
     goes_on = again or is_of(shell.get("RESUME_FROM", ""), output)
     if output.is_absolute() and not goes_on and (found := checkpoints(output)):
-        raise WorkshopError(
+        raise InputError(
             f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
             f"RESUME_FROM={found[0]} to go on from it"
         )
@@ -110,12 +98,7 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        check(os.environ)
-        check_settings(os.environ)
-    except InputError as error:
-        raise WorkshopError(str(error)) from None
+    check(os.environ)
+    check_settings(os.environ)
     check_output(os.environ)
-    if "WANDB_MODE" in exported(Path("env_vars.sh")):
-        warn_without_reporter(os.environ)
     warn_if_changed(os.environ)

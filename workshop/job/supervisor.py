@@ -18,15 +18,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from run_folder.env_file import exported
-from run_folder.settings import defaults
-from workshop.errors import WorkshopError
-from workshop.job import checkpoints, owner
-from workshop.job.control import Control
+from workshop.job import owner
 from workshop.job.node import one_per_node
+from workshop.job.outcome import NOT_BEGUN, begin, record_end
 from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
-from workshop.job.run_record import NOT_BEGUN, begin, read_run_record, record_end
-from workshop.training.terminal import follow
+from workshop.job.terminal import follow
+from workshop.run_folder import checkpoints
+from workshop.run_folder.control import Control
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import read_run_record
+from workshop.run_folder.settings import defaults
 
 TOLD_TO_END = 143
 
@@ -61,7 +63,7 @@ class Supervisor:
         if named := os.environ.get("RESUME_RUN"):
             earlier = Path(named)
             if not (earlier / "run.json").is_file():
-                raise WorkshopError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
+                raise InputError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
         elif int(os.environ.get("SLURM_RESTART_COUNT") or 0):
             earlier = next(runs.glob(f"*-j{self.job}"), None)
         if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
@@ -72,13 +74,13 @@ class Supervisor:
             self.lock = owner.lock(self.run_dir)
         except OSError:
             unwritable = f"LOG_DIR='{runs.parent}': cannot write there"
-            raise WorkshopError(f"{unwritable}; expected a folder you may write to") from None
+            raise InputError(f"{unwritable}; expected a folder you may write to") from None
         self.control = Control(self.run_dir)
         state = read_run_record(self.run_dir).get("state")
         if state == "running" and self.control.finished:  # the supervisor was killed after the training's end
             state = record_end(self.run_dir, 0, "")["state"]
         if state == "completed":  # maybe by the job before this one in the queue
-            raise WorkshopError(f"{self.run_dir}: completed; expected a run that ended before its end")
+            raise InputError(f"{self.run_dir}: completed; expected a run that ended before its end")
         os.environ["RUN_DIR"] = str(self.run_dir)
         found = self.newest_checkpoint() if earlier else None
         if not earlier:
@@ -239,7 +241,7 @@ def main() -> None:
     try:
         sys.exit(Supervisor(sys.argv[1:]).run())
     except OSError as error:
-        raise WorkshopError(f"{error.filename}: {error.strerror}; expected a run folder that can be written") from None
+        raise InputError(f"{error.filename}: {error.strerror}; expected a run folder that can be written") from None
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from run_folder import deepspeed_config
-from run_folder.json_file import read_json
-from workshop.errors import WorkshopError
-from workshop.training.deepspeed import has_gpu
+from workshop.run_folder import deepspeed_config
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import read_json
+from workshop.settings import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILDING = f"building-{socket.gethostname()}-"
@@ -118,7 +118,7 @@ def gpu_architecture() -> str | None:
 
 
 def compile_missing(names: Sequence[str]) -> None:
-    """Compile those that are missing, or wait until another process has. Raises WorkshopError with the cause."""
+    """Compile those that are missing, or wait until another process has. Raises InputError with the cause."""
     if not missing(names):
         return
     for folder in folders():
@@ -129,7 +129,7 @@ def compile_missing(names: Sequence[str]) -> None:
         except OSError:
             continue
     else:
-        raise WorkshopError(f"cannot write {folder}; expected TORCH_EXTENSIONS_DIR=a folder for DeepSpeed's operators")
+        raise InputError(f"cannot write {folder}; expected TORCH_EXTENSIONS_DIR=a folder for DeepSpeed's operators")
     with lock:
         try:
             print(f"DeepSpeed's operators are compiled by one process at a time, in {folder}", flush=True)
@@ -144,7 +144,7 @@ def compile_missing(names: Sequence[str]) -> None:
 
 
 def check_compiler(names: Sequence[str]) -> None:
-    """Raises WorkshopError where the C++ compiler is missing, or nvcc beside a GPU."""
+    """Raises InputError where the C++ compiler is missing, or nvcc beside a GPU."""
     from torch.utils.cpp_extension import CUDA_HOME
 
     if shutil.which(os.environ.get("CXX", "c++")) is None:
@@ -153,7 +153,7 @@ def check_compiler(names: Sequence[str]) -> None:
         lack = "CUDA toolkit (nvcc); load it (often `module load cuda`) or set CUDA_HOME"
     else:
         return
-    raise WorkshopError(
+    raise InputError(
         f"DeepSpeed's {', '.join(names)} must be compiled and there is no {lack}, "
         'or set "torch_adam": true in optimizer.params of the JSON, which uses PyTorch\'s own AdamW'
     )
@@ -190,7 +190,7 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
             (log := folder / f"{name}.log").write_text(f"{error}\n")
             lines = str(error).strip().splitlines() or [repr(error)]
             cause = next((line for line in lines if "error: " in line), lines[-1])
-            raise WorkshopError(f"cannot compile DeepSpeed's {name}: {cause}; all of it: {log}") from None
+            raise InputError(f"cannot compile DeepSpeed's {name}: {cause}; all of it: {log}") from None
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -208,7 +208,7 @@ def main() -> None:
     options = parser.parse_args()
     names = needed(of_file(options.config)) if options.config else EXERCISES
     if options.check and (absent := missing(names)):
-        raise WorkshopError(
+        raise InputError(
             f"DeepSpeed's {', '.join(absent)}: not compiled yet; run `python -m workshop.kernels.operators`"
         )
     compile_missing(names)

@@ -14,13 +14,14 @@ import torch
 import torch.distributed as dist
 
 from workshop.data.load import Data
-from workshop.job.hangs import progress, watch
-from workshop.job.run_record import record_settings, update_run_record
-from workshop.measure.collectives import CollectiveCounter, write_collectives
+from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
+from workshop.run_folder import collectives
+from workshop.run_folder.run_record import record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
+from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
 from workshop.training.sharding import SeenPrecision
 
@@ -91,7 +92,7 @@ class StepEvidence:
         if counter:
             calls_of_ranks = gather_objects(counter.calls)
             if self.writes:
-                write_collectives(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
+                collectives.write(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
 
     def record(self, loss: float) -> None:
         """Write the step down, with its loss over all ranks."""

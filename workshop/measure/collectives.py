@@ -5,11 +5,7 @@ dispatcher as an operator of the namespaces `c10d` or `_c10d_functional`. A disp
 and its group, on the CPU (gloo) and on GPUs (NCCL). PyTorch's CommDebugMode counts the same way, without sizes.
 """
 
-import csv
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,21 +14,12 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from workshop.run_folder.collectives import Collective
+
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
 _COLLECTIVES = ("reduce-scatter", "all-gather", "all-reduce", "all-to-all", "broadcast", "reduce", "gather", "scatter")
 KINDS = {name.replace("-", ""): name for name in _COLLECTIVES} | {"send": "send", "recv": "receive"}
 SILENT = ("wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_")  # carry no data of the model
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A kind of call; `bytes` is the whole message: what an all-gather leaves, what a reduce-scatter begins with."""
-
-    collective: str
-    group: str  # the ranks that take part: "0 1 2 3"
-    peer: int | None  # the rank that a send goes to, or that a receive comes from
-    dtype: str
-    bytes: int
 
 
 class CollectiveCounter(TorchDispatchMode):
@@ -66,18 +53,8 @@ def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective
         group = dist.distributed_c10d._resolve_process_group(group)
     elif isinstance(group, torch.ScriptObject):
         group = dist.ProcessGroup.unbox(group)
-    ranks = dist.get_process_group_ranks(group)
+    ranks = tuple(dist.get_process_group_ranks(group))
     dtype = str(message[0].dtype).removeprefix("torch.") if message else ""
     peer = arguments.get("dst" if kind == "send" else "src") if kind in ("send", "receive") else None
     peer = None if peer is None else ranks[peer]
-    return Collective(kind, " ".join(map(str, ranks)), peer, dtype, sum(tensor.nbytes for tensor in message))
-
-
-def write_collectives(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) -> None:
-    """collectives.csv: per rank one line per kind of call, the largest messages first (logs/README.md)."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["step", "rank", *(item.name for item in fields(Collective)), "calls"])
-        for rank, calls in enumerate(calls_of_ranks):
-            for collective, number in sorted(calls.items(), key=lambda item: (-item[0].bytes, item[0].collective)):
-                writer.writerow([step, rank, *astuple(collective), number])
+    return Collective(kind, ranks, sum(tensor.nbytes for tensor in message), peer=peer, dtype=dtype)

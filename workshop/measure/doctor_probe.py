@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from run_folder.settings import is_tiny
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.settings import is_tiny
 
 Facts = dict[str, Any]
 MAIN_FILES = {"model": "*.safetensors", "tokenizer": "*.json", "dataset": "**/*.parquet"}
@@ -47,7 +47,7 @@ def operator_facts() -> Facts:
     hindrance = ""
     try:
         operators.check_compiler(operators.EXERCISES)
-    except WorkshopError as error:
+    except InputError as error:
         hindrance = str(error)
     return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "hindrance": hindrance}
 
@@ -66,21 +66,14 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
             folder = repository.snapshot(local_files_only=True)
             unfinished = any(Path(folder).parents[1].glob("blobs/*.incomplete"))
             complete = not unfinished and any(Path(folder).glob(MAIN_FILES[repository.kind]))
-        except WorkshopError:
+        except InputError:
             complete = False
         found.append({"kind": repository.kind, "name": repository.name, "complete": complete})
     return found
 
 
-def wandb_facts() -> Facts:
-    from workshop.training.weights_and_biases import hindrance
-
-    return {"hindrance": hindrance() if os.environ.get("WANDB_MODE") == "online" else ""}
-
-
 def main(names: Sequence[str]) -> None:
-    looks = {"torch": torch_facts, "operators": operator_facts, "wandb": wandb_facts}
-    looks["cache"] = partial(cache_facts, names)
+    looks = {"torch": torch_facts, "operators": operator_facts, "cache": partial(cache_facts, names)}
     facts = {}
     for name, look in looks.items():
         try:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.printable import markdown
 
 NOT_MEASURED = "not measured"
 UNITS = {"GB/s": 1e9, "billion parameters/s": 1e9, "TFLOP/s": 1e12}
@@ -28,20 +29,20 @@ def table(rates: Rates) -> list[str]:
         name: f"{rates[name] / UNITS[unit]:.2f} {unit}" if rates[name] else NOT_MEASURED
         for name, unit in UNIT_OF.items()
     }
-    return ["| rate | measured |", "|---|---|", *(f"| {name} | {rate} |" for name, rate in measured.items())]
+    return markdown(("rate", "measured"), measured.items()).split("\n")
 
 
 def read(file: Path) -> Rates:
-    """From the table that an earlier measurement printed. Raises WorkshopError for a file without it."""
+    """From the table that an earlier measurement printed. Raises InputError for a file without it."""
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
-        raise WorkshopError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
+        raise InputError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
     rates: Rates = {}
     for name, unit in UNIT_OF.items():
         row = re.search(rf"^\| {name} \| (?:(\d+\.\d+) {unit}|{NOT_MEASURED}) \|$", text, re.MULTILINE)
         if not row:
-            raise WorkshopError(f"{file}: found no rate '{name}', expected the table of rates")
+            raise InputError(f"{file}: found no rate '{name}', expected the table of rates")
         rates[name] = float(row[1]) * UNITS[unit] if row[1] else None
     return rates
 

@@ -12,13 +12,13 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
-from run_folder.plural import counted
 from workshop.data.load import Data
-from workshop.job.run_record import update_run_record
+from workshop.run_folder.model_file import short_name
+from workshop.run_folder.plural import counted
+from workshop.run_folder.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
 from workshop.training.models import model_size, stored_numel
-from workshop.training.shapes import short_name
 
 
 class RunRecorder(TrainerCallback):

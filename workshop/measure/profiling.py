@@ -13,7 +13,7 @@ import torch
 from torch.autograd import DeviceType
 from transformers import TrainerCallback
 
-from run_folder.gpu_time import shares
+from workshop.run_folder.gpu_time import shares
 from workshop.settings import Settings
 from workshop.training.callbacks import synchronise
 

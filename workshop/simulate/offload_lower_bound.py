@@ -30,10 +30,11 @@ from typing import Any
 
 import torch
 
-from run_folder.json_file import read_json
-from workshop.errors import WorkshopError
 from workshop.measure import machine_rates
 from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.flops import flops_per_token
+from workshop.run_folder.json_file import read_json
 
 REPO = Path(__file__).resolve().parents[2]
 FP32_BYTES = 4
@@ -56,12 +57,12 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
 
     In bytes, parameters and operations: a GPU's own bytes over PCIe and matrix products, forward and backward; the
     bytes of CPU memory, read and written, and the parameters of all GPUs. `logit_share` of the positions have their
-    logits computed (LOGITS=labelled: not all). Raises WorkshopError where nothing is offloaded.
+    logits computed (LOGITS=labelled: not all). Raises InputError where nothing is offloaded.
     """
     zero = config.get("zero_optimization", {})
     stage, optimizer, weights = (zero.get(key) or {} for key in ("stage", "offload_optimizer", "offload_param"))
     if optimizer.get("device") != "cpu":
-        raise WorkshopError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
+        raise InputError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
     settings, model = record["settings"], record["model"]
     parameters, accumulation = model["parameters"], settings["grad_acc"]
     on_cpu = optimizer.get("ratio", 1.0) if stage == 3 else 1.0
@@ -76,7 +77,7 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     else:
         to_gpu = width * share
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
-    per_token = 6 * parameters + 12 * model["layers"] * model["hidden_size"] * settings["max_length"]
+    per_token = flops_per_token(parameters, model["layers"], model["hidden_size"], settings["max_length"])
     skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
     return {
         "computing": (per_token - skipped) * tokens,
@@ -121,20 +122,20 @@ def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere
 def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
     """run.json, the configuration it names, and summary.json, empty if nothing was measured.
 
-    Raises WorkshopError for a folder that is no run with a DeepSpeed configuration.
+    Raises InputError for a folder that is no run with a DeepSpeed configuration.
     """
     if not (folder / "run.json").is_file():
-        raise WorkshopError(f"{folder}: found no run.json, expected a run folder such as logs/EXERCISE/RUN")
+        raise InputError(f"{folder}: found no run.json, expected a run folder such as logs/EXERCISE/RUN")
     record = read_json(folder / "run.json")
     missing = [key for key in ("exercise", "config", "world_size", "settings", "model") if not record.get(key)]
     if missing:
-        raise WorkshopError(f"{folder}/run.json: found no {missing[0]}, expected a run that trained with DeepSpeed")
+        raise InputError(f"{folder}/run.json: found no {missing[0]}, expected a run that trained with DeepSpeed")
     names = (f"{record['config']}.json", f"ds_{record['config']}.json")
     exercise = REPO / record["exercise"]
     folders = (exercise, exercise / "ds_configs", exercise / "ds_configs/tuning")
     paths = [place / name for place in folders for name in names if (place / name).is_file()]
     if not paths:
-        raise WorkshopError(f"{folder}/run.json: config {record['config']}: expected a file of {exercise}")
+        raise InputError(f"{folder}/run.json: config {record['config']}: expected a file of {exercise}")
     summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
     return record, read_json(paths[0]), summary
 

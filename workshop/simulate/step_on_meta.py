@@ -21,11 +21,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from workshop.errors import WorkshopError
+from workshop.kernels.fast_models.loss import LossHead
+from workshop.run_folder.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
-from workshop.training.loss_head import LossHead
 from workshop.training.models import blocks_of, shape_config
 
 _LOSS = "loss"
@@ -83,13 +83,13 @@ class StepShape:
 def build(shape: StepShape) -> torch.nn.Module:
     """The model, without weights; of equal blocks no more than _BLOCKS.
 
-    Raises WorkshopError for rows longer than a table of learnt positions, which only a GPU would find.
+    Raises InputError for rows longer than a table of learnt positions, which only a GPU would find.
     """
     half = HALF.get(shape.precision, torch.float32)
     trained = torch.float32 if shape.engine == "autocast" else half
     config = _config(shape)
     if shape.max_length > (most := getattr(config, "n_positions", shape.max_length)):
-        raise WorkshopError(
+        raise InputError(
             f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
         )
     if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
@@ -344,7 +344,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = simulate(StepShape(**json.loads(line)))
-        except WorkshopError as error:
+        except InputError as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)
 

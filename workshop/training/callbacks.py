@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from run_folder import csv_log
-from run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS
+from workshop.run_folder import csv_log
+from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS
 from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10

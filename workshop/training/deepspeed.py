@@ -1,51 +1,18 @@
-"""DeepSpeed's configuration, read before anything is loaded: DeepSpeed would complain minutes later or not at all."""
+"""DeepSpeed's configuration as the Trainer takes it, and what the Trainer has no argument for."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder.configuration import Configuration, read_configuration
-from run_folder.errors import InputError
-from run_folder.settings import DeclaredSettings
-from workshop.errors import WorkshopError
-from workshop.training.shapes import model_file
+from workshop.run_folder.settings import DeclaredSettings
+from workshop.settings import configuration
 
-if TYPE_CHECKING:  # torch with it; the launcher checks a file without
+if TYPE_CHECKING:  # torch with it; the launcher checks settings without
     from transformers import TrainingArguments
 
 
-def world_size() -> int:
-    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
-    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
-
-
-def has_gpu() -> bool:
-    """Whether there is a driver of an NVIDIA GPU, which PyTorch's import would take seconds to say."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
-
-
-def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0) -> Configuration:
-    """The launcher's argument, DeepSpeed's or FSDP's. Raises WorkshopError, without torch, naming the file and the key
-    for what is not trained as it is written.
-    """
-    known, exercise = vars(settings), exercise or Path.cwd().name
-    try:
-        model = model_file(known.get("model_name", ""))
-        return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)
-    except InputError as error:
-        raise WorkshopError(str(error)) from None
-
-
 def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
-    """The JSON the launcher was given, as the Trainer wants it. Raises WorkshopError as `configuration` does."""
+    """The JSON the launcher was given, as the Trainer wants it. Raises InputError as `configuration` does."""
     config = configuration(settings).values
     ask_cuda_for_free_memory()
     return config | {"wall_clock_breakdown": True} if settings.timers else config

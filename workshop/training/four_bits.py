@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from bitsandbytes.nn import Linear4bit, Params4bit
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.training.models import blocks_of
 
 
@@ -19,7 +19,7 @@ def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
     """Give the blocks' linear layers 4-bit weights, in place; products are computed in `compute_dtype`.
 
     Works for random weights too, which no checkpoint holds. Under ZeRO-3 each layer is gathered for it, and sharded
-    again when the Trainer wraps the model. Raises WorkshopError for a model whose layers are no torch.nn.Linear.
+    again when the Trainer wraps the model. Raises InputError for a model whose layers are no torch.nn.Linear.
     """
     model.is_loaded_in_4bit = True  # peft then takes its own layer for them
     found = False
@@ -29,7 +29,7 @@ def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
                 setattr(parent, name, _in_four_bits(layer, compute_dtype))
                 found = True
     if not found:
-        raise WorkshopError(f"METHOD=qlora: {type(model).__name__} has no torch.nn.Linear; expected METHOD=lora")
+        raise InputError(f"METHOD=qlora: {type(model).__name__} has no torch.nn.Linear; expected METHOD=lora")
 
 
 class FrozenLinear4bit(Linear4bit):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from run_folder.json_file import read_json
-from run_folder.settings import DeclaredSettings
-from workshop.training.deepspeed import configuration, deepspeed_config, world_size
+from workshop.run_folder.json_file import read_json
+from workshop.run_folder.settings import DeclaredSettings
+from workshop.settings import configuration, world_size
+from workshop.training.deepspeed import deepspeed_config
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
 def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
     """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
 
-    Both are None for plain DDP. Raises WorkshopError as `configuration` does.
+    Both are None for plain DDP. Raises InputError as `configuration` does.
     """
     config = configuration(settings).values
     if not config.pop("fsdp", True):
@@ -35,7 +36,7 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
 def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
     """The launcher's argument as the Trainer's arguments, for exercises that take DDP, FSDP and ZeRO configurations.
 
-    None without one. Raises WorkshopError naming the file for what cannot work.
+    None without one. Raises InputError naming the file for what cannot work.
     """
     if not settings.config:
         return {}

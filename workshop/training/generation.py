@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArgum
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
-from workshop.errors import WorkshopError
-from workshop.job.hangs import progress
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
+from workshop.training.hangs import progress
 from workshop.training.squad_metric import score
 
 
@@ -37,12 +37,12 @@ def answer_questions(
 
     All ranks must call this together. `model` may be the wrapped one (DDP, DeepSpeed, FSDP); it computes on `device`,
     which the parameters do not tell: they may be offloaded. It keeps the mode, training or not, that it came in. Prompt
-    and answer together have at most MAX_LENGTH tokens. Raises WorkshopError if that leaves no room for a prompt.
+    and answer together have at most MAX_LENGTH tokens. Raises InputError if that leaves no room for a prompt.
     """
     max_length, max_new_tokens = settings.max_length, settings.max_new_tokens
     batch_size = settings.eval_batch_size or settings.batch_size
     if max_new_tokens >= max_length:
-        raise WorkshopError(
+        raise InputError(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

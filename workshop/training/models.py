@@ -10,9 +10,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from workshop.data.hub import hub_error
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import SHAPES, TINY, short_name
 from workshop.settings import Settings
-from workshop.training.shapes import SHAPES, TINY, short_name
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def find_gpu(settings: Settings) -> bool:
 
 
 def shape_config(model_name: str) -> Any:
-    """The configuration of a known shape, or of a folder's config.json. Raises WorkshopError listing the shapes."""
+    """The configuration of a known shape, or of a folder's config.json. Raises InputError listing the shapes."""
     if Path(model_name, "config.json").is_file():
         return AutoConfig.from_pretrained(model_name)
     name = short_name(model_name).lower()
@@ -46,7 +46,7 @@ def shape_config(model_name: str) -> Any:
         return AutoConfig.from_pretrained(TINY)
     if name not in SHAPES:
         expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-        raise WorkshopError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
+        raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
     return AutoConfig.from_pretrained(SHAPES[name])
 
 
@@ -68,7 +68,7 @@ def load_model(
     Weights that are not trained need no fp32: lora/ asks for another `dtype`.
 
     Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
-    `options` go to from_pretrained or from_config. Raises WorkshopError for a shape or a hub name that does not exist.
+    `options` go to from_pretrained or from_config. Raises InputError for a shape or a hub name that does not exist.
     """
     torch.manual_seed(settings.seed)
     if settings.model_init == "random":
@@ -88,13 +88,13 @@ def load_model(
 
 
 def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:
-    """Give the model the tokenizer's special tokens. Raises WorkshopError if its vocabulary is too small."""
+    """Give the model the tokenizer's special tokens. Raises InputError if its vocabulary is too small."""
     for config in (model.config, model.generation_config):
         config.pad_token_id = tokenizer.pad_token_id
         config.bos_token_id = tokenizer.bos_token_id
         config.eos_token_id = tokenizer.eos_token_id
     if len(tokenizer) > model.config.vocab_size:
-        raise WorkshopError(
+        raise InputError(
             f"TOKENIZER_NAME='{settings.tokenizer_name}' has {len(tokenizer)} entries, the model's vocabulary only "
             f"{model.config.vocab_size}: expected a tokenizer that fits {settings.model_name}"
         )

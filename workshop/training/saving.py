@@ -15,12 +15,20 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.job.checkpoints import UNFINISHED, Digests, digests, finish, keep_newest, manifest, remove_unfinished
-from workshop.job.control import Control
-from workshop.job.hangs import dump_on_sigterm, progress
-from workshop.job.run_record import last_attempt, read_run_record, update_last_attempt
+from workshop.run_folder.checkpoints import (
+    UNFINISHED,
+    Digests,
+    digests,
+    finish,
+    keep_newest,
+    manifest,
+    remove_unfinished,
+)
+from workshop.run_folder.control import Control
+from workshop.run_folder.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
+from workshop.training.hangs import dump_on_sigterm, progress
 
 GO_ON, SAVE, END = 0, 1, 2  # what the ranks agree on; the highest that one of them asks for
 
@@ -34,7 +42,7 @@ FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
 class CheckpointWriter(TrainerCallback):
     """Saves each checkpoint aside and renames it when it is whole; saves once more and ends when told to.
 
-    Told to: the supervisor says `stop` (workshop/job/control.py), or a rank receives SIGTERM. Give it to the Trainer as
+    Told to: the supervisor says `stop` (run_folder/control.py), or a rank receives SIGTERM. Give it to the Trainer as
     the last callback: it looks at what the others have decided. Once a training that goes on is further than it had
     come, it adds to run.json for how long it had been dead.
 

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
-from workshop.errors import WorkshopError
-from workshop.job.run_record import update_run_record
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import gather_objects
 from workshop.training.models import blocks_of, model_size, stored_numel
@@ -123,7 +123,7 @@ class ShardingRecorder(TrainerCallback):
             self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
             units, blocks = shard_units(self.blocks), len(self.blocks)
             if units < blocks:
-                raise WorkshopError(
+                raise InputError(
                     f"{self.settings.config}: {units} of the model's {blocks} blocks ({type(self.blocks[0]).__name__}) "
                     "are shard units; expected all, or whole groups of blocks are gathered at once (auto_wrap_policy, "
                     "transformer_layer_cls_to_wrap)"

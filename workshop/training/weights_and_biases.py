@@ -15,16 +15,16 @@ import requests
 from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 
 def reporters(settings: Settings) -> list[str]:
-    """REPORT_TO as the Trainer takes it. Raises WorkshopError for a name that it does not know."""
+    """REPORT_TO as the Trainer takes it. Raises InputError for a name that it does not know."""
     names = [name for name in settings.report_to.replace(" ", "").split(",") if name]
     known = [*sorted(INTEGRATION_TO_CALLBACK), "none", "all"]
     if unknown := [name for name in names if name not in known]:
-        raise WorkshopError(f"REPORT_TO: found {unknown[0]!r}; expected out of {', '.join(known)}")
+        raise InputError(f"REPORT_TO: found {unknown[0]!r}; expected out of {', '.join(known)}")
     if "wandb" in names and not importlib.util.find_spec("wandb"):
         print("warning: REPORT_TO=wandb, but wandb is not installed (pip install wandb); going on with the local files")
         names.remove("wandb")

@@ -142,7 +142,6 @@ def test_replays_are_in_a_folder_that_nothing_reads_unless_it_is_named(make_run,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--jobs", "0"], "expected at least 1"),
         (["nonsense"], "neither a folder of runs nor an exercise: baseline"),
         (["--logs", str(REFERENCE / "new")], "expected a folder of your own"),
     ],

@@ -15,7 +15,6 @@ from tools.doctor.checks import Place
 
 GPU_NODE = {"version": "2.13.0", "cuda": "13.0", "gpus": ["NVIDIA H200"] * 2, "nccl": "2.28.9", "warning": ""}
 LISTED = "cpu*|up|infinite|4|(null)\ngpu|up|1-00:00:00|2|gpu:h200:8\nold|down|1:00:00|1|gpu:v100:4\n"
-ONLINE = {"REPORT_TO": "wandb", "WANDB_MODE": "online"}
 DRIVER = "NVIDIA H200, 580.65.06\n" * 2  # as nvidia-smi prints it
 
 
@@ -60,15 +59,6 @@ def test_each_fault_of_pytorch_on_gpus_has_its_line_and_fix(
     assert all(one.fix for one in found if one.status != "ok")
 
 
-@pytest.mark.parametrize(
-    ("environment", "hindrance", "status"),
-    [({}, "it does not answer", "ok"), (ONLINE, "it does not answer", "warning"), (ONLINE, "", "ok")],
-)
-def test_wandb_is_a_warning_only_for_who_asked_for_it(environment, hindrance: str, status: str) -> None:
-    found = checks.wandb(Place(environment, facts={"wandb": {"hindrance": hindrance}}))
-    assert found.status == status and (status == "ok" or found.text == "it does not answer; runs stay offline")
-
-
 def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) -> None:
     """The command itself: no compiler, nothing compiled, an empty cache, no SLURM, no room, no such interface."""
     logs = tmp_path / "logs"
@@ -95,7 +85,7 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
 
 def test_check_without_its_facts_says_why_and_the_others_still_look() -> None:
     broken = {"problem": "ImportError: no deepspeed"}
-    facts = {"operators": broken, "cache": broken, "torch": GPU_NODE, "wandb": {"hindrance": ""}}
+    facts = {"operators": broken, "cache": broken, "torch": GPU_NODE}
     found = {one.name: one for one in checks.findings(Place(os.environ, facts=facts))}
     assert (found["operators"].text, found["operators"].fix) == ("ImportError: no deepspeed", "make install")
     assert found["gpus"].status == "ok"

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tools.errors import LogError
-from tools.logs import communication
 from tools.logs.communication import messages_of
 from tools.logs.runs import read_run
+from workshop.run_folder import collectives
 
 REPO = Path(__file__).parents[3]
-OLDER_HEADER, HEADER = "step,collective,group,dtype,bytes,calls\n", ",".join(communication.COLUMNS) + "\n"
+OLDER_HEADER, HEADER = "step,collective,group,dtype,bytes,calls\n", ",".join(collectives.COLUMNS) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def written(folder: Path, text: str) -> Path:
 def test_ring_sends_each_kind_s_share_of_the_message(tmp_path: Path) -> None:
     lines = ["all-reduce,0 1 2 3,,bfloat16,1000,2", "all-gather,0 1,,bfloat16,1000,1"]
     lines += ["send,0 1,1,float32,1000,1", "receive,0 1,1,float32,1000,1"]
-    found = communication.read(written(tmp_path, HEADER + "".join(f"3,0,{line}\n" for line in lines)))
+    found = collectives.read(written(tmp_path, HEADER + "".join(f"3,0,{line}\n" for line in lines)))
     assert [kind.sent_bytes for kind in found] == [3000, 500, 1000, 0]
 
 
@@ -106,5 +106,5 @@ def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_onc
 )
 def test_damaged_file_names_the_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(LogError) as error:
-        communication.read(written(tmp_path, text))
+        collectives.read(written(tmp_path, text))
     assert error.value.line == line

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from run_folder.settings import is_tiny
 from tests.simulated_here import simulated_here
 from tools.errors import InputError
 from tools.plan import ranking
 from tools.plan.predict import predict
 from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
+from workshop.run_folder.settings import is_tiny
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)

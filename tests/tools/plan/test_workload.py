@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from run_folder.settings import LADDER_NAMES
 from tools.errors import InputError
 from tools.plan.gpus import GPUS
 from tools.plan.memory import peak_allocated
@@ -13,6 +12,7 @@ from tools.plan.simulate import steps, without_errors
 from tools.plan.timing import other_work, work_of
 from tools.plan.workload import of_settings
 from tools.submit.submissions import known_settings
+from workshop.run_folder.settings import LADDER_NAMES
 
 SETTINGS: dict[str, Any] = {
     "model_name": "bigscience/bloom-560m",

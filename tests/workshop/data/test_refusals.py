@@ -14,7 +14,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.hub import Repository
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
@@ -51,7 +51,7 @@ def content_of(given: Any) -> bytes:
 )
 def test_mistake_in_a_line_is_named_with_the_line(line: Any, message: str, tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_bytes(content_of(CHAT) + b"\n" + content_of(line))
-    with pytest.raises(WorkshopError, match=rf"^{tmp_path}/chat\.jsonl:2: {message}"):
+    with pytest.raises(InputError, match=rf"^{tmp_path}/chat\.jsonl:2: {message}"):
         load_splits(f"{tmp_path}/chat.jsonl")
 
 
@@ -86,13 +86,13 @@ def test_mistake_in_a_file_is_named_with_its_place(name: str, content: Any, mess
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content_of(content))
     path = path if path.parent == tmp_path else path.parent
-    with pytest.raises(WorkshopError, match=rf"^{path}: (.*codec )?{message}"):
+    with pytest.raises(InputError, match=rf"^{path}: (.*codec )?{message}"):
         load_splits(str(path))
 
 
 @pytest.mark.parametrize("name", ["missing.json", "folder/missing.json", "/nowhere/squad", "./squad"])
 def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
-    with pytest.raises(WorkshopError, match=f"^{Path(name)}: no such file"):
+    with pytest.raises(InputError, match=f"^{Path(name)}: no such file"):
         load_splits(name)
 
 
@@ -105,7 +105,7 @@ def test_mistake_in_a_data_set_of_the_hub_is_named(tmp_path: Path, monkeypatch: 
     ):
         (tmp_path / name).mkdir()
         pq.write_table(table, tmp_path / name / "train-00000-of-00001.parquet")
-        with pytest.raises(WorkshopError, match=rf"somebody/boats: {message}"):
+        with pytest.raises(InputError, match=rf"somebody/boats: {message}"):
             load_splits("somebody/boats")
 
 
@@ -141,7 +141,7 @@ def test_data_that_does_not_fit_the_settings(
     Path("dev.json").write_text(json.dumps(squad()))
     Path("book.txt").write_text("A text.")
     sizes = {"TRAIN_SIZE": "2", "EVAL_SIZE": "1" if changes.get("EVAL_DATASET") != "dev.json" else "2"}
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         environ = ENVIRONMENT | sizes | {"MAX_LENGTH": "64", "GENERATE_SIZE": "0"} | changes
         load_data(Settings.from_environment(environ), load_tokenizer("sample"))
 
@@ -151,5 +151,5 @@ def test_template_that_rewrites_earlier_turns_is_an_error(tmp_path: Path) -> Non
     tokenizer.chat_template = "{{ messages | length }}" + CHATML
     (tmp_path / "chat.jsonl").write_text("\n".join([json.dumps(CHAT)] * 2))
     settings = Settings.from_environment(ENVIRONMENT | {"DATASET": f"{tmp_path}/chat.jsonl"})
-    with pytest.raises(WorkshopError, match=r"chat.jsonl:1: the tokenizer's chat template writes a turn otherwise"):
+    with pytest.raises(InputError, match=r"chat.jsonl:1: the tokenizer's chat template writes a turn otherwise"):
         load_data(settings, tokenizer)

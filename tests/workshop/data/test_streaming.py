@@ -8,8 +8,8 @@ import pytest
 from tests.launching import REPO, record
 from tests.trainings_on_ranks import Ranks, training
 from workshop.data.encoding import load_tokenizer
-from workshop.errors import WorkshopError
 from workshop.job.preflight import check_settings
+from workshop.run_folder.errors import InputError
 
 SCRIPT = [Path(__file__).parent / "rows_seen.py"]
 SIZES = {"EVAL_SIZE": "4", "BATCH_SIZE": "2", "GRAD_ACC": "2", "MAX_LENGTH": "32"}
@@ -61,5 +61,5 @@ def test_exercise_that_takes_no_stream_refuses_it_before_the_run(
     monkeypatch.chdir(REPO / exercise)
     monkeypatch.syspath_prepend(REPO / exercise)
     environ = training(tmp_path, exercise, **STREAM, MAX_STEPS="2")["environ"]
-    with pytest.raises(WorkshopError, match=f"STREAMING=true: {exercise} needs all of its data before the training"):
+    with pytest.raises(InputError, match=f"STREAMING=true: {exercise} needs all of its data before the training"):
         check_settings(environ)

@@ -8,8 +8,8 @@ from test_processes import started as training
 from test_supervisor import FINISHED, finished, started
 
 from tests.launching import only_run, record, wait_until
-from workshop.job.run_record import update_run_record
 from workshop.job.supervisor import new_folder
+from workshop.run_folder.run_record import update_run_record
 
 SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
 HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.launching import REPO, losses, record, tiny_profile, wait_until
 from tests.leftovers import commands_of, is_rank, leftovers, with_own_shm
-from workshop.job.run_record import NO_END
+from workshop.job.outcome import NO_END
 
 # The drill waits after step 12 of the first attempt, to be killed there.
 STEPS = 20

@@ -12,8 +12,8 @@ import pytest
 from tests.launching import PATH, REPO, only_run, program, tiny_profile, wait_until
 from tests.leftovers import leftovers
 from workshop import job
-from workshop.job.control import Control
-from workshop.job.run_record import NO_END, NOT_BEGUN
+from workshop.job.outcome import NO_END, NOT_BEGUN
+from workshop.run_folder.control import Control
 
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
 SAVES = "echo saves >> .control;"

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from tests.launching import REPO, program, tiny_profile, wait_until
-from workshop.errors import WorkshopError
 from workshop.kernels import operators
+from workshop.run_folder.errors import InputError
 
 CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
 SOURCE = """#include <Python.h>
@@ -77,7 +77,7 @@ class Small:
                 try:
                     operators.load(["small"])
                     assert OpBuilder._loaded_ops["small"].answer() == 42
-                except WorkshopError as error:
+                except InputError as error:
                     print(f"error: {error}")
                     sys.exit(1)
 

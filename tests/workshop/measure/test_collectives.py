@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
-from workshop.measure.collectives import Collective, CollectiveCounter, write_collectives
+from workshop.measure.collectives import CollectiveCounter
+from workshop.run_folder.collectives import Collective, read, write
 
 
 @pytest.fixture
@@ -32,10 +33,11 @@ def test_each_call_counts_once_with_its_kind_and_size(alone: None, tmp_path: Pat
         dist.barrier()
         four.add(1)
     expected = {"all-reduce": 2, "all-gather": 2, "reduce-scatter": 1, "reduce": 1}
-    calls = {Collective(name, "0", None, "float32", 16): number for name, number in expected.items()}
-    assert counter.calls == calls | {Collective("broadcast", "0", None, "bfloat16", 8): 1}
-    write_collectives(tmp_path / "collectives.csv", 3, [counter.calls])
+    calls = {Collective(name, (0,), 16, dtype="float32"): number for name, number in expected.items()}
+    assert counter.calls == calls | {Collective("broadcast", (0,), 8, dtype="bfloat16"): 1}
+    write(tmp_path / "collectives.csv", 3, [counter.calls])
     lines = (tmp_path / "collectives.csv").read_text().splitlines()
     assert lines[0] == "step,rank,collective,group,peer,dtype,bytes,calls"
     assert "3,0,broadcast,0,,bfloat16,8,1" in lines
     assert len(lines) == 6
+    assert {one.name: one.calls for one in read(tmp_path / "collectives.csv")} == expected | {"broadcast": 1}

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from run_folder.gpu_time import covered, shares
 from tools.logs.folder import RunFolder
 from tools.logs.trace import read_trace
 from workshop.measure.profiling import Profiler
+from workshop.run_folder.gpu_time import covered, shares
 
 
 def test_kernels_side_by_side_count_once() -> None:

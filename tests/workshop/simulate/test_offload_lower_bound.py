@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.launching import REPO
-from workshop.errors import WorkshopError
 from workshop.measure.machine_rates import UNIT_OF, read, table
+from workshop.run_folder.errors import InputError
 from workshop.simulate.offload_lower_bound import main, report, run_facts, work_of
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
@@ -56,7 +56,7 @@ def test_floor_is_the_slowest_part_and_what_was_not_measured_is_not_taken_for_no
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"| to gpu | 50.00 furlongs |", b"| to gpu | 1.2.3 GB/s |"])
 def test_file_without_rates_is_an_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rates.txt").write_bytes(content)
-    with pytest.raises(WorkshopError, match=r"rates.txt: found no rate 'to gpu', expected the table of rates"):
+    with pytest.raises(InputError, match=r"rates.txt: found no rate 'to gpu', expected the table of rates"):
         read(tmp_path / "rates.txt")
 
 
@@ -80,10 +80,10 @@ def test_machine_is_measured_and_the_run_beside_it(capsys: pytest.CaptureFixture
     ],
 )
 def test_folder_without_such_a_run_is_an_error(record: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(WorkshopError, match=r"found no run\.json, expected a run folder"):
+    with pytest.raises(InputError, match=r"found no run\.json, expected a run folder"):
         run_facts(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         run_facts(tmp_path)
-    with pytest.raises(WorkshopError, match="config zero3: offload_optimizer is not on the CPU"):
+    with pytest.raises(InputError, match="config zero3: offload_optimizer is not on the CPU"):
         moved("zero3")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.simulate import step_on_meta
 from workshop.simulate.step_on_meta import StepShape, build, simulate
 from workshop.training.models import blocks_of
@@ -63,5 +63,5 @@ def test_three_blocks_stand_for_all_to_the_last_byte(engine: str, monkeypatch: p
 
 
 def test_rows_longer_than_the_learnt_positions_are_refused() -> None:
-    with pytest.raises(WorkshopError, match="MAX_LENGTH=1025: gpt2 has 1024 positions"):
+    with pytest.raises(InputError, match="MAX_LENGTH=1025: gpt2 has 1024 positions"):
         build(StepShape("gpt2", batch_size=1, max_length=1025))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from run_folder.schema import STEPS_COLUMNS
+from workshop.run_folder.schema import STEPS_COLUMNS
 from workshop.training import callbacks
 from workshop.training.callbacks import WARMUP_STEPS, StepRecorder, TokenCounter
 from workshop.training.energy import Reading

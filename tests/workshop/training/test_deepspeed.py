@@ -9,7 +9,7 @@ from deepspeed.accelerator import cuda_accelerator, real_accelerator
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
@@ -40,9 +40,9 @@ def test_shipped_configuration_is_valid_and_leaves_settings_to_env_vars(path: Pa
 def test_text_that_is_not_json_names_line_and_column_and_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     path.write_text('{\n  "zero_optimization": {"stage": 2,}\n}\n')
-    with pytest.raises(WorkshopError, match=r"ds\.json:2:\d+: not JSON"):
+    with pytest.raises(InputError, match=r"ds\.json:2:\d+: not JSON"):
         deepspeed_config(settings(path))
-    with pytest.raises(WorkshopError, match=r"nowhere\.json: No such file"):
+    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
         deepspeed_config(settings(tmp_path / "nowhere.json"))
 
 
@@ -63,7 +63,7 @@ def test_text_that_is_not_json_names_line_and_column_and_a_missing_file_is_named
 def test_B5_key_that_deepspeed_would_ignore_or_value_that_contradicts_a_setting_is_an_error(
     tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(WorkshopError, match=message):
+    with pytest.raises(InputError, match=message):
         deepspeed_config(settings(changed(tmp_path, **changes), BATCH_SIZE="32"))
 
 
@@ -72,18 +72,18 @@ def test_K7_auto_batch_is_micro_batch_times_accumulation_times_gpus_not_a_search
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert deepspeed_config(settings(changed(tmp_path, train_batch_size=32)))["train_batch_size"] == 32
-    with pytest.raises(WorkshopError, match="train_batch_size is 16, but BATCH_SIZE x GRAD_ACC x GPUs is 32"):
+    with pytest.raises(InputError, match="train_batch_size is 16, but BATCH_SIZE x GRAD_ACC x GPUs is 32"):
         deepspeed_config(settings(changed(tmp_path, train_batch_size=16)))
 
 
 def test_optimizer_setting_that_the_json_overrides_is_an_error() -> None:
-    with pytest.raises(WorkshopError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
+    with pytest.raises(InputError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
         deepspeed_config(settings(CONFIGS / "zero2.json", OPTIMIZER="adamw_torch"))
 
 
 def test_timers_without_deepspeed_are_an_error() -> None:
     assert deepspeed_config(settings(CONFIGS / "zero2.json", TIMERS="true"))["wall_clock_breakdown"]
-    with pytest.raises(WorkshopError, match=r"TIMERS=true: the timers are DeepSpeed's"):
+    with pytest.raises(InputError, match=r"TIMERS=true: the timers are DeepSpeed's"):
         Settings.from_environment(ENVIRONMENT | {"TIMERS": "true"})
 
 

@@ -19,9 +19,9 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.errors import WorkshopError
-from workshop.job.exit_process import end_process
+from workshop.run_folder.errors import InputError
 from workshop.training import generation
+from workshop.training.exit_process import end_process
 from workshop.training.generation import _answer, answer_questions
 
 ROOT = Path(__file__).parents[3]
@@ -67,7 +67,7 @@ def test_an_answer_is_the_first_line_before_the_end(tokenizer):
 
 
 def test_no_room_for_a_prompt_is_an_error(tokenizer):
-    with pytest.raises(WorkshopError, match="MAX_NEW_TOKENS=300: leaves no room for a prompt"):
+    with pytest.raises(InputError, match="MAX_NEW_TOKENS=300: leaves no room for a prompt"):
         generate(tiny_bloom(), tokenizer, max_new_tokens=300)
 
 

@@ -6,8 +6,8 @@ from transformers import AutoModelForCausalLM
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
-from workshop.errors import WorkshopError
 from workshop.kernels.fast_models import FAMILIES
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 from workshop.training.models import load_model, model_size, shape_config
 
@@ -40,7 +40,7 @@ def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
 
 
 def test_unknown_shape_lists_the_known_ones() -> None:
-    with pytest.raises(WorkshopError, match=r"MODEL_NAME='bloom-9b'.*bloom-560m.*gpt2.*tiny"):
+    with pytest.raises(InputError, match=r"MODEL_NAME='bloom-9b'.*bloom-560m.*gpt2.*tiny"):
         shape_config("bloom-9b")
 
 
@@ -48,7 +48,7 @@ def test_tokenizer_larger_than_the_vocabulary_is_an_error() -> None:
     tokenizer = load_tokenizer("sample")
     tokenizer.add_tokens([f"<extra{i}>" for i in range(2000)])
     settings = Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"})
-    with pytest.raises(WorkshopError, match="vocabulary only 1024"):
+    with pytest.raises(InputError, match="vocabulary only 1024"):
         load_model(settings, tokenizer)
 
 

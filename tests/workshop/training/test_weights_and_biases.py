@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from tests.launching import program
 from tests.workshop.environment import ENVIRONMENT
-from workshop.errors import WorkshopError
+from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 from workshop.training.weights_and_biases import hindrance, keep_wandb_local, report_summary, reporters
 
@@ -47,7 +47,7 @@ def test_report_to_takes_what_the_trainer_takes_and_wandb_only_where_it_can_be_u
     assert reporters(settings(REPORT_TO="tensorboard, mlflow")) == ["tensorboard", "mlflow"]
     assert reporters(settings()) == ["none"]
     assert reporters(settings(REPORT_TO="wandb", WANDB_MODE="disabled")) == ["none"]
-    with pytest.raises(WorkshopError, match="REPORT_TO: found 'wnadb'; expected out of azure_ml, "):
+    with pytest.raises(InputError, match="REPORT_TO: found 'wnadb'; expected out of azure_ml, "):
         reporters(settings(REPORT_TO="wnadb"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert reporters(settings(REPORT_TO="wandb")) == ["none"]

@@ -1,7 +1,7 @@
 """A model's training computed faster: the same function of the same parameters. Knows nothing of the settings.
 
 use_fast_forward    the model takes packed rows and labelled positions; alone it is as fast as the library's
-use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder/
+use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder
 use_loss            chunked, liger or quack: never all logits at once   loss.py
 use_residual_dtype  bf16: what blocks pass on, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py

@@ -14,8 +14,36 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from workshop.kernels.fast_models.packing import IGNORE
+from workshop.data.encoding import IGNORE
+
+
+class LossHead(torch.nn.Linear):
+    """The model's head; with targets it gives the summed loss instead of the logits.
+
+    It is a part of the model, so that sharded weights are gathered for it, and hooks see its input.
+    """
+
+    method = "recomputed"  # as dimensions/ has it: backward computes the logits anew; else see loss_sum
+    chunk: int  # positions, with "recomputed" of each row, whose logits exist at a time
+    targets: torch.Tensor | None = None  # [rows, positions], where the model does not pass them on
+
+    def forward(self, hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        targets = self.targets if targets is None else targets
+        if targets is None:
+            return super().forward(hidden)
+        if self.method != "recomputed":
+            return loss_sum(hidden, self.weight, targets, self.method, self.chunk)
+        starts = range(0, hidden.shape[1], self.chunk)
+        chunks = [(hidden[:, i : i + self.chunk], targets[:, i : i + self.chunk]) for i in starts]
+        if len(chunks) == 1:
+            return self.loss_sum(*chunks[0])
+        return sum(checkpoint(self.loss_sum, *chunk, use_reentrant=False) for chunk in chunks)
+
+    def loss_sum(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(hidden).flatten(0, 1).float()
+        return functional.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE, reduction="sum")
 
 
 def loss_sum(

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
-from run_folder.attention import OWN
+from workshop.data.encoding import IGNORE
 from workshop.kernels.fast_models.attention import (
     Flex,
     FusedBloomAttention,
@@ -26,8 +26,9 @@ from workshop.kernels.fast_models.attention import (
     use_own,
 )
 from workshop.kernels.fast_models.documents import bounds
-from workshop.kernels.fast_models.loss import loss_sum, product_type
-from workshop.kernels.fast_models.packing import IGNORE, next_targets
+from workshop.kernels.fast_models.loss import LossHead, product_type
+from workshop.kernels.fast_models.packing import next_targets
+from workshop.run_folder.attention import OWN
 
 # Each has its tests; exactness.py looks whether another decoder's forward pass is its own function, too.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")
@@ -70,15 +71,6 @@ def use_residual_dtype(blocks: torch.nn.ModuleList, dtype: str) -> None:
 def _narrow(block: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """What enters the first block in the type that matrix products have; every sum of it with a block's result too."""
     return (inputs[0].to(product_type(inputs[0])), *inputs[1:])
-
-
-class LossHead(torch.nn.Linear):
-    """The head; with targets it gives the loss instead of the logits. A module, so that ZeRO-3 gathers its weight."""
-
-    def forward(self, hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        if targets is None:
-            return super().forward(hidden)
-        return loss_sum(hidden, self.weight, targets, self.method, self.chunk)
 
 
 class Packed:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-IGNORE = -100  # the label of a position without a target, as in torch.nn.CrossEntropyLoss
+from workshop.data.encoding import IGNORE
+
 Row = dict[str, list[int]]  # an example or a row of several: `input_ids`, `attention_mask`, `labels`
 
 

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from run_folder.attention import fastest_kernel
 from workshop.kernels.fast_models.attention import block_mask, slopes, visible
 from workshop.kernels.fast_models.documents import attend, bounds
+from workshop.run_folder.attention import fastest_kernel
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,86 @@
+"""Imports go one way: in tools from the commands to the logs, in workshop from the job to the run folder.
+
+Of workshop the tools import the run folder alone, and no part of them needs torch.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+EXERCISES = sorted({path.parent.name for path in REPO.glob("*/*.slurm")})
+# Each imports from those after it only.
+TOOLS = ("commands", "doctor", "watch", "page", "plan", "submit", "tables", "logs")
+WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "run_folder")
+# Makes the import of these packages fail, then imports all modules of the tools.
+WITHOUT_TORCH = """
+import importlib, pathlib, sys
+for name in ("torch", "transformers", "accelerate", "deepspeed", "datasets"):
+    sys.modules[name] = None
+for path in sorted(pathlib.Path("tools").rglob("*.py")):
+    if path.name != "__main__.py":
+        importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+"""
+
+
+def imported(path: Path) -> set[str]:
+    """Modules, and names in modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def above(package: str, order: tuple[str, ...], part: str) -> tuple[str, ...]:
+    return tuple(f"{package}.{name}." for name in order[: order.index(part)])
+
+
+@pytest.mark.parametrize(
+    ("files", "forbidden"),
+    [
+        *((f"tools/{part}/*.py", above("tools", TOOLS, part)) for part in TOOLS),
+        *((f"workshop/{part}/**/*.py", (*above("workshop", WORKSHOP, part), "workshop.job.")) for part in WORKSHOP),
+        ("workshop/settings.py", (*above("workshop", WORKSHOP, "settings"), "workshop.job.")),
+        ("workshop/job/*.py", above("workshop", WORKSHOP, "settings")),
+        ("workshop/kernels/fast_models/*.py", ("workshop.settings.", "workshop.kernels.operators.")),
+        ("workshop/**/*.py", ("tools.",)),
+        *((f"{name}/*.py", ("tools.",)) for name in EXERCISES),
+    ],
+)
+def test_part_imports_nothing_that_lies_above_it(files: str, forbidden: tuple[str, ...]) -> None:
+    for path in REPO.glob(files):
+        # report fills its blocks with the commands themselves
+        assert {
+            name for name in imported(path) - {"tools.__main__.main"} if f"{name}.".startswith(forbidden)
+        } == set(), path
+
+
+def test_tools_import_nothing_of_workshop_but_the_run_folder() -> None:
+    for path in (REPO / "tools").rglob("*.py"):
+        of_workshop = {name for name in imported(path) if name.startswith("workshop.")}
+        assert {name for name in of_workshop if not name.startswith("workshop.run_folder.")} == set(), path
+
+
+def test_tools_import_without_torch() -> None:
+    job = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], cwd=REPO, capture_output=True, text=True)
+    assert job.returncode == 0, job.stderr
+
+
+@pytest.mark.parametrize("folder", ["tools", "workshop"])
+def test_modules_import_each_other_in_no_circle(folder: str) -> None:
+    paths = {path: ".".join(path.relative_to(REPO).with_suffix("").parts) for path in (REPO / folder).rglob("*.py")}
+    names = {name.removesuffix(".__init__") for name in paths.values()}
+    edges = {}
+    for path, name in paths.items():
+        used = {one if one in names else one.rpartition(".")[0] for one in imported(path)}
+        edges[name.removesuffix(".__init__")] = (used & names) - {folder, name.removesuffix(".__init__")}
+    edges.pop("tools.__main__", None)
+    while leaves := {module for module, uses in edges.items() if not uses & edges.keys()}:
+        edges = {module: uses for module, uses in edges.items() if module not in leaves}
+    assert edges == {}

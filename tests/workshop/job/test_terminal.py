@@ -1,0 +1,66 @@
+"""What a person sees of train.out: steps and bars now and then, each warning once, the rest as it was printed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.launching import REPO
+from workshop.job.terminal import INTERVAL_S, readable
+
+
+def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
+    """What is shown of lines printed with so many seconds between them."""
+    now_s = iter(seconds_between * number for number in range(len(printed)))
+    return list(readable(printed, clock=lambda: next(now_s)))
+
+
+def test_fast_steps_do_not_bury_the_evaluation_and_slow_ones_are_all_shown() -> None:
+    steps = [f"{{'loss': '{number}'}}" for number in range(1000)]
+    evaluation = "{'eval_loss': '1.5', 'epoch': '1'}"
+    assert shown(*steps, evaluation) == [steps[0], evaluation]
+    assert shown(*steps[:3], seconds_between=INTERVAL_S) == steps[:3]
+    by_hand = [f"step {number}: loss 1.5000, 3.0 ms" for number in range(1000)]
+    assert len(shown(*by_hand, seconds_between=INTERVAL_S / 100)) == 10
+    where = "step 7 of 48 (15%), about 59 s left"
+    assert shown("{'loss': '1'}", where)[1:] == [where]
+
+
+def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wrong_never() -> None:
+    first = "[2026-11-22 13:20:04,547] [WARNING] [engine.py:1:_do_sanity_check] An engine has been set up before."
+    ours = "warning: nvidia-smi not found: no GPU memory log"
+    errors = ["error (rank 0): no", "error (rank 1): no"]
+    assert shown(first, first.replace("04,547", "05,001"), ours, ours, *errors) == [first, ours, *errors]
+    assert shown("wandb: ", "wandb: Run summary:", "wandb: ERROR no room") == ["wandb: ERROR no room"]
+    printed = [
+        "[2026-11-22 13:23:48,047] [INFO] [launch.py:158:main] nnodes=1, num_local_procs=2",
+        "[2026-11-22 17:08:26,422] [WARNING] [real_accelerator.py:213:get_accelerator] Setting accelerator to CPU. If",
+        "[2026-11-22 17:17:51,463] [WARNING] [runner.py:214:fetch_hostfile] Unable to find hostfile, will proceed with "
+        "training with local resources only.",
+        "Detected VISIBLE_DEVICES=0,1 but ignoring it because one or several of --include/--exclude",
+        "[RANK 0] Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, DeepSpeed config has 2.",
+        "[transformers] There were missing keys in the checkpoint model loaded: ['lm_head.weight'].",
+        "[transformers] There were missing keys in the checkpoint model loaded: ['h.0.mlp.weight', 'lm_head.weight'].",
+    ]
+    assert shown(*printed) == printed[-1:]
+
+
+def test_bar_does_not_stay_at_its_beginning_and_one_that_stands_still_is_shown_once() -> None:
+    short = [f"tokenising: {percent}|##| {part}/2 [00:01<?, ?k/s]" for percent, part in (("  0%", 0), ("100%", 2))]
+    assert shown("step 1: loss 9.0", *short, short[1]) == ["step 1: loss 9.0", short[1]]
+    still = [f"compiling:   0%|  | 0/3 [00:{second}<?, ?file/s]" for second in range(10, 90, 10)]
+    assert shown(*still, "built", seconds_between=2 * INTERVAL_S) == [still[0], "built"]
+
+
+def test_terminal_shows_each_line_and_one_that_is_closed_ends_quietly(tmp_path: Path) -> None:
+    output = tmp_path / "train.out"
+    output.write_text("a\r100%|##\nb\n")
+    follow = "import pathlib, threading; from workshop.job.terminal import follow; over = threading.Event(); "
+    follow += f"over.set(); follow(pathlib.Path({str(output)!r}), 0, over)"
+    job = subprocess.run([sys.executable, "-c", follow], cwd=REPO, capture_output=True, text=True)
+    assert job.stdout.splitlines() == ["a", "100%|##", "b"], "what ends a bar is a line's end too"
+    reading, writing = os.pipe()
+    os.close(reading)
+    job = subprocess.run([sys.executable, "-c", follow], cwd=REPO, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (job.returncode, job.stderr) == (0, b"")

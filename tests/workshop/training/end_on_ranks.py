@@ -1,0 +1,57 @@
+"""end_on_ranks.py FOLDER: one of two ranks ends while gloo's thread waits for the interpreter's lock; their codes."""
+
+import atexit
+import ctypes
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from workshop.training.exit_process import end_process
+
+
+class LastObject:
+    """Python deletes it when it finalizes already; while it sleeps, other threads may have the lock."""
+
+    def __del__(self, sleep=time.sleep) -> None:
+        sleep(1.0)
+
+
+def rank_of_two(rank: int, folder: Path, to_rank_0: tuple[int, int], to_rank_1: tuple[int, int]) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    group = dist.group.WORLD
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))  # outlives everything, as in DTensor's caches
+    if rank == 0:
+        group.allreduce([torch.ones(1)])
+        sys.setswitchinterval(1000.0)  # gloo's thread gets the lock only where this one blocks without it
+        atexit._clear()  # the last thing before Python finalizes is a call that keeps the lock until rank 1 is done
+        atexit.register(ctypes.PyDLL(None).read, to_rank_0[0], ctypes.create_string_buffer(1), 1)
+        atexit.register(os.write, to_rank_1[1], b"!")
+    else:
+        os.read(to_rank_1[0], 1)
+        group.allreduce([torch.ones(1)]).wait()
+        time.sleep(2.0)  # rank 0's thread comes so far, too
+        os.write(to_rank_0[1], b"!")
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    pipes = os.pipe(), os.pipe()
+    children = []
+    for rank in (0, 1):
+        child = os.fork()
+        if not child:
+            rank_of_two(rank, Path(sys.argv[1]), *pipes)
+            return
+        children.append(child)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+
+
+if __name__ == "__main__":
+    last_object = LastObject()
+    main()
+    end_process()

@@ -1,0 +1,224 @@
+"""A rank that makes no progress is ended, its stack says where it was, and the run records it; slow work is no hang."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from hangs_on_ranks import LIMIT_S
+from transformers import Trainer, TrainingArguments
+
+from tests.launching import REPO
+from workshop.job.outcome import begin, hang_of, record_end
+from workshop.run_folder import checkpoints
+from workshop.run_folder.checkpoints import UNFINISHED
+from workshop.run_folder.run_record import read_run_record, update_run_record
+from workshop.training import hangs, saving
+from workshop.training.hangs import SLOW_S, START_S, HangWatch, watch
+from workshop.training.saving import CheckpointWriter
+
+LONG_S = 3600
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    environment = os.environ | {"PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(Path(__file__).with_name("hangs_on_ranks.py")), str(folder)]
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    return folder
+
+
+def codes(run: Path) -> list[int]:
+    return json.loads((run / "codes.json").read_text())
+
+
+def stacks(run: Path, rank: int) -> str:
+    return (run / f"stacks/rank-{rank}.txt").read_text()
+
+
+def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Path) -> None:
+    run = pairs / "stopped"
+    (run / "steps.csv").write_text("step,step_time_s,tokens,real_tokens,loss\n1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
+    assert codes(run) == [1, -9]
+    assert "in wait_for_the_other" in stacks(run, 0)
+    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
+
+
+def test_ranks_all_of_which_are_in_c_code_that_keeps_the_lock_end_with_their_stacks(pairs: Path) -> None:
+    run = pairs / "hold"
+    assert codes(run) == [1, 1]
+    assert all("in hold_the_lock" in stacks(run, rank) for rank in (0, 1))
+    assert "no stack" not in hang_of(run)
+
+
+def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs: Path) -> None:
+    run = pairs / "told"
+    assert codes(run) == [1, -15]
+    assert "in do_nothing" in stacks(run, 1)
+    assert "Timeout" not in stacks(run, 1)
+    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
+
+
+def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: Path) -> None:
+    """Taking away the handler of the training that saves took faulthandler's away, too."""
+    assert codes(pairs / "two_meanings") == [-15, -15]
+    assert "in save_then_end" in stacks(pairs / "two_meanings", 0)
+    assert hang_of(pairs / "two_meanings") == "", "a rank that was told to end has not hung"
+
+
+def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Path) -> None:
+    assert codes(pairs / "save") == [0, 0]
+    assert not (pairs / "save/stacks").exists()
+
+
+def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are_kept(
+    tmp_path: Path, launched: None
+) -> None:
+    """Reading the stacks of threads that run may end the process: exit code -11."""
+    update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
+    (tmp_path / "train.out").write_text("{'loss': 1.0}\nSignal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost")
+    record_end(tmp_path, 1, "", by_itself=True)
+    line = "hang: rank 0, no progress for 1800 s after step 0"
+    found = read_run_record(tmp_path)
+    assert (found["state"], found["cause"], found["reason"]) == ("failed", "hang", line)
+    begin(tmp_path, ["python", "train.py"])
+    assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
+    assert (tmp_path / "stacks-1/rank-0.txt").exists()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    places = {"run_dir": tmp_path, "output_path": tmp_path / "out"}
+    yield SimpleNamespace(**places, hang_timeout_s=LONG_S, goes_on=False, save="epoch", save_limit=1, streaming=False)
+    if hangs._watch:
+        hangs._watch.stop()
+
+
+class Model(torch.nn.Module):
+    """Notes which limit counts in each pass, and whether it was counted anew since the pass before."""
+
+    def __init__(self, seen: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.seen = seen
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        note(self.seen, "train" if self.training else "evaluate")
+        loss = (self.weight * x).mean()
+        return {"loss": loss, "logits": x} if not self.training else {"loss": loss}
+
+
+def note(seen: list[tuple[str, int]], what: str) -> None:
+    assert hangs._watch._armed_s > 0, f"{what}: no progress since the pass before"
+    hangs._watch._armed_s = 0.0
+    seen.append((what, hangs._watch._limit_s))
+
+
+def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
+    settings: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    class Noting(Trainer):
+        def _save_checkpoint(self, *arguments: object, **named: object) -> None:
+            note(seen, "save")
+            super()._save_checkpoint(*arguments, **named)
+
+    def finish(*arguments: object, **named: object) -> int:
+        note(seen, "wait for the save")
+        return checkpoints.finish(*arguments, **named)
+
+    monkeypatch.setattr(saving, "finish", finish)
+    update_run_record(settings.run_dir, model={"trained_parameters": 1})
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path / UNFINISHED),
+        per_device_train_batch_size=1,
+        per_device_eval_batch_size=1,
+        gradient_accumulation_steps=2,
+        num_train_epochs=1,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(4)]
+    recorder = SimpleNamespace(start_clock=lambda: None)
+    watch = HangWatch(settings)
+    trainer = Noting(
+        model=Model(seen),
+        args=arguments,
+        train_dataset=rows,
+        eval_dataset=rows[:2],
+        callbacks=[watch, CheckpointWriter(settings, recorder)],
+    )
+    trainer.train()
+    note(seen, "last save")
+    slow_s = LONG_S + SLOW_S
+    assert seen == [
+        *[("train", slow_s), ("train", slow_s), ("train", LONG_S), ("train", LONG_S)],
+        *[("evaluate", slow_s), ("evaluate", LONG_S)],
+        *[("save", slow_s), ("wait for the save", slow_s), ("last save", slow_s)],
+    ]
+    watch.stop()
+    assert not (settings.run_dir / "stacks").exists()
+
+
+def test_collectives_are_written_down_before_the_limit_and_forgotten_if_the_rank_gets_on(
+    settings: SimpleNamespace,
+) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{settings.run_dir}/store", rank=0, world_size=1)
+    try:
+        watch = HangWatch(settings)
+        watch.on_train_begin()
+        dist.all_reduce(torch.ones(1))
+        hangs.progress()
+        assert watch._timer.interval == LONG_S - 10, "it comes after the limit"
+        watch._timer.function()
+        (entry, *_) = json.loads(watch.collectives.read_text())["entries"]
+        assert entry["profiling_name"] == "gloo:all_reduce"
+        hangs.progress(slow=True)
+        assert not watch.collectives.exists()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Path) -> None:
+    assert codes(pairs / "loading") == [1, 1]
+    assert "in do_nothing" in stacks(pairs / "loading", 1)
+    assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
+
+
+def test_downloads_and_loading_have_a_limit_of_their_own(settings: SimpleNamespace) -> None:
+    found = watch(settings)
+    assert hangs._watch._limit_s == LONG_S + START_S
+    assert watch(settings) is found
+    found.on_train_begin()
+    assert hangs._watch._limit_s == LONG_S + SLOW_S
+
+
+def test_0_watches_nothing(settings: SimpleNamespace) -> None:
+    settings.hang_timeout_s = 0
+    HangWatch(settings).on_train_begin()
+    hangs.progress()
+    assert not [*settings.run_dir.iterdir()]
+
+
+def test_error_of_the_gpu_is_the_cause_of_the_other_ranks_hang(tmp_path: Path, launched: None) -> None:
+    update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
+    error = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{error}\n")
+    ended = record_end(tmp_path, 1, "", by_itself=True)
+    assert (ended["state"], ended["cause"], ended["reason"]) == ("failed", "CUDA error", error)

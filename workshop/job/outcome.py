@@ -1,0 +1,231 @@
+"""run.json as the supervisor opens it, and how a run ended, which it writes there at the end."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workshop.run_folder.causes import CRASHES, cause, signal_name
+from workshop.run_folder.checkpoints import remove_unfinished, step_of
+from workshop.run_folder.control import Control
+from workshop.run_folder.redaction import redacted
+from workshop.run_folder.run_record import STACKS, last_step, read_run_record, update_run_record
+from workshop.run_folder.schema import VERSION
+
+RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
+RESERVE_BYTES = 64 << 10
+NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
+NO_END = "the training did not reach its end: its launcher was killed, or train.py does not call end_run"
+# Of workshop/run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
+OWN_CAUSES = ("disk full", "CUDA error", "hang")
+# Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
+SLURM_REASONS = {
+    "timeout": r"\bReason=TimeLimit\b",
+    "preempted": r"\bPreemptTime=\d",
+    "oom": r"\b(?:Reason|JobState)=(?:OutOfMemory|OUT_OF_MEMORY)\b",
+}
+
+# How faulthandler begins the stacks of a rank that reached its limit; others were ended by SIGTERM.
+_STACKS_AT_LIMIT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
+
+
+def code_version() -> tuple[str | None, bool | None, str]:
+    """Commit, whether anything differed from it, and the difference; of a snapshot, what was true when it was made.
+
+    Keys are left out of it: people write them into env_vars.sh.
+    """
+    code = Path(__file__).resolve().parents[2]
+    if (code / "snapshot.json").exists():  # made by `python -m tools submit`; it may lie inside another checkout
+        facts = json.loads((code / "snapshot.json").read_text())
+        diff = (code / "code.diff").read_text(errors="replace") if (code / "code.diff").exists() else ""
+        return facts["git_commit"], facts["git_dirty"], redacted(diff)
+    git = ["git", "-C", str(code)]
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if commit.returncode:
+        return None, None, ""
+    diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True, errors="replace").stdout
+    return commit.stdout.strip(), bool(diff), redacted(diff)
+
+
+def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
+    """Open run.json for a run, or for its next attempt, which goes on from `checkpoint`."""
+    record, now = read_run_record(run_dir), datetime.now(UTC).isoformat(timespec="seconds")
+    if "start_time" in record:
+        attempts = [*(record.get("attempts") or []), _ended_attempt(run_dir, record, checkpoint)]
+        changes = {"attempts": attempts} | dict.fromkeys(("cause", "reason", "exit_code", "end_time"))
+        if (run_dir / STACKS).exists():
+            (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts)}")
+        (run_dir / "summary.json").unlink(missing_ok=True)  # it may be cut off
+    else:
+        changes = {"start_time": now}
+    commit, dirty, diff = code_version()
+    if diff:
+        (run_dir / "code.diff").write_text(diff)
+    (run_dir / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+    Control(run_dir).say("starting")
+    update_run_record(
+        run_dir,
+        version=VERSION,
+        exercise=Path(os.environ["EXERCISE_DIR"]).name,
+        experiment=os.environ["EXPERIMENT_NAME"],
+        config=Path(os.environ["CONFIG"]).stem or None,
+        command=command,
+        host=socket.gethostname(),
+        nodes=int(os.environ.get("NNODES", "1")),
+        gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
+        slurm_job_id=os.environ.get("SLURM_JOB_ID"),
+        launcher=os.environ.get("LAUNCHER"),
+        **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
+        git_commit=commit,
+        git_dirty=dirty,
+        git_diff=diff[:20_000],
+        **changes,
+        attempt_start_time=now,
+        oom_kills_before=kernel_oom_kills(),
+        state="running",
+    )
+
+
+def _ended_attempt(run_dir: Path, record: dict[str, Any], checkpoint: str) -> dict[str, Any]:
+    """What became of the run so far, with what is lost if it goes on from `checkpoint`."""
+    saved, reason = Control(run_dir).saved, record.get("reason") or ""
+    if saved and "was saved" not in reason:  # the launcher was killed before it could say so
+        record["reason"] = f"{reason or 'told to end'}: checkpoint-{saved} was saved"
+    if record.get("state", "running") == "running":  # nobody was left to write it down
+        record["state"] = slurm_state() or "failed"
+        record["reason"] = "nothing says how this attempt ended: its node failed, or its launcher was killed"
+    step = last_step(run_dir)
+    begun = record.get("attempt_start_time") or record["start_time"]
+    return {
+        **{key: record.get(key) for key in ("state", "cause", "reason", "exit_code", "end_time")},
+        "start_time": begun,
+        "last_step": step,
+        "last_step_s": (run_dir / "steps.csv").stat().st_mtime if step else datetime.fromisoformat(begun).timestamp(),
+        "resumed_step": step_of(checkpoint),
+        "steps_lost": step - step_of(checkpoint),
+    }
+
+
+def kernel_oom_kills(root: Path = Path("/")) -> int:
+    """Processes that the kernel has killed because memory ran out, of this process's control group (a job's, a
+    container's); 0 where it does not say. Another job of the node may run out of memory, too.
+    """
+    files: list[Path] = []
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        group = re.sub(r"(/job_\d+)/.*", r"\1", path).lstrip("/")  # srun's steps are no part of the batch step's group
+        if not controllers:
+            files.append(root / "sys/fs/cgroup" / group / "memory.events")
+        elif "memory" in controllers.split(","):  # version 1, where each group counts its own alone
+            files += (root / "sys/fs/cgroup/memory" / group).rglob("memory.oom_control")
+    texts = [file.read_text() for file in files if file.exists()]
+    return sum(int(kills) for text in texts for kills in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE))
+
+
+def slurm_state() -> str:
+    """Why SLURM is ending this job, which it writes down before it sends the signal; empty: it does not say."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job:
+        return ""
+    answer = subprocess.run(["scontrol", "show", "job", job, "--oneliner"], capture_output=True, text=True).stdout
+    for state, reason in SLURM_REASONS.items():
+        if re.search(reason, answer):
+            return state
+    # SLURM queues it again (a preemption, `scontrol requeue`), and has counted that already.
+    restarts = re.search(r"\bRestarts=(\d+)", answer)
+    return "preempted" if restarts and int(restarts[1]) > int(os.environ.get("SLURM_RESTART_COUNT") or 0) else ""
+
+
+def hang_of(run_dir: Path) -> str:
+    """`hang: rank N, no progress for S s after step K`; empty if no rank of the last attempt reached its limit.
+
+    N reached it first, and may have waited for another: see all stacks. Ranks that were stopped or killed left none.
+    """
+    files = sorted(run_dir.glob(f"{STACKS}/rank-*.txt"), key=lambda file: file.stat().st_mtime)
+    silent = [f"; no stack from {file.stem.replace('-', ' ')}" for file in files if not file.stat().st_size]
+    for file in files:
+        if limit := _STACKS_AT_LIMIT.search(file.read_text(errors="replace")):
+            limit_s = int(limit[1]) * 3600 + int(limit[2]) * 60 + int(limit[3])
+            rank, step = file.stem.replace("-", " "), last_step(run_dir)
+            return "".join([f"hang: {rank}, no progress for {limit_s} s after step {step}", *silent])
+    return ""
+
+
+def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0) -> dict[str, str]:
+    """State, cause and reason of a training that ended with `exit_code` after the launcher had ended it because of
+    `signal` (or none), while the kernel killed `oom_kills` processes on this node because memory ran out.
+
+    Only the training's own mark makes it completed: `deepspeed` returns 0 after its launch.py was killed.
+
+    Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
+    """
+    control = Control(run_dir)
+    if control.finished:
+        return _ended("completed", "")
+    if saved := control.saved:
+        told = {"USR1": "timeout", "INT": "cancelled"}.get(signal)
+        state = slurm_state() or told or ("cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted")
+        return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
+    if signal == "USR1":
+        return _ended(slurm_state() or "timeout", NOT_BEGUN)
+    hang, output = hang_of(run_dir), run_dir / "train.out"
+    found = cause(output) if output.is_file() else None
+    # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
+    died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES))
+    if signal and not (by_itself and died):
+        return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
+    if found and found.state == "oom":
+        return _ended("oom", found.text, found.name)
+    if hang and not (found and found.name in ("CUDA error", "disk full", "node failure")):  # the others then wait
+        return _ended("failed", hang, "hang")
+    # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
+    if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
+        if oom_kills or slurm_state() == "oom":
+            return _ended("oom", "the kernel killed a process on this node: no CPU memory left", "host memory")
+        if found and found.rank_killed:
+            return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
+        return _ended("failed", "a rank or its launcher was killed (SIGKILL), and not by the supervisor")
+    if found:
+        return _ended(found.state, found.text, found.name)
+    if exit_code == 0:
+        return _ended("failed", f"exit code 0, but {NO_END}")
+    crash = signal_name(exit_code - 128) if exit_code - 128 in CRASHES else ""
+    return _ended("failed", f"exit code {exit_code} without an error message in train.out", crash)
+
+
+def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
+    return {"state": state, "cause": cause, "reason": reason}
+
+
+def record_end(
+    run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself: bool = False
+) -> dict[str, str]:
+    """Write down how the run ended; state, cause and reason.
+
+    Args:
+        over: no process of the training lives; else it may be saving its last checkpoint.
+        by_itself: see `outcome`.
+    """
+    full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
+    (run_dir / RESERVE).unlink(missing_ok=True)
+    if over:
+        remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
+    kills, record = kernel_oom_kills(), read_run_record(run_dir)
+    kills -= record.get("oom_kills_before", kills)
+    control = Control(run_dir)
+    if full and by_itself and control.told and not control.saved:
+        signal = ""  # it died while it saved, and train.out may have had no room to say so
+    ended = outcome(run_dir, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
+    if full and ended["state"] == "failed":  # also where train.out had no room for the error
+        ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
+    end_time = datetime.now(UTC).isoformat(timespec="seconds")
+    exit_code = 0 if ended["state"] == "completed" else exit_code or 1
+    exercise = Path(os.environ.get("EXERCISE_DIR", run_dir.parent)).name
+    least = {} if "start_time" in record else {"exercise": exercise, "start_time": end_time}  # it was damaged meanwhile
+    update_run_record(run_dir, **least, **ended, exit_code=exit_code, end_time=end_time)
+    return ended

@@ -1,0 +1,142 @@
+"""The evidence a run leaves: what a train.py calls, from the Trainer's arguments to the end of the process."""
+
+import json
+import statistics
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from workshop.data.load import Data
+from workshop.measure.model_facts import RunRecorder
+from workshop.measure.profiling import Profiler
+from workshop.run_folder.control import Control
+from workshop.run_folder.run_record import record_settings, update_run_record
+from workshop.settings import Settings
+from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
+from workshop.training.exit_process import end_process
+from workshop.training.generation import AnswersOnTheWay, scores, sentences
+from workshop.training.hangs import HangWatch, collective_timeout_s, watch
+from workshop.training.saving import CheckpointWriter
+from workshop.training.sharding import ShardingRecorder, class_name
+from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
+
+
+def reporting(settings: Settings) -> dict[str, Any]:
+    """How the Trainer tells what it does: every step's loss, as lines of a log file, and where REPORT_TO says.
+
+    And what no chapter is about: how long a collective may take, and where a stream goes on.
+    """
+    return {
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "log_on_each_node": False,  # rank 0's lines are the log of all nodes
+        "logging_nan_inf_filter": settings.nan_filter,
+        "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
+        "report_to": reporters(settings),
+        "run_name": settings.run_dir.name,
+        "ddp_timeout": collective_timeout_s(settings),
+        "ignore_data_skip": settings.streaming,  # stream_rows goes on by rows; the Trainer would skip batches
+    }
+
+
+def open_records(settings: Settings, arguments: TrainingArguments) -> None:
+    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder.
+
+    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    """
+    if settings.all_steps_done:
+        arguments.max_steps, arguments.num_train_epochs = -1, 0
+    keep_wandb_local(settings, arguments)
+    record_settings(settings, listens=settings.saves_often)
+    watch(settings)
+
+
+def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
+    """The callbacks that measure; give them the model before the Trainer wraps it."""
+    recorder = StepRecorder(settings.run_dir / "steps.csv")
+    return [
+        RunRecorder(settings, data),
+        ShardingRecorder(settings, model),
+        recorder,
+        ProgressLine(),
+        watch(settings),
+        Profiler(settings),
+        AnswersOnTheWay(settings, data.examples[: settings.generate_size]),
+        *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
+    ]
+
+
+def write_summary(settings: Settings, trainer: Trainer) -> None:
+    """The training's figures as summary.json. Collective: call it on every rank.
+
+    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures. A training that was
+    told to end, ends here: it has saved what it needs to go on.
+    """
+    writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
+    if writer and writer.ending:
+        disconnect(trainer)
+        end_process()
+    history = trainer.state.log_history
+    final = next(entry for entry in reversed(history) if "train_runtime" in entry)
+    recorder = find_callback(trainer, StepRecorder)
+    if settings.goes_on:  # the Trainer's figures are those of the last attempt; rank 0 has the steps of all
+        runtime_s = final["train_runtime"] + (writer.trained_before_s if writer else 0.0)
+        steps = recorder.steps
+        final = {
+            "train_runtime": runtime_s,
+            "train_loss": statistics.fmean(step.loss for step in steps) if steps else None,
+            "train_samples_per_second": sum(step.samples for step in steps) / runtime_s,
+            "train_steps_per_second": len(steps) / runtime_s,
+        }
+    speeds = [entry["eval_samples_per_second"] for entry in history if "eval_samples_per_second" in entry]
+    summary = {
+        "train_runtime_s": final["train_runtime"],
+        **{name: final[name] for name in ("train_loss", "train_samples_per_second", "train_steps_per_second")},
+        "eval_samples_per_second": sum(speeds) / len(speeds) if speeds else None,
+        "eval_loss": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
+        **recorder.summary(),
+        **(writer.summary() if writer else {}),
+    }
+    _add_to_summary(settings, trainer, summary)
+    if trainer.is_world_process_zero():
+        classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
+        update_run_record(settings.run_dir, trainer_classes=classes)
+
+
+def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
+    """Exact match and F1 of the model's answers to GENERATE_SIZE held-out questions, added to the summary.
+
+    With GENERATE_TRAIN_SIZE also to questions it was trained on. Collective: call it on every rank.
+    """
+    asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
+    before = find_callback(trainer, AnswersOnTheWay).summary
+    held_out = scores(*asked, data.examples[: settings.generate_size])
+    known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
+    _add_to_summary(settings, trainer, before | held_out | known)
+
+
+def end_run(settings: Settings, trainer: Trainer) -> None:
+    """The ranks part; scores in the log, summary for Weights & Biases, the end mark; the process ends. Collective."""
+    disconnect(trainer)
+    if trainer.is_world_process_zero():
+        summary = json.loads((settings.run_dir / "summary.json").read_text())
+        print("\n".join(sentences(summary)))
+        report_summary(summary)
+        Control(settings.run_dir).say("finished")
+    end_process()
+
+
+def disconnect(trainer: Trainer) -> None:
+    """Close the connections between the ranks: none waits for another any more. Collective: call it on every rank."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    find_callback(trainer, HangWatch).stop()
+
+
+def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
+    if trainer.is_world_process_zero():
+        path = settings.run_dir / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(summary | figures, indent=2) + "\n")

@@ -1,0 +1,148 @@
+"""Checkpoints that are whole or not there: a manifest says what is in each, and is looked at before the next use.
+
+A checkpoint is written in FOLDER/unfinished, where nobody looks for one, and renamed when its manifest is in it. So a
+process that is killed and a disk that is full leave the checkpoints before as they were. Nothing is forced onto the
+disk (fsync): what a power cut takes with it, the manifest shows.
+
+A manifest protects against damage, not against malice. Weights are safetensors. PyTorch's and the Trainer's own files
+are loaded without unpickling objects (weights_only). Two are unpickled by their library, so use checkpoints that you
+made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distributed checkpoints (FSDP's sharded state).
+
+Needs nothing but the standard library: the supervisor asks before it starts anything.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.plural import counted
+
+MANIFEST = "manifest.json"
+UNFINISHED = "unfinished"
+Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path in the checkpoint
+_NUMBERS = ("step", "world_size", "train_runtime_s", "rows_read")  # of a manifest
+
+
+def digest(file: Path) -> str:
+    """SHA-256."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
+    """Those of this rank's share of the files, which the ranks take in turns, the largest first."""
+    sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
+    with ThreadPoolExecutor() as threads:
+        found = threads.map(digest, files)
+    return {str(file.relative_to(folder)): (sizes[file], next(found)) for file in files}
+
+
+def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: Any) -> int:
+    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes.
+
+    Args: shares: the digests of all ranks. A file that another node did not see as it is here is read again.
+    """
+    known, listed = {name: entry for share in shares for name, entry in share.items()}, Digests()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        name, size = str(file.relative_to(folder)), file.stat().st_size
+        listed[name] = known[name] if known.get(name, (None,))[0] == size else (size, digest(file))
+    (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}, indent=1) + "\n")
+    if goal.exists():  # of an attempt that had gone further and was not whole
+        shutil.rmtree(goal)
+    folder.rename(goal)
+    return sum(size for size, _ in listed.values())
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """Raises OSError or ValueError where there is none that can be read."""
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def fault(folder: Path) -> str:
+    """Why a checkpoint is not whole, naming the file; empty if it is."""
+    try:
+        saved = manifest(folder)
+        files = [(name, int(size), str(expected)) for name, (size, expected) in saved["files"].items()]
+        if odd := [key for key in _NUMBERS if type(saved.get(key, 0)) not in (int, float)]:
+            raise ValueError(f"{odd[0]} is no number")
+        if not files:
+            raise ValueError("it lists no file")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return f"its {MANIFEST} cannot be read ({error}), so nothing says that it was finished"
+    for name, size, expected in files:
+        file = folder / name
+        try:
+            if not file.is_file():
+                return f"{name} is missing"
+            if (found := file.stat().st_size) != size:
+                return f"{name} has {found:,} bytes, its manifest says {size:,}"
+            if digest(file) != expected:
+                return f"{name} has not the content that its manifest says (SHA-256)"
+        except OSError as error:
+            return f"{name}: {error.strerror}"
+    return ""
+
+
+def checkpoints(output: Path) -> list[Path]:
+    """The newest first, whole or not."""
+    return sorted(filter(step_of, output.glob("checkpoint-*")), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: str | Path) -> int:
+    """30 of …/checkpoint-30; 0 of anything else."""
+    match = re.fullmatch(r"checkpoint-(\d+)", Path(checkpoint).name)
+    return int(match[1]) if match else 0
+
+
+def is_of(checkpoint: str, output: Path) -> bool:
+    """True if the checkpoint lies in that folder; the launcher names it without the links that may lead there."""
+    return bool(checkpoint) and Path(checkpoint).resolve().parent == output.resolve()
+
+
+def newest(output: Path, say: Callable[[str], None] = print) -> Path | None:
+    """The newest whole checkpoint; of newer ones that are not, a line says why."""
+    for folder in checkpoints(output):
+        if not (reason := fault(folder)):
+            return folder
+        say(f"warning: {folder.name} is skipped: {reason}")
+    return None
+
+
+def keep_newest(output: Path, limit: int) -> None:
+    """Delete all but the newest `limit` checkpoints; 0: keep all."""
+    for folder in checkpoints(output)[limit:] if limit else []:
+        shutil.rmtree(folder)
+
+
+def remove_unfinished(output: Path) -> None:
+    """What a training left that died while it saved; on a full disk it makes room for the run's evidence."""
+    shutil.rmtree(output / UNFINISHED, ignore_errors=True)
+
+
+def check_processes(folder: Path, world_size: int) -> None:
+    """Raises InputError where `world_size` processes cannot go on from a whole checkpoint."""
+    saved = manifest(folder)
+    of = saved.get("world_size", world_size)
+    if saved.get("fixed_world_size") and of != world_size:
+        raise InputError(
+            f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
+            f"as many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
+        )
+
+
+def check(folder: Path, world_size: int) -> None:
+    """Raises InputError where `world_size` processes cannot go on from this checkpoint."""
+    if not (folder / MANIFEST).exists():
+        print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
+        return
+    if reason := fault(folder):
+        raise InputError(f"{folder}: {reason}; expected a checkpoint that is whole")
+    check_processes(folder, world_size)

@@ -1,0 +1,88 @@
+"""collectives.csv: what the ranks called in one step, as the job writes it and the tools read it; what a ring sends."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.safe_open import read_plain
+
+COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
+OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
+# What a ring of n ranks sends per rank, in parts (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
+# all-gather. Of a broadcast and a reduce: the mean over the ranks, as the ends of their chain send less.
+_PARTS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "reduce": 1, "all-to-all": 1}
+_PARTS |= {"receive": 0}  # is another rank's send
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """Bytes that a rank sends, over those of the message; of a kind without a formula all of it.
+
+    It is also bus bandwidth / algorithm bandwidth:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
+    """
+    return _PARTS[name] * (ranks - 1) / ranks if name in _PARTS else 1
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A kind of call of one rank in one step.
+
+    Attributes:
+        name: all-reduce, all-gather, reduce-scatter, ...
+        ranks: those that take part.
+        rank, peer: whose call it is, and the rank that a send goes to or a receive comes from.
+        message_bytes: the whole message of one call: what an all-gather leaves, what a reduce-scatter begins with.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    message_bytes: int
+    calls: int = 1
+    rank: int = 0
+    peer: int | None = None
+    dtype: str = ""
+
+    @property
+    def sent_bytes(self) -> float:
+        """Per rank, of all calls, by a ring."""
+        return bus_factor(self.name, len(self.ranks)) * self.message_bytes * self.calls
+
+
+def write(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) -> None:
+    """Per rank one line per kind of call, the largest messages first (logs/README.md)."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for rank, calls in enumerate(calls_of_ranks):
+            for one, number in sorted(calls.items(), key=lambda item: (-item[0].message_bytes, item[0].name)):
+                group = " ".join(map(str, one.ranks))
+                writer.writerow([step, rank, one.name, group, one.peer, one.dtype, one.message_bytes, number])
+
+
+def read(path: Path) -> list[Collective]:
+    """What the ranks called in the counted step.
+
+    Raises:
+        LogError: the header or a line is not as in the contract.
+    """
+    lines = read_plain(path).decode("utf-8", "replace").splitlines()
+    columns = next((some for some in (COLUMNS, OLDER_COLUMNS) if lines[:1] == [",".join(some)]), None)
+    if not columns:
+        raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
+            ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
+            sizes = int(row["bytes"]), int(row["calls"]), int(row["rank"])
+            found.append(Collective(row["collective"], ranks, *sizes, peer, row["dtype"]))
+        except ValueError:
+            raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
+        if not ranks:
+            raise LogError(path, number, line, "the ranks of the group")
+        if peer is None and found[-1].name == "send":
+            raise LogError(path, number, line, "the rank that a send goes to in column peer")
+    return found

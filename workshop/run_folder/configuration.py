@@ -1,0 +1,87 @@
+"""The launcher's JSON, read once for all: the preflight, the training, DeepSpeed's operators and the planner.
+
+It is DeepSpeed's, or FSDP's and DDP's. What the training refuses every reader refuses, in the same words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workshop.run_folder import deepspeed_config, fsdp_config
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import checked, read_json
+
+BY_HAND = "by-hand"
+# Whether an exercise, or a script of by-hand, takes DeepSpeed's files; the others take both kinds.
+TAKES_DEEPSPEED = {
+    **dict.fromkeys(("deepspeed-single-gpu", "deepspeed-multi-gpu", "deepspeed-zero3-offload", "benchmark"), True),
+    **{"fsdp": False, f"{BY_HAND}/zero.py": True, f"{BY_HAND}/fsdp.py": False},
+}
+RULE_SIZES = {"num_layers": 1, "batch_size": 1}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Args: values: under today's names; notes: what to say of the file when a job starts."""
+
+    is_deepspeed: bool
+    values: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def needs_gpu(self) -> str:
+        """What in it works on a GPU only, and what is expected without one; "" for nothing."""
+        if self.values.get("version") == 1:
+            return "version 1; expected version 2"
+        if self.values.get("comm_hook") == "bf16":
+            return "comm_hook bf16; expected fp16, or none"
+        offloaded = self.values.get("zero_optimization", {}).get("offload_optimizer", {})
+        return "super_offload; expected it left out" if offloaded.get("super_offload") else ""
+
+
+def read_configuration(
+    path: Path, settings: Mapping[str, Any], world_size: int, exercise: str = "", model: Mapping[str, Any] | None = None
+) -> Configuration:
+    """The configuration that an exercise trains with.
+
+    Args:
+        settings: by their names in small letters, as in run.json.
+        exercise: its folder's name; of by-hand with the script, as far as it is known.
+        model: its config.json, as far as it is known.
+
+    Raises:
+        InputError: the file is no JSON, has a key that nothing reads, or cannot be trained as it is written.
+    """
+    found = read_json(path)
+    is_deepspeed = bool(found.keys() & (deepspeed_config.KINDS.keys() - fsdp_config.COMMON.keys()))
+    if is_deepspeed != TAKES_DEEPSPEED.get(exercise, is_deepspeed):
+        expected = (
+            "one of FSDP, as of fsdp_configs/" if is_deepspeed else "one with zero_optimization, as of ds_configs/"
+        )
+        raise InputError(f"{path}: {'a' if is_deepspeed else 'no'} file of DeepSpeed; expected {expected}")
+    by_hand = exercise.startswith(BY_HAND)
+    if is_deepspeed:
+        values, notes = deepspeed_config.read(path, found, settings, world_size, trainer=not by_hand)
+        return Configuration(True, values, tuple(notes))
+    if by_hand:
+        values = checked(path, found, fsdp_config.BY_HAND)
+        if "reshard_after_forward" not in values:
+            raise InputError(f"{path}: found no reshard_after_forward, expected true or false")
+        fsdp_config.check_copies(path, "replicas", values.get("replicas", 1), world_size)
+        return Configuration(False, values)
+    values = fsdp_config.read(path, found, settings, world_size)
+    fsdp_config.check_blocks(path, values, model or {})
+    return Configuration(False, values)
+
+
+def read_rule(path: Path) -> dict[int, dict[str, int]]:
+    """A rule of weak scaling: a run's sizes by its number of GPUs. Raises InputError for another file."""
+    rule = read_json(path)
+    gpus = rule["gpus"] if isinstance(rule.get("gpus"), dict) else {}
+    if wrong := next((name for name in gpus if not name.isdecimal()), None):
+        raise InputError(f"{path}: nothing reads 'gpus.{wrong}'; expected numbers of GPUs")
+    checked(path, {"gpus": None} | rule, {"rule": "text", "gpus": dict.fromkeys(gpus, RULE_SIZES)})
+    if lacking := next((name for name in gpus if gpus[name].keys() != RULE_SIZES.keys()), None):
+        raise InputError(f"{path}: gpus.{lacking} is {gpus[lacking]!r}; expected {' and '.join(RULE_SIZES)}")
+    return {int(name): sizes for name, sizes in gpus.items()}

@@ -1,0 +1,213 @@
+"""A DeepSpeed configuration as this workshop trains it: what is allowed in it, and what its "auto" becomes.
+
+Values that env_vars.sh also sets must be "auto" or left out: the Trainer then copies its own arguments into them.
+"auto" does not search for the largest batch that fits (erratum K7): the global batch is micro-batch x accumulation
+x GPUs, nothing else.
+Source of "auto": transformers 5.23, integrations/deepspeed.py. The keys are in deepspeed_keys.toml.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.json_file import AUTO, checked
+
+_TABLE = tomllib.loads(Path(__file__).with_name("deepspeed_keys.toml").read_text())
+KINDS, SCHEDULERS, OTHER = _TABLE["kinds"], _TABLE["schedulers"], _TABLE["other"]
+ZERO = KINDS["zero_optimization"]
+STAGES_12, STAGE_3 = {*_TABLE["stages"]["1_and_2"]}, {*_TABLE["stages"]["3"]}
+STAGE_3 |= {name for name in ZERO if name.startswith("stage3_")}
+NULL_IS_NOTHING = ("offload_optimizer", "offload_param", "zenflow", "leaf_module", "overlap_comm")
+GATHER = "stage3_gather_16bit_weights_on_model_save"
+# What Transformers fills in: settings and, of the model's hidden size, three sizes.
+_OF_HIDDEN_SIZE = {
+    "reduce_bucket_size": lambda hidden: hidden * hidden,
+    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
+    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
+}
+_FILLED = (
+    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
+    *("fp16.enabled", "bf16.enabled", *(f"optimizer.params.{name}" for name in ("lr", "betas", "eps", "weight_decay"))),
+    *(f"scheduler.params.{name}" for name in ("warmup_max_lr", "warmup_num_steps", "total_num_steps")),
+)
+_AUTOS = {*_FILLED, "scheduler.params.warmup_min_lr"}
+_AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER)}
+
+
+def read(
+    path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
+) -> tuple[dict[str, Any], list[str]]:
+    """The configuration under today's names, with "auto" for what it leaves out, and what to say of it at the start.
+
+    Args:
+        settings: by their names in small letters; one that is missing contradicts nothing.
+        trainer: False: by-hand/zero.py, where no Trainer fills in "auto" and optimizer and scheduler are the script's.
+
+    Raises:
+        InputError: a key or a value that is not trained as it is written.
+    """
+    zero = config.get("zero_optimization")
+    if isinstance(zero, dict):
+        config = config | {"zero_optimization": _renamed(path, zero)}
+    auto = _AUTOS | _AUTOS_ZERO if trainer else _AUTOS
+    config = checked(path, config, KINDS, auto=auto, other=OTHER)
+    if "stage" not in config.get("zero_optimization", {}):
+        raise InputError(f"{path}: found no zero_optimization.stage, expected 0, 1, 2 or 3")
+    scheduler = config.get("scheduler")
+    if scheduler and not trainer:
+        raise InputError(f"{path}: nothing reads 'scheduler' here, the script has its own; expected it left out")
+    for name in ("optimizer", "scheduler"):
+        if "type" not in config.get(name, {"type"}):
+            raise InputError(f"{path}: {name} has no type; expected {' or '.join(KINDS[name]['type'])}")
+    if scheduler:
+        kinds, params = SCHEDULERS[scheduler["type"]], scheduler.get("params", {})
+        scheduler["params"] = checked(path, params, kinds, "scheduler.params", auto=auto)
+        if missing := [name for name in ("cycle_min_lr", "cycle_max_lr") if name in kinds.keys() - params.keys()]:
+            raise InputError(f"{path}: found no scheduler.params.{missing[0]}, expected one: DeepSpeed has no default")
+    left_out = _fill(config)
+    if trainer and settings.get("optimizer", "adamw_torch_fused") != "adamw_torch_fused" and "optimizer" in config:
+        raise InputError(
+            f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
+        )
+    _check_settings(path, config, settings, world_size)
+    notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
+    notes += _check_stage(path, config["zero_optimization"])
+    if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
+        raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
+    for name, key in (("csv_monitor", "output_path"), ("flops_profiler", "output_file")):
+        found = Path(str(config.get(name, {}).get(key) or "."))
+        nearest = next(folder for folder in (found, *found.absolute().parents) if folder.exists())
+        if config.get(name, {}).get("enabled") and not os.access(nearest, os.W_OK):
+            raise InputError(f"{path}: {name}.{key} is '{found}', and {nearest} cannot be written; expected another")
+    notes += _without_effect(config)
+    if trainer and config["zero_optimization"]["stage"] == 3:
+        notes += _gather(path, config["zero_optimization"], settings.get("save", "no") != "no")
+    return config, notes
+
+
+def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
+    """The configuration with the numbers that Transformers puts in for "auto" once the model is known."""
+    zero = config.get("zero_optimization", {})
+    sizes = {name: of(hidden_size) for name, of in _OF_HIDDEN_SIZE.items() if zero.get(name) == AUTO}
+    return config | {"zero_optimization": zero | sizes} if sizes else config
+
+
+def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
+    """Old names as DeepSpeed translates them, without what null leaves out."""
+    new_names = {name.removeprefix("stage3_"): name for name in ZERO}
+    new_names |= {"stage3_gather_fp16_weights_on_model_save": GATHER}
+    new_names |= {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
+    found = {}
+    for name, value in zero.items():
+        if value is None and name in NULL_IS_NOTHING:
+            continue
+        new = new_names.get(name, name)
+        if new != name and new in zero:
+            raise InputError(f"{path}: zero_optimization.{name} is the old name of {new}; expected only the new one")
+        if name.startswith("cpu_offload") and isinstance(value, bool):
+            value = {"device": "cpu" if value else "none"}
+        found[new] = value
+    return found
+
+
+def _fill(config: dict[str, Any]) -> list[str]:
+    """Put "auto" where the configuration leaves out what the settings say; returns those of other defaults."""
+    left_out = []
+    for key in _FILLED:
+        *sections, name = key.split(".")
+        kinds: Any = KINDS
+        if sections and sections[0] in ("optimizer", "scheduler"):
+            if sections[0] not in config:
+                continue
+            kinds = (
+                SCHEDULERS[config["scheduler"]["type"]] if sections[0] == "scheduler" else KINDS["optimizer"]["params"]
+            )
+        part = config
+        for section in sections:
+            part = part.setdefault(section, {})
+        if name not in part and (len(sections) < 2 or name in kinds):
+            part[name] = AUTO
+            if name not in ("train_batch_size", "betas", "eps", "enabled", "total_num_steps"):
+                left_out.append(key)
+    return left_out
+
+
+def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> None:
+    """They have one place: a JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5)."""
+    rows = [settings.get(name) for name in ("batch_size", "grad_acc")]
+    warmup_steps = settings.get("lr_warmup_steps")
+    rate = ("LEARNING_RATE", settings.get("learning_rate"))
+    expected: dict[str, tuple[str, Any]] = {
+        "train_micro_batch_size_per_gpu": ("BATCH_SIZE", rows[0]),
+        "gradient_accumulation_steps": ("GRAD_ACC", rows[1]),
+        "train_batch_size": ("BATCH_SIZE x GRAD_ACC x GPUs", None if None in rows else rows[0] * rows[1] * world_size),
+        "gradient_clipping": ("the workshop's gradient clipping", 1.0),
+        "optimizer.params.lr": rate,
+        "optimizer.params.betas": ("the workshop's pair", [0.9, 0.999]),
+        "optimizer.params.eps": ("the workshop's eps", 1e-8),
+        "optimizer.params.weight_decay": ("WEIGHT_DECAY", settings.get("weight_decay")),
+        "scheduler.params.warmup_max_lr": rate,
+        "scheduler.params.cycle_max_lr": rate,
+        "scheduler.params.warmup_num_steps": (
+            "LR_WARMUP_STEPS, at least 1,",
+            None if warmup_steps is None else max(1, warmup_steps),
+        ),
+        "scheduler.params.total_num_steps": ("MAX_STEPS", settings.get("max_steps")),
+        "fp16.enabled": ("FP16", settings.get("fp16")),
+        "bf16.enabled": ("BF16", settings.get("bf16")),
+    }
+    for key, (name, value) in expected.items():
+        found: Any = config
+        for part in key.split("."):
+            found = found.get(part, AUTO) if isinstance(found, dict) else AUTO
+        if value is not None and found not in (AUTO, value):
+            mended = '"auto" in the JSON' if key in _AUTOS else "the same in both"
+            raise InputError(f"{path}: {key} is {found!r}, but {name} is {value!r}; expected {mended}")
+
+
+def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
+    """Leave out offloading to nowhere; what the stage does not read is an error, or a note if it costs no memory."""
+    stage = zero["stage"]
+    for name, least in {"offload_optimizer": 1, "offload_param": 3}.items():
+        section = zero.get(name, {"device": "none"})
+        if "device" not in section:
+            raise InputError(f"{path}: zero_optimization.{name} has no device; expected cpu, or none")
+        if section["device"] == "none":
+            zero.pop(name, None)
+        elif stage < least:
+            raise InputError(f"{path}: stage {stage} does not read zero_optimization.{name}; expected stage {least}")
+    optimizer = zero.get("offload_optimizer", {})
+    if stage < 3 and (optimizer.get("ratio", 1) < 1 or optimizer.get("super_offload")):
+        raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, no super_offload, or 3")
+    unread = {0: ZERO.keys() - {"stage"}, 3: STAGES_12}.get(stage, STAGE_3)
+    unread = [name for name in zero if name in unread and zero[name] not in (False, 0)]
+    return [f"has {', '.join(unread)}, which ZeRO stage {stage} does not read"] if unread else []
+
+
+def _without_effect(config: dict[str, Any]) -> list[str]:
+    """Take out what no Trainer reads, so that nothing is planned as if it did something; returns what to say."""
+    notes = []
+    if any(config.pop("activation_checkpointing", {}).values()):
+        notes.append("has activation_checkpointing, which does nothing here; expected GRADIENT_CHECKPOINTING=true")
+    if config.pop("aio", None):
+        notes.append("has aio, which does nothing: it is for offloading to nvme")
+    if config.pop("steps_per_print", None):
+        notes.append("has steps_per_print, which does nothing: steps.csv has every step")
+    if config.get("scheduler", {}).get("type") == "LRRangeTest":
+        notes.append("tests a range of learning rates, so LEARNING_RATE does nothing")
+    return notes
+
+
+def _gather(path: Path, zero: dict[str, Any], saves: bool) -> list[str]:
+    """Without gathering there are no weights to save: DeepSpeed's default, and what accelerate makes of "auto"."""
+    if zero.get(GATHER) is False and saves:
+        raise InputError(
+            f"{path}: zero_optimization.{GATHER} is False: no weights are saved; expected true, or SAVE=no"
+        )
+    if zero.get(GATHER, AUTO) != AUTO:
+        return []
+    zero[GATHER] = saves
+    return [f"does not set {GATHER}: true here, for the weights to be saved"] if saves else []

@@ -1,0 +1,54 @@
+"""What a user can put right: one line that names the file, line or variable, what was found and what is expected."""
+
+import sys
+from pathlib import Path
+
+from workshop.run_folder.printable import one_line
+
+_REPO = Path(__file__).resolve().parents[2]
+
+
+class InputError(Exception):
+    """An input that cannot be used as given. A job prints the text and ends with code 1, the tools with code 2."""
+
+
+def no_package(name: str) -> str:
+    """What to do where a package cannot be imported; "" for a module of this repository."""
+    if (_REPO / name.split(".")[0]).is_dir():
+        return ""
+    return (
+        f"{sys.executable} has no {name}; expected the workshop's environment: `make install` in {_REPO} once, "
+        "then `source .venv/bin/activate` there"
+    )
+
+
+def utf8_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        LogError: a line is not in UTF-8.
+    """
+    for number, line in enumerate((data := path.read_bytes()).split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            raise LogError(path, number, line.decode("latin-1").strip(), "a line in UTF-8") from None
+    return data.decode().splitlines()
+
+
+class LogError(InputError):
+    """A log that does not have the form its kind should have.
+
+    Args:
+        path: the log; what a line stands in that is in no file.
+        line: line number, counted from 1; None when the whole file is meant.
+        found: what the file holds there (shortened to 120 characters).
+        expected: what would be right.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, found: str, expected: str):
+        found = found if len(found) <= 120 else found[:117] + "..."
+        super().__init__(
+            f"{one_line(str(path))}{'' if line is None else f':{line}'}: found {found!r}, expected {expected}"
+        )
+        self.path, self.line, self.found, self.expected = path, line, found, expected

@@ -1,0 +1,81 @@
+"""Bandwidth of collectives by message size, as nccl-tests print it (all_reduce_perf, all_gather_perf, …).
+
+The fabric check (custom_model/fabric_check.py) writes a line `# Collective test starting: all_gather_perf` before each
+test's results, as newer versions of nccl-tests do. `GB` are 10^9 bytes.
+Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workshop.run_folder.errors import LogError
+from workshop.run_folder.safe_open import read_plain
+
+_START = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+\S+\s+device")
+# size, count, type[, redop][, root], then twice time, algbw, busbw, errors: out of place, in place.
+_ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
+
+
+@dataclass
+class FabricLog:
+    """Attributes: ranks: their numbers as listed; collectives: of each ("all_reduce"), GB/s on the bus by message size.
+
+    The bus bandwidth is what the links carry: size / time x 2(n-1)/n for an all-reduce of n ranks, x (n-1)/n for an
+    all-gather or a reduce-scatter; it does not depend on n and so can be compared with the hardware's.
+    """
+
+    ranks: set[int] = field(default_factory=set)
+    collectives: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of one world. Processes that are each a world of their own are all called rank 0 (erratum K12)."""
+        return len(self.ranks)
+
+    @property
+    def allreduce_gb_per_s(self) -> float | None:
+        """Bus bandwidth of the all-reduce of the largest message; None if there is none."""
+        bandwidths = self.collectives.get("all_reduce", {})
+        return bandwidths[max(bandwidths)] if bandwidths else None
+
+
+def read(path: Path | str) -> FabricLog:
+    """Parse one log; lines of NCCL itself between the others are passed over, so is a last line that is cut off.
+
+    Raises:
+        LogError: a line of results does not hold the numbers it should, or no line above names its test.
+    """
+    log = FabricLog()
+    bandwidths: dict[int, float] | None = None
+    lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if match := _START.match(text):
+            bandwidths = log.collectives.setdefault(match[1], {})
+        elif match := _RANK.match(text):
+            log.ranks.add(int(match[1]))
+        elif _ROW.match(text):
+            if bandwidths is None:
+                raise LogError(path, number, text, "a line `# Collective test starting: NAME_perf` above the results")
+            size_bytes, bandwidth = _bandwidth(path, number, text.split())
+            bandwidths[size_bytes] = bandwidth
+    log.collectives = {name: found for name, found in log.collectives.items() if found}
+    return log
+
+
+def _bandwidth(path: Path | str, number: int, cells: list[str]) -> tuple[int, float]:
+    """Size and bus bandwidth of a row; the time is in front of the algorithm's and the bus's bandwidth."""
+    figures = [cells[i : i + 3] for i in (-8, -4)] if len(cells) in (11, 12, 13) else []
+    try:
+        time_us, _, bandwidth = map(float, next(group for group in figures if group[0] != "N/A"))
+        if not (time_us > 0 and math.isfinite(bandwidth)):
+            raise ValueError
+    except (StopIteration, ValueError):
+        expected = "size, count, type[, redop][, root] and twice time, algbw, busbw, errors"
+        raise LogError(path, number, " ".join(cells), expected) from None
+    return int(cells[0]), bandwidth

@@ -1,0 +1,35 @@
+"""Text that others wrote, as a terminal may show it: an escape sequence in a log can rewrite what stands above it."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+# Controls other than tab and line end; what turns the writing direction or has no width; halves of a character.
+_HARMFUL = "\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+_IN_TEXT, _IN_LINE = re.compile(f"[{_HARMFUL}]"), re.compile(f"[\t\n{_HARMFUL}]")
+
+
+def printable(text: str) -> str:
+    r"""The text with harmful characters as escapes: `\x1b` in place of the character."""
+    return _IN_TEXT.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """The text for one line or one cell: `printable`, and line ends and tabs are escapes, too."""
+    return _IN_LINE.sub(_escaped, text)
+
+
+def spreadsheet_text(value: object) -> object:
+    """A cell of csv: a text that a spreadsheet would compute gets a leading quote; numbers stay."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+        return value
+    return value if re.fullmatch(r"[+-][\d.,]+(?:[eE][+-]?\d+)?", value) else f"'{value}"
+
+
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
+
+
+def _escaped(match: re.Match) -> str:
+    return match[0].encode("unicode_escape").decode()
