@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from run_folder import deepspeed_config, fsdp_config
 from run_folder.configuration import Configuration, read_configuration, read_rule
 from run_folder.plural import counted
 from run_folder.settings import DeclaredSettings
@@ -25,7 +27,7 @@ from tools.plan.workload import (
     shape_name,
 )
 from tools.submit.submissions import Submission
-from tools.submit.submitted import effective_settings
+from tools.submit.submitted import effective_settings, settings_of
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
@@ -79,7 +81,7 @@ def check_node(submission: Submission, gpu: Gpu) -> None:
         )
 
 
-def _value(submission: Submission, name: str, text: Any) -> Any:
+def _value(place: str, name: str, text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text  # a default
     if name not in _PARSE:  # an exercise's own: its type is seen
@@ -88,7 +90,7 @@ def _value(submission: Submission, name: str, text: Any) -> Any:
         return _PARSE[name](text)
     except (ValueError, KeyError):
         expected = getattr(_PARSE[name], "expected", "text")
-        raise InputError(f"{submission.place}: {name.upper()}='{text}': expected {expected}") from None
+        raise InputError(f"{place}: {name.upper()}='{text}': expected {expected}") from None
 
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
@@ -102,8 +104,22 @@ def configuration_of(submission: Submission, settings: dict[str, Any] | None = N
     return read_configuration(path, settings, world_size, exercise, model_config(shape_name(settings)))
 
 
+def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+    """A configuration that need not be in its file yet, as a job of the Trainer would read it."""
+    if "zero_optimization" in config:
+        return deepspeed_config.read(path, config, settings, world_size)[0]
+    return fsdp_config.read(path, config, settings, world_size)
+
+
+@cache
+def exercise_settings(exercise: Path, rung: str) -> dict[str, Any]:
+    """The settings of an exercise's env_vars.sh, and the defaults of the others."""
+    given = {"RUNG": rung} if rung else {}
+    return {name: _value(str(exercise), name, text) for name, text in settings_of(exercise, given).items()}
+
+
 def _settings(submission: Submission) -> dict[str, Any]:
-    return {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
+    return {name: _value(submission.place, name, text) for name, text in effective_settings(submission).items()}
 
 
 def _config_path(submission: Submission) -> Path | None:
