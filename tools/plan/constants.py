@@ -1,6 +1,6 @@
 """The constants of the planner's formulas: what they are (terms.csv), their values (constants.json), and their fit.
 
-`python -m tools plan --fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
+`python -m tools plan fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
 were from their predictions, each predicted without its own configuration: the intervals of new predictions.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 FILE = Path(__file__).with_name("constants.json")
 HOW = (
-    "Fitted by `python -m tools plan --fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
+    "Fitted by `python -m tools plan fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
     "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers. "
     "measured_per_predicted: single runs of a kind, predicted without their configuration, 2.5th and 97.5th percentile."
 )

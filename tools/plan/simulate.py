@@ -1,7 +1,7 @@
 """Simulated steps: kept ones (steps.json), others from processes of their own, which need PyTorch; the tools do not.
 
 steps.json holds the steps of all lines of the exercises' lists and of the reference runs, so that these are
-planned at once and without PyTorch. `python -m tools plan --fit` simulates them all anew.
+planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew.
 """
 
 from __future__ import annotations

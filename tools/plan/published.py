@@ -1,20 +1,17 @@
-"""From one node to thousands of GPUs: each keeps its batch (weak scaling), FSDP over all of them or within each node.
+"""The planner beside other projects' tables: tokens/s of their FSDP runs, and how layouts compare.
 
     step = (step of one node, as predicted) + between nodes: max(0, bytes / bandwidth + latency - hidden * step)
 
-Nothing here was measured on more than one host: the part between nodes is assumptions, which every answer prints.
-FULL_SHARD gathers each block over all ranks, and a ring's latency grows with the ranks. HYBRID_SHARD gathers within a
-node, and adds up the gradients of the nodes once per step.
+No run of ours used more than one host, so the part between nodes is assumed. full_shard gathers each block over all
+ranks, and a ring's latency grows with the ranks. hybrid_shard gathers within a node, and adds up the gradients of the
+nodes once per step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from tools import plots
 from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.layout import Layout
@@ -22,23 +19,11 @@ from tools.plan.predict import markdown, predict_from
 from tools.plan.simulate import Step, steps, without_errors
 from tools.plan.workload import Strategy, Workload, of_layout
 
-SIZES = (8, 64, 1_024, 16_384)
 # Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
 _BASE_S, _NVLINK_HOP_S, _NETWORK_HOP_S = 8.4e-6, 3.4e-6, 9.6e-6
 # Assumed: a node's bandwidth to the others, per direction (8 adapters of 400 Gb/s), how much of it is reached, and
 # behind how much of a step's time the traffic between nodes can hide.
-FABRIC_GB_PER_S = 400
-_REACHED = 0.8
-_HIDDEN = 0.8
-
-
-@dataclass(frozen=True)
-class Projected:
-    gpus: int
-    strategy: str
-    step_s: float
-    tokens_per_second_per_gpu: float
-    efficiency: float
+_FABRIC_GB_PER_S, _REACHED, _HIDDEN = 400, 0.8, 0.8
 
 
 def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, fabric_gb_per_s: float) -> float:
@@ -58,67 +43,23 @@ def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, fabric_
     return 2 * weights * (nodes - 1) / nodes / rate + units * (_BASE_S + hops_s)
 
 
-def project(
-    shape: dict[str, Any], gpu_name: str, fabric_gb_per_s: float, sizes: Sequence[int] = SIZES
-) -> list[Projected]:
-    """Raises InputError for a model that cannot be simulated."""
+def tokens_per_second_per_gpu(
+    shape: dict[str, Any], gpu_name: str, gpus: int, strategy: str, fabric_gb_per_s: float
+) -> float:
+    """With FSDP on that many GPUs. Raises InputError for a model that cannot be simulated."""
     (step,) = without_errors(steps([shape]))
-    tokens = shape["batch_size"] * shape["max_length"]
-    found = []
-    for strategy in ("full_shard", "hybrid_shard"):
-        alone_s = None
-        for gpus in sizes:
-            per_node = min(gpus, GPUS[gpu_name].per_node)
-            fsdp = Strategy("fsdp2", per_node, 1, shape["precision"] != "fp32", {"version": 2})
-            workload = Workload(shape, fsdp, data_workers=True)
-            prediction = predict_from(step, workload, GPUS[gpu_name], constants.load())
-            node_s = prediction.ranges["step_time_s"].expected
-            alone_s = alone_s or node_s
-            traffic_s = between_nodes_s(step, gpus, per_node, strategy, fabric_gb_per_s)
-            step_s = node_s + max(0.0, traffic_s - _HIDDEN * node_s)
-            found.append(Projected(gpus, strategy, step_s, tokens / step_s, alone_s / step_s))
-    return found
+    per_node = min(gpus, GPUS[gpu_name].per_node)
+    fsdp = Strategy("fsdp2", per_node, 1, shape["precision"] != "fp32", {"version": 2})
+    node = predict_from(step, Workload(shape, fsdp, data_workers=True), GPUS[gpu_name], constants.load())
+    node_s = node.ranges["step_time_s"].expected
+    traffic_s = between_nodes_s(step, gpus, per_node, strategy, fabric_gb_per_s)
+    return shape["batch_size"] * shape["max_length"] / (node_s + max(0.0, traffic_s - _HIDDEN * node_s))
 
 
-def text(found: Sequence[Projected], fabric_gb_per_s: float, tokens: float, dollars_per_gpu_hour: float | None) -> str:
-    """A table with the time, GPU-hours and price of that many tokens, under the assumptions."""
-    priced = dollars_per_gpu_hour is not None
-    titles = ["GPUs", "strategy", "step (ms)", "tokens/s", "efficiency (%)", f"days for {tokens:.3g} tokens"]
-    rows = []
-    for one in found:
-        hours = tokens / one.tokens_per_second_per_gpu / 3600
-        cells = [f"{one.gpus:,}", one.strategy, f"{one.step_s * 1000:,.0f}"]
-        cells += [f"{one.tokens_per_second_per_gpu * one.gpus:,.0f}", f"{100 * one.efficiency:.0f}"]
-        cells += [f"{hours / one.gpus / 24:,.3g}", f"{hours:,.0f}"]
-        rows.append(cells + ([f"{hours * dollars_per_gpu_hour:,.0f}"] if priced else []))
-    assumed = (
-        f"{fabric_gb_per_s:g} GB/s from each node to the others, {_REACHED:.0%} of it reached; traffic hides behind "
-        f"{_HIDDEN:.0%} of a step; rings with NCCL's own latencies; every host as the reference runs' (64 cores); no "
-        "failures, no checkpoints"
-    )
-    return f"Assumed: {assumed}.\n\n" + markdown([*titles, "GPU-hours", *["dollars"] * priced], rows)
-
-
-def draw(found: Sequence[Projected], output: Path) -> None:
-    """Efficiency over the number of GPUs."""
-    with plots.figure(output, 1, 1, 4.2) as (_, axes):
-        for strategy in ("full_shard", "hybrid_shard"):
-            own = [one for one in found if one.strategy == strategy]
-            axes.plot([one.gpus for one in own], [100 * one.efficiency for one in own], marker="o", label=strategy)
-        axes.set(xscale="log", ylim=(0, 105), xticks=[one.gpus for one in own])
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.minorticks_off()
-        plots.label(axes, "GPUs", "of one node's tokens/s per GPU (%)", "nothing projected")
-        axes.legend()
-
-
-# ---- other projects' tables ----
-
-
-def shape(model: str, length: int, rows: int, precision: str = "bf16", checkpointing: bool = False) -> dict[str, Any]:
+def _shape(model: str, length: int, rows: int, checkpointing: bool = False) -> dict[str, Any]:
     """A micro-batch of the textbook's training, as workshop.simulate.step_on_meta takes it."""
     return {
-        **{"model_name": model, "batch_size": rows, "max_length": length, "engine": "half", "precision": precision},
+        **{"model_name": model, "batch_size": rows, "max_length": length, "engine": "half", "precision": "bf16"},
         "gradient_checkpointing": checkpointing,
     }
 
@@ -127,22 +68,22 @@ def shape(model: str, length: int, rows: int, precision: str = "bf16", checkpoin
 _TITAN = (
     "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
     "Llama-3.1-8B, 2 x 8,192, selective checkpointing, H100 of 500 W and 2.4 TB/s",
-    shape("llama-3.1-8b", 8192, 2),
+    _shape("llama-3.1-8b", 8192, 2),
 )
 _FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md (MPT-7B, here Llama-2-7B)"
-_MPT = shape("llama-2-7b", 2048, 16, checkpointing=True)
+_MPT = _shape("llama-2-7b", 2048, 16, checkpointing=True)
 _IBM = (
     "fms-fsdp, README.md, 7b: HSDP, no checkpointing, 400 and 800 Gbit/s per node",
     "Llama-2-7B, 2 x 4,096",
-    shape("llama-2-7b", 4096, 2),
+    _shape("llama-2-7b", 4096, 2),
 )
 _KEMPNER = "KempnerForge, benchmarks/mfu_scaling/mfu_scaling_2026-04-05.md, row 4"
-_AGAIN = shape("llama-3.1-8b", 4096, 4, checkpointing=True)
+_AGAIN = _shape("llama-3.1-8b", 4096, 4, checkpointing=True)
 # Source, run, step; GPU, how many in all, strategy, a node's bandwidth (GB/s); tokens/s per GPU, as published.
 PUBLISHED = (
     (*_TITAN, "h100-80gb", 8, "full_shard", 400, 5762),
     (*_TITAN, "h100-80gb", 128, "full_shard", 400, 5605),
-    (_FOUNDRY, "7B, 6 x 2,048", shape("llama-2-7b", 2048, 6), "h100-80gb", 8, "full_shard", 400, 10643),
+    (_FOUNDRY, "7B, 6 x 2,048", _shape("llama-2-7b", 2048, 6), "h100-80gb", 8, "full_shard", 400, 10643),
     (_FOUNDRY, "7B, 16 x 2,048, checkpointing", _MPT, "a100-40gb", 16, "full_shard", 200, 3645),
     (*_IBM, "a100-80gb", 128, "hybrid_shard", 50, 3700),
     (*_IBM, "h100-80gb", 96, "hybrid_shard", 100, 7500),
@@ -151,12 +92,11 @@ PUBLISHED = (
 )
 
 
-def published_table() -> str:
-    """What the projection says of other projects' measured runs, and how wrong it is; then of layouts."""
+def table() -> str:
+    """What the planner says of other projects' measured runs, and how wrong it is; then of layouts."""
     rows = []
     for source, run, step, gpu, gpus, strategy, fabric_gb_per_s, published in PUBLISHED:
-        found = project(step, gpu, fabric_gb_per_s, [gpus])
-        speed = next(one for one in found if one.strategy == strategy).tokens_per_second_per_gpu
+        speed = tokens_per_second_per_gpu(step, gpu, gpus, strategy, fabric_gb_per_s)
         error = f"{100 * (speed / published - 1):+.0f}"
         rows.append([source, run, f"{gpus} x {gpu}, {strategy}", f"{published:,.0f}", f"{speed:,.0f}", error])
     titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "projected", "error (%)"]
@@ -180,7 +120,7 @@ _LAYOUTS = (
 )
 
 
-def published_shapes() -> list[dict[str, Any]]:
+def shapes() -> list[dict[str, Any]]:
     """The steps of the published tables."""
     layouts = [layout.shape | model for _, _, model, layouts, _ in _LAYOUTS for layout in layouts]
     return [*(step for _, _, step, *_ in PUBLISHED), *layouts]
@@ -192,7 +132,7 @@ def _layouts_table() -> str:
     for table, nodes, model, layouts, published in _LAYOUTS:
         speeds = []
         for layout, of_theirs in zip(layouts, published, strict=True):
-            workload = of_layout(model, layout, nodes, fabric_gb_per_s=FABRIC_GB_PER_S)
+            workload = of_layout(model, layout, nodes, fabric_gb_per_s=_FABRIC_GB_PER_S)
             (step,) = without_errors(steps([workload.shape]))
             # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
             fast = replace(workload, shape=workload.shape | {"compile": True, "float8": "tensorwise"})
