@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -62,20 +62,18 @@ class Case:
 
         Empty if it ran out of memory.
         """
-        found = {name: [one[name] for one in self.each if name in one] for name in METRICS}
-        return {
-            name: values[-1] if name in MEMORY else statistics.median(values)
-            for name, values in found.items()
-            if values
-        }
+        values = {name: [one[name] for one in self.each if name in one] for name in METRICS}
+        return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
 
     @property
     def ran_out(self) -> bool:
         return not self.measured
 
-    @property
-    def errors_percent(self) -> dict[str, float]:
-        return {name: self.predicted.ranges[name].error_percent(value) for name, value in self.measured.items()}
+    def expected(self, metric: str) -> float:
+        return self.predicted.ranges[metric].expected
+
+    def error_percent(self, metric: str) -> float:
+        return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
     def with_prediction(self, fitted: Fitted) -> Case:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
@@ -163,13 +161,11 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
     for ((family, _, gpu), group), step in zip(groups.items(), simulated, strict=True):
         if isinstance(step, InputError):
             continue
-        first = group[0][0]
-        each = []
-        for workload, run in group:
-            if run.state == "completed":
-                each.append(measured_of(run))
-                if workload != first:
-                    each[-1].pop("total_runtime_s", None)
+        first, completed = group[0][0], [(workload, run) for workload, run in group if run.state == "completed"]
+        each = [measured_of(run) for _, run in completed]
+        for (workload, _), one in zip(completed, each, strict=True):
+            if workload != first:
+                one.pop("total_runtime_s", None)
         found.append(Case(family, [run for _, run in group], first, gpu, step, each))
     return found
 
@@ -235,20 +231,16 @@ def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
             every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
             for kind in ("all", *own):
                 ratios.setdefault(kind, []).extend(every)
-    return {
-        name: {
-            kind: _middle(values)
-            for kind, values in kinds.items()
-            if len(values) >= (2 if kind == "all" else _LEAST_RUNS)
-        }
-        or {"all": (1.0, 1.0)}
-        for name, kinds in found.items()
-    }
+    return {name: _middles(kinds) or {"all": (1.0, 1.0)} for name, kinds in found.items()}
 
 
-def _middle(values: list[float]) -> tuple[float, float]:
-    cuts = statistics.quantiles(values, n=40, method="inclusive")
-    return round(cuts[0], 3), round(cuts[-1], 3)
+def _middles(kinds: dict[str, list[float]]) -> Ratios:
+    found = {}
+    for kind, values in kinds.items():
+        if len(values) >= (2 if kind == "all" else _LEAST_RUNS):
+            cuts = statistics.quantiles(values, n=40, method="inclusive")
+            found[kind] = (round(cuts[0], 3), round(cuts[-1], 3))
+    return found
 
 
 def _cuda_context(points: Sequence[Case]) -> CudaContext:
@@ -270,17 +262,34 @@ _CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "st
 def summary(cases: Sequence[Case]) -> str:
     """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
     by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
-    rows = [*_by_family(cases), ("all, limited by the host", by_host), ("**all**", cases)]
-    inside = " | ".join(_inside(cases, metric) for metric in METRICS)
-    table = markdown(["", "configurations", *TITLES, *_CLASSES], [_row(*one) for one in rows])
-    return f"{table}\n| runs inside the interval | | {inside} | {'| ' * len(_CLASSES)}"
+    rows = []
+    for name, own in (*_by_family(cases).items(), ("all, limited by the host", by_host), ("**all**", cases)):
+        errors: dict[str, list[float]] = {title: [] for title in (*TITLES, *_CLASSES)}
+        for case in own:
+            for metric, title in zip(METRICS, TITLES, strict=True):
+                errors[title] += [case.error_percent(metric)] if metric in case.measured else []
+            if "step_time_s" in case.measured:
+                errors[_class(case)].append(case.error_percent("step_time_s"))
+        rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors.values())])
+    inside = []
+    for metric in METRICS:
+        pairs = [(case.predicted.ranges[metric], one[metric]) for case in cases for one in case.each if metric in one]
+        share = statistics.fmean(expected.holds(value) for expected, value in pairs) if pairs else None
+        inside.append("-" if share is None else f"{100 * share:.0f} %")
+    table = markdown(["", "configurations", *TITLES, *_CLASSES], rows)
+    return f"{table}\n| runs inside the interval | | {' | '.join(inside)} | {'| ' * len(_CLASSES)}"
+
+
+def _mean_and_worst(errors: Sequence[float], decimals: int) -> str:
+    sizes = [abs(error) for error in errors]
+    return f"{statistics.fmean(sizes):.1f} ({max(sizes):.{decimals}f})" if sizes else "-"
 
 
 def configurations(cases: Sequence[Case]) -> str:
     """A row per configuration: predicted and measured allocated memory and step time."""
     titles = ("allocated: predicted (MiB)", "measured", "error (%)", "step: predicted (ms)", "measured", "error (%)")
     rows = []
-    for family, own in _by_family(cases):
+    for family, own in _by_family(cases).items():
         for case in own:
             facts, nodes = case.runs[0].facts, case.workload.nodes
             gpus = f"x{facts['world_size']}" + (f" on {nodes} nodes" if nodes > 1 else "")
@@ -308,10 +317,10 @@ def draw(cases: Sequence[Case], output: Path) -> None:
     with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
-            for family, every in _by_family(cases):
+            for family, every in _by_family(cases).items():
                 own = [case for case in every if metric in case.measured]
-                measured = [case.measured[metric] for case in own]
-                one.scatter(measured, [case.predicted.ranges[metric].expected for case in own], s=18, label=family)
+                points = [case.measured[metric] for case in own], [case.expected(metric) for case in own]
+                one.scatter(*points, s=18, label=family)
             ends = one.get_xlim()
             one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
             one.set(xscale="log", yscale="log", title=title)
@@ -321,20 +330,11 @@ def draw(cases: Sequence[Case], output: Path) -> None:
         plots.legend_below(drawn, axes, 5)
 
 
-def _by_family(cases: Sequence[Case]) -> Iterator[tuple[str, list[Case]]]:
-    for family in sorted({case.family for case in cases}):
-        yield family, [case for case in cases if case.family == family]
-
-
-def _sizes(cases: Sequence[Case], metric: str) -> list[float]:
-    return [abs(case.errors_percent[metric]) for case in cases if metric in case.measured]
-
-
-def _row(name: str, cases: Sequence[Case]) -> list[str]:
-    errors = [_sizes(cases, metric) for metric in METRICS]
-    errors += [_sizes([case for case in cases if _class(case) == one], "step_time_s") for one in _CLASSES]
-    cells = (f"{statistics.fmean(found):.1f} ({max(found):.0f})" if found else "-" for found in errors)
-    return [name, str(len(cases)), *cells]
+def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.family):
+        found.setdefault(case.family, []).append(case)
+    return found
 
 
 def _class(case: Case) -> str:
@@ -346,19 +346,11 @@ def _class(case: Case) -> str:
     return _CLASSES[0] if busy else _CLASSES[1]
 
 
-def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, str, str]:
-    predicted = f"{case.predicted.ranges[metric].expected * factor:,.0f}"
+def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, ...]:
+    predicted = f"{case.expected(metric) * factor:,.0f}"
     if metric not in case.measured:
         return predicted, *without
-    return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.errors_percent[metric]:+.1f}"
-
-
-def _inside(cases: Sequence[Case], metric: str) -> str:
-    found = []
-    for case in cases:
-        expected = case.predicted.ranges[metric]
-        found += [expected.holds(one[metric]) for one in case.each if metric in one]
-    return f"{100 * statistics.fmean(found):.0f} %" if found else "-"
+    return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.error_percent(metric):+.1f}"
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----
@@ -384,11 +376,10 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     rows = [[_without_usual(line)] for line, _, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
     for metric in METRICS:
         pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
-        errors = [expected.error_percent(value) if value else None for expected, value in pairs]
-        sizes = [abs(error) for error in errors if error is not None]
+        errors = [expected.error_percent(value) for expected, value in pairs if value]
         inside = sum(expected.holds(value) for expected, value in pairs if value)
-        cells = ["-" if error is None else f"{error:+.1f}" for error in errors]
-        cells += [f"{statistics.fmean(sizes):.1f} ({max(sizes):.1f})" if sizes else "-", f"{inside} of {len(sizes)}"]
+        cells = [f"{expected.error_percent(value):+.1f}" if value else "-" for expected, value in pairs]
+        cells += [_mean_and_worst(errors, 1), f"{inside} of {len(errors)}"]
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
     return markdown(["predicted before it ran: error (%)", *TITLES], rows)
