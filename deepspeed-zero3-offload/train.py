@@ -13,8 +13,8 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.evidence_calls import end_run, measurements, open_records, reporting, score_answers, write_summary
+from workshop.measure.offload_check import OffloadCheck
 from workshop.settings import Settings
-from workshop.simulate.offload_check import OffloadCheck
 from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
 from workshop.training.models import find_gpu, load_model
 

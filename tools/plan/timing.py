@@ -161,7 +161,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned.
 
-    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/simulate/offload_lower_bound.py;
+    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/measure/offload_lower_bound.py;
     FSDP brings fp32 weights for each pass.
     """
     width, passes, on_cpu = strategy.width, strategy.accumulation, strategy.share_on_cpu

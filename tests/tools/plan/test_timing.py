@@ -11,7 +11,7 @@ from tools.plan.constants import FORMULAS, Term
 from tools.plan.gpus import GPUS
 from tools.plan.timing import StepTime, step_time, work_of
 from tools.plan.workload import Strategy, Workload
-from workshop.simulate import offload_lower_bound
+from workshop.measure import offload_lower_bound
 
 STEP: dict[str, Any] = {
     "operations": {
