@@ -147,10 +147,13 @@ class Prediction:
         return "fits"
 
 
-def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputError]:
-    """By constants.json; an error for what cannot be simulated, or for a precision that the GPU does not have."""
+def predict(workloads: Sequence[Workload], gpu: Gpu, all_or_none: bool = False) -> list[Prediction | InputError]:
+    """By constants.json; an error for what cannot be simulated, or for a precision that the GPU does not have.
+
+    Args: all_or_none: the first that cannot be simulated ends it all.
+    """
     found: list[Prediction | InputError] = []
-    for step, workload in zip(steps([one.shape for one in workloads]), workloads, strict=True):
+    for step, workload in zip(steps([one.shape for one in workloads], all_or_none), workloads, strict=True):
         try:
             found.append(step if isinstance(step, InputError) else predict_from(step, workload, gpu, constants.load()))
         except InputError as error:

@@ -224,7 +224,7 @@ def rank(question: Question) -> list[Candidate]:
     """
     question.check()
     found = [*candidates(question), *layouts(question), *adapters(question)]
-    predictions = without_errors(predict([one.workload for one in found], question.hardware))
+    predictions = without_errors(predict([one.workload for one in found], question.hardware, all_or_none=True))
     every = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
     every.sort(key=lambda one: one.prediction.place[:2])
     of_method = {name: [one for one in every if one.method == name] for name in ("", *ADAPTERS)}

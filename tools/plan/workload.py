@@ -295,7 +295,7 @@ def model_config(name: str) -> dict[str, Any]:
 def has_experts(model_name: str | None) -> bool:
     """Which of them a token meets, and so how much it computes, depends on the numbers: nothing here simulates that."""
     config = model_config(model_name) if model_name else {}
-    return any(name.endswith("experts") and number for name, number in config.items())
+    return config.get("is_moe", True) and any(name.endswith("experts") and number for name, number in config.items())
 
 
 def shape_name(settings: Mapping[str, Any]) -> str:

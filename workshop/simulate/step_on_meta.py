@@ -11,10 +11,12 @@ activations, logits, copies of weights in half precision, temporaries of single 
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -340,13 +342,29 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
 
 
 def main() -> None:
-    """A StepShape as JSON on each line of standard input; on each line of standard output what it needs, or `error`."""
-    for line in sys.stdin:
-        try:
-            answer = simulate(StepShape(**json.loads(line)))
-        except WorkshopError as error:
-            answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)
+    """A StepShape as JSON on each line of standard input; on each line of standard output what it needs, or `error`.
+
+    Two processes work side by side. They are forked once all is imported, which takes as long as 20 steps.
+    """
+    shapes = [json.loads(line) for line in sys.stdin]
+    if any(shape.get("adapter_rank") for shape in shapes):
+        import_module("peft")
+    if any(shape.get("compile") for shape in shapes):
+        import_module("workshop.simulate.compiled_on_meta")
+    with ProcessPoolExecutor(min(2, len(shapes)), get_context("fork")) as pool:
+        for found in pool.map(answer, shapes):
+            print(json.dumps(found), flush=True)
+
+
+def answer(shape: dict[str, Any]) -> dict[str, Any]:
+    """What the step needs, or `error`: also of a model whose own code fails without numbers."""
+    try:
+        return simulate(StepShape(**shape))
+    except WorkshopError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return {"error": f"MODEL_NAME='{shape['model_name']}': its step cannot be simulated: {what}"}
 
 
 if __name__ == "__main__":

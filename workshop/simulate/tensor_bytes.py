@@ -11,6 +11,8 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
+# Of a block in a micro-batch; a few hundred are usual. Whoever loops over the positions launches thousands.
+_MOST_LAUNCHES = 5_000
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
@@ -100,6 +102,9 @@ class Tracker(TorchDispatchMode):
             classes = self.operations.setdefault(self.parts[-1].unit, {})
             count = classes.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
+            if count["launches"] > _MOST_LAUNCHES:
+                most = f"{_MOST_LAUNCHES:,} operations"
+                raise RuntimeError(f"a block launches over {most}, as a loop over the positions does")
             count["bytes"] += sum(one.numel() * one.element_size() for one in (*read, *new))
             if func._overloadpacket in flop_registry:
                 count["flops"] += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
