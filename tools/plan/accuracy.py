@@ -215,7 +215,6 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:
-    """The other configurations."""
     return [one for one in points if one.workload.key != point.workload.key]
 
 
@@ -363,8 +362,7 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
         InputError: the file holds no predictions, or none of its lines ran.
     """
     try:
-        every = read_object(file)["runs"]
-        kept = {one["run"]: {metric: Range(**one[metric]) for metric in METRICS} for one in every}
+        kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in read_object(file)["runs"]}
     except (KeyError, TypeError):
         kept = {}
     if not kept:
@@ -497,7 +495,7 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
         if sum(not one.ran_out for one in options) < 2:
             continue
         times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
-        first, best = first_choice([one.predicted.place for one in options]), times_s.index(min(times_s))
+        first, best = first_choice([one.predicted.sort_key for one in options]), times_s.index(min(times_s))
         row = {"where": place, "work": work, "options": len(options)}
         row |= {"first": _name(options[first]), "best": _name(options[best])}
         found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})

@@ -121,8 +121,8 @@ class Prediction:
         return self.reason.split(":")[0]
 
     @property
-    def place(self) -> tuple[int, float, float]:
-        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
+    def sort_key(self) -> tuple[int, float, float]:
+        """Class, step time (s), allocated MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
         kind = ("fits", "close", "does not fit").index(self.verdict)
         allocated_mib = self.ranges["peak_allocated_mib"].expected
         return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib

@@ -226,13 +226,13 @@ def rank(question: Question) -> list[Candidate]:
     found = [*candidates(question), *layouts(question), *adapters(question)]
     predictions = without_errors(predict([one.workload for one in found], question.hardware, all_or_none=True))
     every = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    every.sort(key=lambda one: one.prediction.place[:2])
+    every.sort(key=lambda one: one.prediction.sort_key[:2])
     of_method = {name: [one for one in every if one.method == name] for name in ("", *ADAPTERS)}
     ranked = of_method.pop("")
-    best = [some[first_choice([one.prediction.place for one in some])] for some in of_method.values()]
+    best = [some[first_choice([one.prediction.sort_key for one in some])] for some in of_method.values()]
     runnable = [one for one in ranked if one.command and one.prediction.verdict == ranked[0].prediction.verdict]
     options = runnable or ranked
-    first = options[first_choice([one.prediction.place for one in options])]
+    first = options[first_choice([one.prediction.sort_key for one in options])]
     ranked.remove(first)
     return [first, *ranked, *best]
 

@@ -35,10 +35,8 @@ NOT_SIMULATED = "a line with peers, experts or a script of dimensions/ is not si
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
-def workload_of(submission: Submission, config: dict[str, Any] | None = None) -> Workload | None:
+def workload_of(submission: Submission) -> Workload | None:
     """What the line will do; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
-
-    Args: config: instead of the file that the line names.
 
     Raises:
         InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
@@ -49,14 +47,14 @@ def workload_of(submission: Submission, config: dict[str, Any] | None = None) ->
     settings = _settings(submission)
     if has_experts(settings["model_name"]):
         return None
-    nodes = submission.count("nodes")
+    nodes, config = submission.count("nodes"), None
     world_size = nodes * submission.count("gpus-per-node")
     try:
         if submission.exercise.name == WEAK_SCALING and (path := _config_path(submission)):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
             settings |= {"grad_acc": 1} | sizes
-        elif not config and (found := configuration_of(submission, settings)):
+        elif found := configuration_of(submission, settings):
             config = found.values
         return of_settings(settings, config, world_size, nodes, script)
     except InputError as error:

@@ -166,7 +166,7 @@ class Workload:
 
     @property
     def family(self) -> str:
-        """Whose code shares the model: fsdp, zero, or the others'."""
+        """The sharding library: fsdp, zero, or others."""
         return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
 
     @property
