@@ -1,11 +1,4 @@
-"""The planner beside other projects' tables: tokens/s of their FSDP runs, and how layouts compare.
-
-    step = (step of one node, as predicted) + between nodes: max(0, bytes / bandwidth + latency - hidden * step)
-
-No run of ours used more than one host, so the part between nodes is assumed. full_shard gathers each block over all
-ranks, and a ring's latency grows with the ranks. hybrid_shard gathers within a node, and adds up the gradients of the
-nodes once per step.
-"""
+"""The planner beside other projects' tables: tokens/s of their FSDP runs, and how layouts compare."""
 
 from __future__ import annotations
 
@@ -16,44 +9,8 @@ from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.layout import Layout
 from tools.plan.predict import markdown, predict_from
-from tools.plan.simulate import Step, steps, without_errors
+from tools.plan.simulate import steps, without_errors
 from tools.plan.workload import Strategy, Workload, of_layout
-
-# Seconds of NCCL's ring, protocol Simple: NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat (commit 01afd20).
-_BASE_S, _NVLINK_HOP_S, _NETWORK_HOP_S = 8.4e-6, 3.4e-6, 9.6e-6
-# Assumed: a node's bandwidth to the others, per direction (8 adapters of 400 Gb/s), how much of it is reached, and
-# behind how much of a step's time the traffic between nodes can hide.
-_FABRIC_GB_PER_S, _REACHED, _HIDDEN = 400, 0.8, 0.8
-
-
-def between_nodes_s(step: Step, gpus: int, per_node: int, strategy: str, fabric_gb_per_s: float) -> float:
-    """Seconds of traffic between nodes per step, if nothing hides it; bf16 weights and gradients."""
-    nodes = gpus // per_node
-    if nodes < 2:
-        return 0.0
-    rate = fabric_gb_per_s * 1e9 * _REACHED
-    weights = 2 * step["parameters"]
-    units = step["blocks"] + 1
-    if strategy == "full_shard":
-        # Gathered for both passes, gradients scattered: each crosses every node's border once.
-        hops_s = (nodes - 1) * _NETWORK_HOP_S + (gpus - nodes) * _NVLINK_HOP_S
-        return 3 * weights * (gpus - 1) / gpus / rate + 3 * units * (_BASE_S + hops_s)
-    # A rank adds up its shard of the gradients with the same shard of the other nodes, the node's ranks side by side.
-    hops_s = 2 * (nodes - 1) * _NETWORK_HOP_S
-    return 2 * weights * (nodes - 1) / nodes / rate + units * (_BASE_S + hops_s)
-
-
-def tokens_per_second_per_gpu(
-    shape: dict[str, Any], gpu_name: str, gpus: int, strategy: str, fabric_gb_per_s: float
-) -> float:
-    """With FSDP on that many GPUs. Raises InputError for a model that cannot be simulated."""
-    (step,) = without_errors(steps([shape]))
-    per_node = min(gpus, GPUS[gpu_name].per_node)
-    fsdp = Strategy("fsdp2", per_node, 1, shape["precision"] != "fp32", {"version": 2})
-    node = predict_from(step, Workload(shape, fsdp, data_workers=True), GPUS[gpu_name], constants.load())
-    node_s = node.ranges["step_time_s"].expected
-    traffic_s = between_nodes_s(step, gpus, per_node, strategy, fabric_gb_per_s)
-    return shape["batch_size"] * shape["max_length"] / (node_s + max(0.0, traffic_s - _HIDDEN * node_s))
 
 
 def _shape(model: str, length: int, rows: int, checkpointing: bool = False) -> dict[str, Any]:
@@ -95,12 +52,23 @@ PUBLISHED = (
 def table() -> str:
     """What the planner says of other projects' measured runs, and how wrong it is; then of layouts."""
     rows = []
-    for source, run, step, gpu, gpus, strategy, fabric_gb_per_s, published in PUBLISHED:
-        speed = tokens_per_second_per_gpu(step, gpu, gpus, strategy, fabric_gb_per_s)
+    for source, run, shape, gpu, gpus, strategy, fabric_gb_per_s, published in PUBLISHED:
+        nodes = max(1, gpus // GPUS[gpu].per_node)
+        copies = nodes if strategy == "hybrid_shard" else 1
+        fsdp = Strategy("fsdp2", gpus, 1, True, {"version": 2, "dp_replicate_size": copies})
+        workload = Workload(shape, fsdp, nodes, fabric_gb_per_s, data_workers=True)
+        speed = _tokens_per_second(workload, gpu) / gpus
         error = f"{100 * (speed / published - 1):+.0f}"
         rows.append([source, run, f"{gpus} x {gpu}, {strategy}", f"{published:,.0f}", f"{speed:,.0f}", error])
-    titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "projected", "error (%)"]
+    titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "predicted", "error (%)"]
     return f"{markdown(titles, rows)}\n\n{_layouts_table()}"
+
+
+def _tokens_per_second(workload: Workload, gpu: str, **fast: Any) -> float:
+    """Args: fast: of the shape, what is not simulated."""
+    (step,) = without_errors(steps([workload.shape]))
+    workload = replace(workload, shape=workload.shape | fast)
+    return predict_from(step, workload, GPUS[gpu], constants.load()).ranges["tokens_per_second"].expected
 
 
 # torchtitan's tables of layouts, read on 2026-11-24. Table 5 does not say how many micro-batches and stages: here as
@@ -132,15 +100,12 @@ def _layouts_table() -> str:
     for table, nodes, model, layouts, published in _LAYOUTS:
         speeds = []
         for layout, of_theirs in zip(layouts, published, strict=True):
-            workload = of_layout(model, layout, nodes, fabric_gb_per_s=_FABRIC_GB_PER_S)
-            (step,) = without_errors(steps([workload.shape]))
             # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
-            fast = replace(workload, shape=workload.shape | {"compile": True, "float8": "tensorwise"})
-            prediction = predict_from(step, fast, GPUS["h100-80gb"], constants.load())
-            speeds.append(prediction.ranges["tokens_per_second"].expected)
-            told, projected = of_theirs / published[0], speeds[-1] / speeds[0]
+            workload = of_layout(model, layout, nodes, fabric_gb_per_s=400)
+            speeds.append(_tokens_per_second(workload, "h100-80gb", compile=True, float8="tensorwise"))
+            told, predicted = of_theirs / published[0], speeds[-1] / speeds[0]
             cells = [f"{table}, {8 * nodes} GPUs", layout.name, f"{layout.length:,}", f"{layout.micro_batches}"]
-            cells += [f"{of_theirs:,}", f"{told:.2f}", f"{projected:.2f}", f"{100 * (projected / told - 1):+.0f}"]
+            cells += [f"{of_theirs:,}", f"{told:.2f}", f"{predicted:.2f}", f"{100 * (predicted / told - 1):+.0f}"]
             rows.append(cells)
     titles = ["torchtitan's table", "layout", "tokens per row", "micro-batches", "published (tokens/s per GPU)"]
-    return markdown([*titles, "over the first", "projected", "error (%)"], rows)
+    return markdown([*titles, "over the first", "predicted", "error (%)"], rows)
