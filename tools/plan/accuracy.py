@@ -43,9 +43,9 @@ class Case:
     """One configuration.
 
     Attributes:
-        step: simulated.
-        each: what its completed runs measured; the whole job only of those that are as long as the first run.
-        predicted: None until it is.
+        step: the simulated micro-batch.
+        each: measurements of the completed runs; the whole job only of runs as long as the first one.
+        predicted: None before the prediction.
     """
 
     family: str
@@ -93,7 +93,7 @@ class Case:
 
 
 def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
-    """What the formula should give, from figures by the names of METRICS; None where they lack it."""
+    """The value that the formula should give, from figures by the names of METRICS; None without a figure."""
     if formula != "other_s":
         return figures.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
     if "total_runtime_s" not in figures:
@@ -131,12 +131,12 @@ def fit(runs: Sequence[Run]) -> Fitted:
 
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
-    """What has to be simulated of them."""
+    """The shapes to simulate for these runs."""
     return [group[0][0].shape for group in _groups(runs).values()]
 
 
 def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
-    """By family, workload and type of GPU: runs that can be compared, but for their length."""
+    """Comparable runs by family, workload and type of GPU; their lengths may differ."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
         if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.facts["shared_gpu"]:
@@ -154,7 +154,7 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
 
 
 def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """Not predicted yet; without those that cannot be simulated."""
+    """The cases that can be simulated, without predictions."""
     groups = _groups(runs)
     found = []
     simulated = steps([group[0][0].shape for group in groups.values()])
@@ -171,10 +171,10 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
 
 
 def measured_of(run: Run) -> dict[str, float]:
-    """What one run measured, by the names of METRICS; no time of one that a profiler or timers made slower.
+    """A run's measurements by the names of METRICS, without times if a profiler or timers slowed it down.
 
-    A step's time is the median: an fp16 step may skip its update. A run that began again from a checkpoint loaded it
-    first, and its allocator's gaps are others: only its tensors are compared.
+    A step's time is the median, because an fp16 step may skip its update. A resumed run loads a checkpoint first, which
+    changes the allocator's gaps: only its tensors are compared.
     """
     figures, summary = run.figures, run.summary
     found = {
@@ -243,7 +243,7 @@ def _middles(kinds: dict[str, list[float]]) -> Ratios:
 
 
 def _cuda_context(points: Sequence[Case]) -> CudaContext:
-    """CUDA's and NCCL's memory; not of runs that generate answers, which only nvidia-smi sees."""
+    """CUDA's and NCCL's memory, without runs that generate answers, whose memory only nvidia-smi sees."""
     found = [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
@@ -301,7 +301,7 @@ def configurations(cases: Sequence[Case]) -> str:
 
 
 def out_of_memory(cases: Sequence[Case]) -> str:
-    """Whether OOM was predicted where it happened, and only there."""
+    """A sentence: how often "does not fit" was predicted rightly and wrongly."""
     ended = [case for case in cases if case.ran_out]
     said = [case for case in cases if case.predicted.verdict == "does not fit"]
     right = sum(case.ran_out for case in said)
@@ -356,7 +356,7 @@ def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> 
 
 
 def kept_table(file: Path, runs: Sequence[Run]) -> str:
-    """A row per prediction whose line ran to its end: errors in percent; then their means, the worst, the intervals.
+    """A row per prediction whose line completed: errors in percent; then mean, worst, and runs inside the intervals.
 
     Raises:
         InputError: the file holds no predictions, or none of its lines ran.
@@ -384,10 +384,10 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
 
 
 def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
-    """The newest run of each line that has one, completed on a GPU.
+    """The newest run of each line that completed on a GPU.
 
-    A run may have been started with more settings from the shell than its line names. Of several lines that it holds,
-    as `RUNG=9_rows` and `RUNG=9_rows BATCH_SIZE=8`, it is of the one that says most.
+    A run may have more settings, from the shell, than its line. If several lines match, as `RUNG=9_rows` and
+    `RUNG=9_rows BATCH_SIZE=8`, the longest one counts.
     """
     wanted = {line: set(line.split()) for line in lines}
     newest: dict[str, Run] = {}
@@ -401,7 +401,7 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _without_usual(line: str) -> str:
-    """Without what all such lines say."""
+    """The line without settings that all such lines share."""
     usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
     return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
 
@@ -409,7 +409,7 @@ def _without_usual(line: str) -> str:
 # ---- in the cells of `fill --predicted` and of `runs --figures` ----
 
 PREFIX = "predicted_"
-# A metric's name, the prediction's, and the factor between their units.
+# By metric: the prediction's name, and the factor between the units.
 _SAME = {
     "peak_allocated": ("peak_allocated_mib", 1),
     "memory_allocated": ("peak_allocated_mib", 1),
@@ -466,9 +466,9 @@ def _text(prediction: Prediction, name: str) -> str:
 # ---- first choice ----
 
 GOOD_PERCENT = 5
-# Rented machines are given back: runs of one folder that are further apart than this may be of two.
+# Rented machines are given back: runs of one folder further apart than this may be from two machines.
 _ONE_LOAN = timedelta(hours=6)
-# What strategies may differ in; all else is the work. `compile`: ZeRO-3 runs without (speed-ladder/submit.txt).
+# Fields in which strategies may differ; all others are the work. compile: ZeRO-3 runs without it (submit.txt).
 _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
 
 
@@ -515,7 +515,7 @@ def _machines(runs: Sequence[Run]) -> dict[Path, str]:
 
 
 def _way(case: Case) -> str:
-    """Equal for equal strategies, whatever their configuration's name."""
+    """Equal for equal strategies, whatever the name of the configuration."""
     strategy, shape = case.workload.strategy, case.workload.shape
     # The weak-scaling configurations of custom_model say no strategy.
     way = vars(strategy) | ({"config": {}} if "gpus" in strategy.config else {})

@@ -1,7 +1,7 @@
-"""What an exercise's runs cost: the one source of the times that its README and the instructor's kit give.
+"""The cost of an exercise's runs: the source of the times in its README and in the instructor's kit.
 
-The time of a line is the planner's expectation. A line that the planner does not plan, as of the peers' trainings,
-takes as long as the median of the reference runs of its launcher.
+The time of a line is the planner's expectation. For a line that is not planned, as the peers' trainings, it is the
+median of the launcher's reference runs.
 """
 
 from __future__ import annotations

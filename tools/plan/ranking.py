@@ -42,14 +42,14 @@ from tools.tables.repository import ROOT
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-# By the methods of lora/: whether the frozen weights have 4 bits; its adapters' rank.
+# By method of lora/: whether the frozen weights have 4 bits. Then the adapters' rank.
 ADAPTERS = {"LoRA": False, "QLoRA": True}
 ADAPTER_RANK = 8
-# Rows that each GPU trains on where no number of tokens is asked for: exercise 3's weak scaling.
+# Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
-# The longest rows that a reference run has; longer ones are long.
+# The longest rows of a reference run.
 MEASURED_LENGTH = 4_096
-_MOST_TOKENS = 131_072  # of a micro-batch of several rows: more would be no faster
+_MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 NO_SCRIPT = "no script here runs it"
 _LAYOUT_TITLES = ("sent in a node (MiB per rank)", "between nodes (MiB per node)", "stages wait (%)", "runs in")
 SQUAD_EXAMPLES = 87_599
@@ -127,7 +127,7 @@ class Question:
         return "bf16" if "bf16" in PEAK_TFLOPS[self.hardware.driver_name] else "fp16"
 
     def settings(self, examples: int) -> dict[str, Any]:
-        """What all candidates set, under run.json's names. Args: examples: of the whole work."""
+        """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
         hub_name = "" if Path(self.model, "config.json").is_file() else model_config(self.model).get("_name_or_path")
         found: dict[str, Any] = {"rung": self.rung} if self.rung else {}
         found["model_name"] = hub_name or self.model
@@ -139,7 +139,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Command:
-    """What starts a run. Attributes: settings: by run.json's names; launcher: with its exercise; argument: its own."""
+    """Starts a run. Attributes: settings: by run.json's names; launcher: with its exercise; argument: its argument."""
 
     settings: dict[str, Any]
     nodes: int
@@ -148,7 +148,7 @@ class Command:
     argument: str = ""
 
     def text(self, *asked: str) -> str:
-        """A line as `submit` takes it. With `asked`, options of sbatch: what one types, in two lines."""
+        """The line as `submit` takes it; with `asked`, options of sbatch, the command to type, in two lines."""
         words = [f"{name.upper()}={_word(value)}" for name, value in self.settings.items()]
         started = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
         started += [self.launcher] + [self.argument] * bool(self.argument)
@@ -193,7 +193,7 @@ class Candidate:
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """What a rank sends in its node and a node to the others; the share of a step that stages wait; the script."""
+        """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
         in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
         bubble = self.workload.layout.bubble if self.workload.layout else 0
         runs_in = NO_SCRIPT

@@ -35,9 +35,9 @@ def key(shape: Shape) -> str:
 
 
 def steps(shapes: list[Shape], all_or_none: bool = False) -> list[Step | InputError]:
-    """What workshop.simulate.step_on_meta says of each step, in the order given; equal ones are simulated once.
+    """The simulated step of each shape, in their order; equal shapes are simulated once.
 
-    In the place of one that cannot be simulated, as of a model of an unknown shape, is an error.
+    A shape that cannot be simulated, as of an unknown model, gives an error.
 
     Args: all_or_none: the first error ends it all.
 
@@ -53,7 +53,7 @@ def steps(shapes: list[Shape], all_or_none: bool = False) -> list[Step | InputEr
 
 
 def without_errors(found: Iterable[T | InputError]) -> list[T]:
-    """All of them; raises the first error among them, and asks for no other then."""
+    """All of them. Raises the first error, and asks for none after it."""
     every = []
     for one in found:
         if isinstance(one, InputError):
@@ -63,7 +63,7 @@ def without_errors(found: Iterable[T | InputError]) -> list[T]:
 
 
 def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
-    """Without those that are kept, by processes of their own, with a progress bar."""
+    """Simulate all shapes in processes of their own, with a progress bar."""
     from tqdm import tqdm
 
     # Looking for cycles among what PyTorch's import makes takes a fifth of the start.

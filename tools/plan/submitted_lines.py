@@ -1,4 +1,4 @@
-"""From a line that `submit` takes to what it will do, and whether it fits; tools/submit reads lines and settings."""
+"""From a line that `submit` takes to its workload, and whether it fits; tools/submit reads lines and settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """What the line will do; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
+    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
 
     Raises:
         InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
@@ -62,7 +62,7 @@ def workload_of(submission: Submission) -> Workload | None:
 
 
 def _script(submission: Submission) -> str | None:
-    """A launcher names the one that it starts, or takes its name as an argument, as by-hand's."""
+    """The script of SCRIPTS that the launcher starts, or that the line names as its argument, as for by-hand."""
     words = [*submission.arguments, *(submission.exercise / submission.launcher).read_text().split()]
     return next((word for word in words if word in SCRIPTS), None)
 
@@ -92,7 +92,7 @@ def _value(place: str, name: str, text: Any) -> Any:
 
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
-    """What the line's job will read; None without a file, or for a rule. Raises InputError as the job does."""
+    """The configuration that the job reads; None without a file or for a rule. Raises InputError as the job does."""
     path = _config_path(submission)
     if not path or submission.exercise.name == WEAK_SCALING:
         return None
@@ -121,7 +121,7 @@ def _settings(submission: Submission) -> dict[str, Any]:
 
 
 def _config_path(submission: Submission) -> Path | None:
-    """The launcher's argument of that number, or its variable, else its default."""
+    """The launcher's argument or variable that names the configuration, else its default."""
     if not (said := _CONFIG.search((submission.exercise / submission.launcher).read_text())):
         return None
     if said[1].isdecimal():
@@ -150,7 +150,7 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | I
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
-    """What to say of each line before it is queued, and whether it may fit. Raises as predictions_of."""
+    """For each line a sentence before it is queued, and whether it may fit. Raises as predictions_of."""
     return [_fit(one) for one in predictions_of(lines, gpu)]
 
 

@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.errors import WorkshopError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
-from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
+from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, mimic_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.loss_head import LossHead
 from workshop.training.models import blocks_of, shape_config
@@ -39,7 +39,7 @@ _BLOCKS, _MIDDLE = 3, "1"
 
 @dataclass(frozen=True)
 class StepShape:
-    """What decides how much a step keeps in memory.
+    """The facts that decide a step's memory and operations.
 
     Attributes:
         model_name: a shape of workshop/training/models.py, or a model type that `module` registers, in `sizes`.
@@ -147,9 +147,9 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
 def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
-    Of compiled blocks, too, the operations are those of the uncompiled ones, without float8's casts, which are fused.
-    The parts of a shorter last micro-batch follow those of a usual one. The blocks between the first and the last are
-    equal: one of them is simulated, and counted as often as the model has it.
+    Operations of compiled blocks are taken from eager ones, without float8's casts, which are fused. The parts of a
+    shorter last micro-batch follow those of a usual one. The blocks between the first and the last are equal: one of
+    them is simulated, and counted as often as the model has it.
     """
     model = build(shape)
     blocks, parameters = blocks_of(model), list(model.parameters())
@@ -195,7 +195,7 @@ def _sizes(parameters: list[torch.nn.Parameter], of_block: list[torch.nn.Paramet
 
 
 def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
-    """The parts with the middle one of three blocks that many times more; each adds what it keeps or frees.
+    """The parts with the middle one of three blocks repeated; each repetition adds the memory that it keeps or frees.
 
     Between the passes autocast frees its copies, so the backward pass begins with what it will free.
     """
@@ -248,7 +248,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         for one in model.parameters()
         if one.requires_grad
     ]
-    with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
+    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(_autocast(shape), shape.loss):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
@@ -285,7 +285,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-    with answers_of_cuda(_autocast(shape), shape.loss):
+    with mimic_cuda(_autocast(shape), shape.loss):
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()

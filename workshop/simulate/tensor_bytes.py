@@ -11,7 +11,7 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
-# Of a block in a micro-batch; a few hundred are usual. Whoever loops over the positions launches thousands.
+# Per block and micro-batch; a few hundred are usual. A loop over the positions launches thousands.
 _MOST_LAUNCHES = 5_000
 
 
@@ -74,7 +74,7 @@ class Tracker(TorchDispatchMode):
         weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
 
     def note(self, more_bytes: int) -> None:
-        """That for a moment there is this much more than is seen."""
+        """Count memory that is there for a moment and that no tensor shows."""
         part, now = self.parts[-1], self.now_bytes + more_bytes
         part.peak_bytes = max(part.peak_bytes, now)
         part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, now + self.gradient_bytes)
