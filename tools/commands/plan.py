@@ -30,6 +30,7 @@ def with_subcommand(words: list[str]) -> list[str]:
     """The words with a subcommand first: `lines` if none is named; `--model NAME` and `--check` name one, too."""
     # argparse takes a line such as '--nodes=2 fsdp/multi_node.slurm' for an option.
     words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--model=") else [word])]
     if words[:1] and words[0] in (*_SUBCOMMANDS, "-h", "--help"):
         return words
     if "--against" in words and "--check" not in words:

@@ -19,11 +19,18 @@ from tools.plan.workload import Workload
 ALLOCATED_ERROR_PERCENT = 3.5
 # MiB of a GPU that must stay free at the highest that nvidia-smi may show.
 CLOSE_MIB = 1_024
-# Titles of Prediction.cells.
-TITLES = (
-    *("allocated (MiB)", "nvidia-smi (MiB)", "CPU per node (GiB)", "step (ms)", "tokens/s", "examples/s"),
-    *("job (min)", "GPU-hours"),
+# Of a table: title, figure, factor from the figure's unit, decimals.
+_COLUMNS = (
+    ("allocated (MiB)", "peak_allocated_mib", 1, 0),
+    ("nvidia-smi (MiB)", "nvidia_smi_mib", 1, 0),
+    ("CPU per node (GiB)", "cpu_mib", 1 / 1024, 0),
+    ("step (ms)", "step_time_s", 1000, 0),
+    ("tokens/s", "tokens_per_second", 1, 0),
+    ("examples/s", "samples_per_second", 1, 1),
+    ("job (min)", "total_runtime_s", 1 / 60, 1),
+    ("GPU-hours", "gpu_hours", 1, 2),
 )
+TITLES = tuple(title for title, *_ in _COLUMNS)
 
 
 def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -92,17 +99,7 @@ class Prediction:
     @property
     def cells(self) -> list[str]:
         """A row of a table with the columns TITLES."""
-        found = self.ranges
-        return [
-            found["peak_allocated_mib"].text(),
-            found["nvidia_smi_mib"].text(),
-            found["cpu_mib"].times(1 / 1024).text(),
-            found["step_time_s"].times(1000).text(),
-            found["tokens_per_second"].text(),
-            found["samples_per_second"].text(1),
-            found["total_runtime_s"].times(1 / 60).text(1),
-            found["gpu_hours"].text(2),
-        ]
+        return [self.ranges[name].times(factor).text(decimals) for _, name, factor, decimals in _COLUMNS]
 
     @property
     def least_cpu_gib(self) -> float:

@@ -183,6 +183,7 @@ def test_option_of_another_subcommand_is_a_usage_error(words: list[str], says: s
 def test_subcommand_may_be_left_out_or_named_by_its_option() -> None:
     assert with_subcommand(["fsdp", "--total"]) == ["lines", "fsdp", "--total"]
     assert with_subcommand(["--nodes=2 fsdp/multi_node.slurm"]) == ["lines", " --nodes=2 fsdp/multi_node.slurm"]
-    assert with_subcommand(["--model", "gpt2", "--gpus", "2"]) == ["model", "gpt2", "--gpus", "2"]
+    for words in (["--model", "gpt2", "--gpus", "2"], ["--model=gpt2", "--gpus", "2"]):
+        assert with_subcommand(words) == ["model", "gpt2", "--gpus", "2"]
     assert with_subcommand(["logs", "--against", "kept.json"]) == ["check", "logs", "--against", "kept.json"]
     assert with_subcommand(["check", "logs"]) == ["check", "logs"]
