@@ -13,7 +13,7 @@ from workshop.simulate.step_on_meta import answer
 
 
 def simulated_here() -> AbstractContextManager:
-    return patch("tools.plan.simulate.simulate", lambda shapes: map(step, shapes))
+    return patch("tools.plan.simulate.simulate", lambda shapes: (step(shape) for shape in shapes))
 
 
 def step(shape: Shape) -> Step | InputError:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -47,8 +47,8 @@ def steps(shapes: list[Shape], all_or_none: bool = False) -> list[Step | InputEr
     known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
     if others:
-        found = simulate(list(others.values()))
-        known.update(zip(others, without_errors(found) if all_or_none else found, strict=True))
+        with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
+            known.update(zip(others, without_errors(found) if all_or_none else found, strict=True))
     return [known[key(shape)] for shape in shapes]
 
 
