@@ -17,7 +17,7 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
     r"python tests/bench/",  # tests/bench/test_thousand_runs.py
     r"python tests/slurm/course\.py",  # tests/slurm/test_course.py
-    r"python -m workshop\.simulate\.offload_lower_bound",  # tests/workshop/simulate
+    r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/resilience/test_drill_launcher.py

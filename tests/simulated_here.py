@@ -9,15 +9,13 @@ from unittest.mock import patch
 
 from tools.plan.simulate import Shape, Step
 from workshop.run_folder.errors import InputError
-from workshop.simulate.step_on_meta import StepShape, simulate
+from workshop.simulate.step_on_meta import answer
 
 
 def simulated_here() -> AbstractContextManager:
-    return patch("tools.plan.simulate.simulate", lambda shapes: list(map(step, shapes)))
+    return patch("tools.plan.simulate.simulate", lambda shapes: (step(shape) for shape in shapes))
 
 
 def step(shape: Shape) -> Step | InputError:
-    try:
-        return json.loads(json.dumps(simulate(StepShape(**shape))))
-    except InputError as error:
-        return error
+    found = json.loads(json.dumps(answer(shape)))
+    return InputError(found["error"]) if "error" in found else found

@@ -17,8 +17,8 @@ from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
+from workshop.measure import offload_lower_bound
 from workshop.run_folder.env_file import sourced
-from workshop.simulate import offload_lower_bound
 
 REPO = Path(__file__).parents[1]
 # The speed ladder's rungs, from the textbook to the top.

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import gc
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -83,10 +82,11 @@ def main(argv: list[str] | None = None) -> int:
     words = (sys.argv[1:] if argv is None else argv) or ["--help"]
     # argparse itself cannot keep apart what stands before and after `--`.
     cut = words.index("--") if words[:1] in (["submit"], ["rehearse"]) and "--" in words else len(words)
-    if words[:1] == ["plan"]:  # nor an option from a line such as '--nodes=2 fsdp/multi_node.slurm'
-        words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
     named = [name for name in _COMMANDS if words[:1] == [name]]
     try:
+        if words[:1] == ["plan"]:  # nor have a subcommand that may be left out
+            words = ["plan", *_module("plan").with_subcommand(words[1:])]
+            cut = len(words)
         after = argparse.Namespace(after_dashes=words[cut + 1 :])
         arguments = parser(named or _COMMANDS).parse_args(words[:cut], after)
         _check_clone()

@@ -60,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     filled = [fill(table, own) for table in wanted]
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     if arguments.predicted:
-        from tools.plan import beside_measured  # the planner, only where it is needed
+        from tools.plan import accuracy  # the planner, only where it is needed
 
-        found = beside_measured.predictions([run for table in filled for run in table.runs])
-        filled = [beside_measured.with_predictions(table, found) for table in filled]
+        found = accuracy.predictions([run for table in filled for run in table.runs])
+        filled = [accuracy.with_predictions(table, found) for table in filled]
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"

@@ -24,7 +24,7 @@ from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line, spreadsheet_text
 
 if TYPE_CHECKING:
-    from tools.plan.beside_measured import Predictions
+    from tools.plan.accuracy import Predictions
 
 # Columns that are shown where some run has another value than this; owner: where there are several.
 _OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
@@ -147,9 +147,9 @@ def _metrics(names: str) -> list[str]:
 
 def _planner() -> ModuleType:
     """Imported only where predictions are asked for."""
-    from tools.plan import beside_measured
+    from tools.plan import accuracy
 
-    return beside_measured
+    return accuracy
 
 
 def _figure(name: str, predictions: Predictions) -> Callable[[Run], str]:

@@ -1,24 +1,38 @@
-"""How wrong the predictions are for the runs that were measured: each predicted without itself and its repeats."""
+"""How wrong the predictions are for the runs that were measured: each predicted without itself and its repeats.
+
+Also: how good the first choice is where several strategies did the same work on one machine, how wrong predictions were
+that were kept before their lines ran, and predictions beside the figures of other tables.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from tools import plots
 from tools.errors import InputError
+from tools.logs.folder import read_object
 from tools.logs.run import Run
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, predict_from
+from tools.plan.predict import Prediction, Range, first_choice, markdown, predict_from
 from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
+from tools.tables.fill import Cell, FilledTable, written
+from tools.tables.metrics import METRICS as KNOWN
+from workshop.run_folder.plural import counted
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 METRICS = (*MEMORY, "cpu_mib", "step_time_s", "total_runtime_s")
+TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")  # of the columns of METRICS
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
@@ -29,9 +43,9 @@ class Case:
     """One configuration.
 
     Attributes:
-        step: simulated.
-        each: what its completed runs measured; the whole job only of those that are as long as the first run.
-        predicted: None until it is.
+        step: the simulated micro-batch.
+        each: measurements of the completed runs; the whole job only of runs as long as the first one.
+        predicted: None before the prediction.
     """
 
     family: str
@@ -48,20 +62,18 @@ class Case:
 
         Empty if it ran out of memory.
         """
-        found = {name: [one[name] for one in self.each if name in one] for name in METRICS}
-        return {
-            name: values[-1] if name in MEMORY else statistics.median(values)
-            for name, values in found.items()
-            if values
-        }
+        values = {name: [one[name] for one in self.each if name in one] for name in METRICS}
+        return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
 
     @property
     def ran_out(self) -> bool:
         return not self.measured
 
-    @property
-    def errors_percent(self) -> dict[str, float]:
-        return {name: self.predicted.ranges[name].error_percent(value) for name, value in self.measured.items()}
+    def expected(self, metric: str) -> float:
+        return self.predicted.ranges[metric].expected
+
+    def error_percent(self, metric: str) -> float:
+        return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
     def with_prediction(self, fitted: Fitted) -> Case:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
@@ -81,7 +93,7 @@ class Case:
 
 
 def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
-    """What the formula should give, from figures by the names of METRICS; None where they lack it."""
+    """The value that the formula should give, from figures by the names of METRICS; None without a figure."""
     if formula != "other_s":
         return figures.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
     if "total_runtime_s" not in figures:
@@ -119,12 +131,12 @@ def fit(runs: Sequence[Run]) -> Fitted:
 
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
-    """What has to be simulated of them."""
+    """The shapes to simulate for these runs."""
     return [group[0][0].shape for group in _groups(runs).values()]
 
 
 def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
-    """By family, workload and type of GPU: runs that can be compared, but for their length."""
+    """Comparable runs by family, workload and type of GPU; their lengths may differ."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
         if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.facts["shared_gpu"]:
@@ -142,29 +154,27 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
 
 
 def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """Not predicted yet; without those that cannot be simulated."""
+    """The cases that can be simulated, without predictions."""
     groups = _groups(runs)
     found = []
     simulated = steps([group[0][0].shape for group in groups.values()])
     for ((family, _, gpu), group), step in zip(groups.items(), simulated, strict=True):
         if isinstance(step, InputError):
             continue
-        first = group[0][0]
-        each = []
-        for workload, run in group:
-            if run.state == "completed":
-                each.append(measured_of(run))
-                if workload != first:
-                    each[-1].pop("total_runtime_s", None)
+        first, completed = group[0][0], [(workload, run) for workload, run in group if run.state == "completed"]
+        each = [measured_of(run) for _, run in completed]
+        for (workload, _), one in zip(completed, each, strict=True):
+            if workload != first:
+                one.pop("total_runtime_s", None)
         found.append(Case(family, [run for _, run in group], first, gpu, step, each))
     return found
 
 
 def measured_of(run: Run) -> dict[str, float]:
-    """What one run measured, by the names of METRICS; no time of one that a profiler or timers made slower.
+    """A run's measurements by the names of METRICS, without times if a profiler or timers slowed it down.
 
-    A step's time is the median: an fp16 step may skip its update. A run that began again from a checkpoint loaded it
-    first, and its allocator's gaps are others: only its tensors are compared.
+    A step's time is the median, because an fp16 step may skip its update. A resumed run loads a checkpoint first, which
+    changes the allocator's gaps: only its tensors are compared.
     """
     figures, summary = run.figures, run.summary
     found = {
@@ -205,7 +215,6 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:
-    """The other configurations."""
     return [one for one in points if one.workload.key != point.workload.key]
 
 
@@ -221,27 +230,340 @@ def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
             every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
             for kind in ("all", *own):
                 ratios.setdefault(kind, []).extend(every)
-    return {
-        name: {
-            kind: _middle(values)
-            for kind, values in kinds.items()
-            if len(values) >= (2 if kind == "all" else _LEAST_RUNS)
-        }
-        or {"all": (1.0, 1.0)}
-        for name, kinds in found.items()
-    }
+    return {name: _middles(kinds) or {"all": (1.0, 1.0)} for name, kinds in found.items()}
 
 
-def _middle(values: list[float]) -> tuple[float, float]:
-    cuts = statistics.quantiles(values, n=40, method="inclusive")
-    return round(cuts[0], 3), round(cuts[-1], 3)
+def _middles(kinds: dict[str, list[float]]) -> Ratios:
+    found = {}
+    for kind, values in kinds.items():
+        if len(values) >= (2 if kind == "all" else _LEAST_RUNS):
+            cuts = statistics.quantiles(values, n=40, method="inclusive")
+            found[kind] = (round(cuts[0], 3), round(cuts[-1], 3))
+    return found
 
 
 def _cuda_context(points: Sequence[Case]) -> CudaContext:
-    """CUDA's and NCCL's memory; not of runs that generate answers, which only nvidia-smi sees."""
+    """CUDA's and NCCL's memory, without runs that generate answers, whose memory only nvidia-smi sees."""
     found = [
         (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
         for point in points
         if "nvidia_smi_mib" in point.measured and not point.workload.generated
     ]
     return memory.fit_cuda_context(found) if found else constants.load().cuda_context
+
+
+_BUSY_PERCENT = 70
+_CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "step, CPU's optimizer")
+
+# ---- errors of the cases ----
+
+
+def summary(cases: Sequence[Case]) -> str:
+    """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
+    by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
+    rows = []
+    for name, own in (*_by_family(cases).items(), ("all, limited by the host", by_host), ("**all**", cases)):
+        errors: dict[str, list[float]] = {title: [] for title in (*TITLES, *_CLASSES)}
+        for case in own:
+            for metric, title in zip(METRICS, TITLES, strict=True):
+                errors[title] += [case.error_percent(metric)] if metric in case.measured else []
+            if "step_time_s" in case.measured:
+                errors[_class(case)].append(case.error_percent("step_time_s"))
+        rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors.values())])
+    inside = []
+    for metric in METRICS:
+        pairs = [(case.predicted.ranges[metric], one[metric]) for case in cases for one in case.each if metric in one]
+        share = statistics.fmean(expected.holds(value) for expected, value in pairs) if pairs else None
+        inside.append("-" if share is None else f"{100 * share:.0f} %")
+    table = markdown(["", "configurations", *TITLES, *_CLASSES], rows)
+    return f"{table}\n| runs inside the interval | | {' | '.join(inside)} | {'| ' * len(_CLASSES)}"
+
+
+def _mean_and_worst(errors: Sequence[float], decimals: int) -> str:
+    sizes = [abs(error) for error in errors]
+    return f"{statistics.fmean(sizes):.1f} ({max(sizes):.{decimals}f})" if sizes else "-"
+
+
+def configurations(cases: Sequence[Case]) -> str:
+    """A row per configuration: predicted and measured allocated memory and step time."""
+    titles = ("allocated: predicted (MiB)", "measured", "error (%)", "step: predicted (ms)", "measured", "error (%)")
+    rows = []
+    for family, own in _by_family(cases).items():
+        for case in own:
+            facts, nodes = case.runs[0].facts, case.workload.nodes
+            gpus = f"x{facts['world_size']}" + (f" on {nodes} nodes" if nodes > 1 else "")
+            words = (facts["rung"] or facts["config"], facts["model"], gpus, facts["precision"])
+            name = " ".join(str(word) for word in (*words, f"{facts['batch_size']}x{facts['grad_acc']}") if word)
+            allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
+            step = _cells(case, "step_time_s", 1000, ("-", "-"))
+            rows.append([family, name, *allocated, *step, case.predicted.parts.decided_by])
+    return markdown(["family", "configuration", *titles, "limited by"], rows)
+
+
+def out_of_memory(cases: Sequence[Case]) -> str:
+    """A sentence: how often "does not fit" was predicted rightly and wrongly."""
+    ended = [case for case in cases if case.ran_out]
+    said = [case for case in cases if case.predicted.verdict == "does not fit"]
+    right = sum(case.ran_out for case in said)
+    return (
+        f"Said not to fit: {right} of the {len(ended)} configurations that ran out of memory, {len(said) - right} of "
+        f"the {len(cases) - len(ended)} that completed."
+    )
+
+
+def draw(cases: Sequence[Case], output: Path) -> None:
+    """Predicted over measured, a point per configuration."""
+    with plots.figure(output, 2, 1, 9) as (drawn, axes):
+        panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
+        for one, (metric, title) in zip(axes, panels, strict=True):
+            for family, every in _by_family(cases).items():
+                own = [case for case in every if metric in case.measured]
+                points = [case.measured[metric] for case in own], [case.expected(metric) for case in own]
+                one.scatter(*points, s=18, label=family)
+            ends = one.get_xlim()
+            one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
+            one.set(xscale="log", yscale="log", title=title)
+            for axis in (one.xaxis, one.yaxis):
+                axis.set_major_formatter("{x:g}")
+            plots.label(one, "measured", "predicted", "nothing measured")
+        plots.legend_below(drawn, axes, 5)
+
+
+def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.family):
+        found.setdefault(case.family, []).append(case)
+    return found
+
+
+def _class(case: Case) -> str:
+    """The class of the case's step. The CPU's optimizer is a class: nvidia-smi calls a GPU busy that waits for it."""
+    if case.workload.strategy.share_on_cpu:
+        return _CLASSES[2]
+    found = [run.figures.gpu_utilization_percent for run in case.runs]
+    busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
+    return _CLASSES[0] if busy else _CLASSES[1]
+
+
+def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, ...]:
+    predicted = f"{case.expected(metric) * factor:,.0f}"
+    if metric not in case.measured:
+        return predicted, *without
+    return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.error_percent(metric):+.1f}"
+
+
+# ---- kept before their lines ran: `plan --list FILE --format json` ----
+
+
+def kept_table(file: Path, runs: Sequence[Run]) -> str:
+    """A row per prediction whose line completed: errors in percent; then mean, worst, and runs inside the intervals.
+
+    Raises:
+        InputError: the file holds no predictions, or none of its lines ran.
+    """
+    try:
+        kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in read_object(file)["runs"]}
+    except (KeyError, TypeError):
+        kept = {}
+    if not kept:
+        raise InputError(f"{file}: no predictions; expected what plan --format json prints")
+    newest = _newest_runs(list(kept), runs)
+    found = [(line, kept[line], measured_of(newest[line])) for line in kept if line in newest]
+    if not found:
+        raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
+    rows = [[_without_usual(line)] for line, _, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
+    for metric in METRICS:
+        pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
+        errors = [expected.error_percent(value) for expected, value in pairs if value]
+        inside = sum(expected.holds(value) for expected, value in pairs if value)
+        cells = [f"{expected.error_percent(value):+.1f}" if value else "-" for expected, value in pairs]
+        cells += [_mean_and_worst(errors, 1), f"{inside} of {len(errors)}"]
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    return markdown(["predicted before it ran: error (%)", *TITLES], rows)
+
+
+def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
+    """The newest run of each line that completed on a GPU.
+
+    A run may have more settings, from the shell, than its line. If several lines match, as `RUNG=9_rows` and
+    `RUNG=9_rows BATCH_SIZE=8`, the longest one counts.
+    """
+    wanted = {line: set(line.split()) for line in lines}
+    newest: dict[str, Run] = {}
+    usable = [run for run in runs if run.state == "completed" and run.record.get("device") != "cpu"]
+    for run in sorted(usable, key=lambda run: run.record["start_time"]):
+        started = {f"{run.record['exercise']}:", *(run.record.get("submission") or "").split()}
+        own = [line for line, words in wanted.items() if words <= started]
+        if own:
+            newest[max(own, key=lambda line: len(wanted[line]))] = run
+    return newest
+
+
+def _without_usual(line: str) -> str:
+    """The line without settings that all such lines share."""
+    usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
+    return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
+
+
+# ---- in the cells of `fill --predicted` and of `runs --figures` ----
+
+PREFIX = "predicted_"
+# By metric: the prediction's name, and the factor between the units.
+_SAME = {
+    "peak_allocated": ("peak_allocated_mib", 1),
+    "memory_allocated": ("peak_allocated_mib", 1),
+    "memory_allocated_gb": ("peak_allocated_mib", 2**20 / 1e9),
+    "peak_reserved": ("peak_reserved_mib", 1),
+    "peak_gpu": ("nvidia_smi_mib", 1),
+    "peak_cpu": ("cpu_mib", 1),
+    "step_time": ("step_time_s", 1000),
+    "tokens_per_second": ("tokens_per_second", 1),
+    "median_tokens_per_second": ("tokens_per_second", 1),
+    "samples_per_second": ("samples_per_second", 1),
+    "total_runtime": ("total_runtime_s", 1),
+}
+NAMES = [PREFIX + name for name in _SAME]
+Predictions = dict[Path, Prediction]
+
+
+def predictions(runs: Sequence[Run]) -> Predictions:
+    """Predictions by run folder, for runs on GPUs that completed or ran out of memory.
+
+    Each leaves out its own configuration if there are enough others.
+    """
+    return {run.folder: case.predicted for case in cases(runs) for run in case.runs}
+
+
+def figure(found: Predictions, run: Run, name: str) -> str:
+    """The predicted figure as printed, without its unit; `name`: one of NAMES."""
+    return _text(found[run.folder], name.removeprefix(PREFIX)) if run.folder in found else "not predicted"
+
+
+def is_predicted(name: str) -> bool:
+    """True for the name of a prediction. Raises InputError for one that does not exist."""
+    if name.startswith(PREFIX) and name not in KNOWN and name not in NAMES:
+        raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
+    return name in NAMES
+
+
+def with_predictions(table: FilledTable, found: Predictions) -> FilledTable:
+    """The table with the prediction beside every figure that has one."""
+
+    def add(cell: Cell | None) -> Cell | None:
+        if cell is None or cell.metric.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
+            return cell
+        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.metric.name)})")
+
+    return replace(table, cells=[[add(cell) for cell in row] for row in table.cells])
+
+
+def _text(prediction: Prediction, name: str) -> str:
+    source, factor = _SAME[name]
+    return written(KNOWN[name], prediction.ranges[source].expected * factor, unit_named=True)
+
+
+# ---- first choice ----
+
+GOOD_PERCENT = 5
+# Rented machines are given back: runs of one folder further apart than this may be from two machines.
+_ONE_LOAN = timedelta(hours=6)
+# Fields in which strategies may differ; all others are the work. compile: ZeRO-3 runs without it (submit.txt).
+_CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
+
+
+def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """A row for each work (equal GPUs, rows per step and GPU, model) that several strategies have a time for.
+
+    Returns:
+        `where`: the folder of logs; `work`: in words; `options`: how many; `first`: what the planner would choose,
+        `best`: what was the fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
+    """
+    cells: dict[tuple[str, str], dict[str, tuple[Case, list[Run]]]] = {}
+    machines = _machines([run for case in cases for run in case.runs])
+    for case in cases:
+        for run in case.runs:
+            ways = cells.setdefault((machines[run.folder], _work(case)), {})
+            ways.setdefault(_way(case), (case, []))[1].append(run)
+    found = []
+    for (place, work), ways in sorted(cells.items()):
+        options = []
+        for case, runs in ways.values():
+            own = replace(case, runs=runs, each=[measured_of(run) for run in runs if run.state == "completed"])
+            if own.ran_out or "step_time_s" in own.measured:  # not a profile, nor DeepSpeed's timers
+                options.append(own)
+        if sum(not one.ran_out for one in options) < 2:
+            continue
+        times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
+        first, best = first_choice([one.predicted.sort_key for one in options]), times_s.index(min(times_s))
+        row = {"where": place, "work": work, "options": len(options)}
+        row |= {"first": _name(options[first]), "best": _name(options[best])}
+        found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
+    return found
+
+
+def _machines(runs: Sequence[Run]) -> dict[Path, str]:
+    """By run folder: the folder that holds the exercise's folder, with a number from the second loan on."""
+    found, last, loans = {}, {}, {}
+    for run in sorted(runs, key=lambda run: run.record["start_time"]):
+        place = Path(run.folder).parent.parent.name
+        start = datetime.fromisoformat(run.record["start_time"])
+        loans[place] = loans.get(place, 1) + (start - last.get(place, start) > _ONE_LOAN)
+        last[place] = start
+        found[run.folder] = place + (f" ({loans[place]})" if loans[place] > 1 else "")
+    return found
+
+
+def _way(case: Case) -> str:
+    """Equal for equal strategies, whatever the name of the configuration."""
+    strategy, shape = case.workload.strategy, case.workload.shape
+    # The weak-scaling configurations of custom_model say no strategy.
+    way = vars(strategy) | ({"config": {}} if "gpus" in strategy.config else {})
+    return json.dumps([way, shape["batch_size"], shape["gradient_checkpointing"]], sort_keys=True)
+
+
+def _name(case: Case) -> str:
+    """The configuration, and how the rows are split."""
+    shape, facts = case.workload.shape, case.runs[0].facts
+    split = f"{shape['batch_size']} x {case.workload.strategy.accumulation}"
+    return f"{facts['config'] or case.workload.strategy.method}, {split}"
+
+
+def _work(case: Case) -> str:
+    workload, shape, strategy = case.workload, case.workload.shape, case.workload.strategy
+    rows = shape["batch_size"] * strategy.accumulation
+    nodes = f" on {workload.nodes} nodes" if workload.nodes > 1 else ""
+    gpus = f"{counted(strategy.world_size, 'GPU')}{nodes}"
+    words = [shape["model_name"], gpus, shape["precision"], f"{counted(rows, 'row')} of {shape['max_length']}"]
+    words += ["dynamic padding"] * workload.dynamic_padding + ["labelled"] * bool(shape.get("labelled"))
+    known = {"model_name", "precision", "max_length", *_CHOSEN}
+    if switches := {name: value for name, value in shape.items() if name not in known and value}:
+        words.append(json.dumps(switches, sort_keys=True))
+    return ", ".join(words)
+
+
+def first_choices(found: Sequence[dict[str, Any]]) -> str:
+    """A row per choice: how much slower the first choice is than the measured best."""
+    rows = [
+        [
+            *(one["where"], one["work"].split(", {")[0], one["first"]),
+            *(f"{one['best']} of {one['options']}", f"{one['slower_percent']:.1f}"),
+        ]
+        for one in sorted(found, key=lambda one: (-one["slower_percent"], one["where"], one["work"]))
+    ]
+    titles = ["logs", "work", "first choice", "best", "slower (%)"]
+    return f"{markdown(titles, rows)}\n\n{first_choices_in_words(found)}"
+
+
+def first_choices_in_words(found: Sequence[dict[str, Any]]) -> str:
+    """How many first choices are good ones, and how bad the worst is."""
+    good = sum(one["slower_percent"] <= GOOD_PERCENT for one in found)
+    text = (
+        f"Where several strategies ran for the same work on the same machine, the one predicted to be the fastest is "
+        f"within {GOOD_PERCENT} % of the fastest measured in {good} of {len(found)} cases."
+    )
+    if good < len(found):
+        worst = max(found, key=lambda one: one["slower_percent"])
+        slower = f"{worst['slower_percent']:.0f} % slower than {worst['best']}"
+        text += f" The worst: {worst['first']} is {slower} ({worst['where']})."
+    return textwrap.fill(text, 100, break_on_hyphens=False)

@@ -1,6 +1,6 @@
 """The constants of the planner's formulas: what they are (terms.csv), their values (constants.json), and their fit.
 
-`python -m tools plan --fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
+`python -m tools plan fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
 were from their predictions, each predicted without its own configuration: the intervals of new predictions.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 
 FILE = Path(__file__).with_name("constants.json")
 HOW = (
-    "Fitted by `python -m tools plan --fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
-    "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers. "
-    "measured_per_predicted: single runs of a kind, predicted without their configuration, 2.5th and 97.5th percentile."
+    "Fitted by `python -m tools plan fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
+    "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers; terms.csv has "
+    "their units. ratios: measured per predicted, single runs of a kind, predicted without their configuration, 2.5th "
+    "and 97.5th percentile."
 )
 # What is taken as a measurement's own error: repeats of one configuration differ by about that much.
 NOISE = 0.08
@@ -30,21 +31,17 @@ _DIFFERENCE = 1e-4
 
 @dataclass(frozen=True)
 class Term:
-    """A constant of a formula.
+    """A constant of a formula, as terms.csv has it.
 
     Attributes:
         part: of a step's time (timing.py); "" in the other formulas.
-        unit: of the constant; "x" where the work is already in the formula's unit, at the data sheet's rate.
         start: what the fit begins with, and returns to where no run says otherwise.
         spread: how far the fit may leave `start`: standard deviation of the logarithm.
-        times: the work that it is multiplied with.
     """
 
     part: str
-    unit: str
     start: float
     spread: float
-    times: str
 
 
 Constants = dict[str, float]
@@ -56,7 +53,7 @@ def _terms() -> dict[str, dict[str, Term]]:
     found: dict[str, dict[str, Term]] = {}
     with Path(__file__).with_name("terms.csv").open() as file:
         for row in csv.DictReader(file):
-            term = Term(row["part"], row["unit"], float(row["start"]), float(row["spread"]), row["times"])
+            term = Term(row["part"], float(row["start"]), float(row["spread"]))
             found.setdefault(row["formula"], {})[row["term"]] = term
     return found
 
@@ -77,30 +74,18 @@ class Fitted:
 
 
 def save(fitted: Fitted) -> None:
-    formulas = {
-        name: {
-            "constants": {
-                term: {"value": float(f"{fitted.constants[name][term]:.4g}"), "unit": about.unit, "times": about.times}
-                for term, about in terms.items()
-            },
-            "measured_per_predicted": fitted.ratios[name],
-        }
-        for name, terms in FORMULAS.items()
+    constants = {
+        formula: {term: float(f"{value:.4g}") for term, value in found.items()}
+        for formula, found in fitted.constants.items()
     }
-    content = {"how": HOW, **formulas, "beside_reserved_mib": fitted.cuda_context}
+    content = {"how": HOW} | vars(fitted) | {"constants": constants}
     FILE.write_text(json.dumps(content, indent=1) + "\n")
 
 
 @cache
 def load() -> Fitted:
     content = json.loads(FILE.read_text())
-    constants = {
-        name: {term: about["value"] for term, about in content[name]["constants"].items()} for name in FORMULAS
-    }
-    ratios = {
-        name: {kind: tuple(pair) for kind, pair in content[name]["measured_per_predicted"].items()} for name in FORMULAS
-    }
-    return Fitted({name: tuple(three) for name, three in content["beside_reserved_mib"].items()}, constants, ratios)
+    return Fitted(content["cuda_context"], content["constants"], content["ratios"])
 
 
 def total(work: Mapping[str, Any], constants: Constants) -> Any:

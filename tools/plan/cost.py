@@ -1,7 +1,7 @@
-"""What an exercise's runs cost: the one source of the times that its README and the instructor's kit give.
+"""The cost of an exercise's runs: the source of the times in its README and in the instructor's kit.
 
-The time of a line is the planner's expectation. A line that the planner does not plan, as of the peers' trainings,
-takes as long as the median of the reference runs of its launcher.
+The time of a line is the planner's expectation. For a line that is not planned, as the peers' trainings, it is the
+median of the launcher's reference runs.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from tools.tables.repository import ROOT
 MUST_DO = "must-do"
 
 
-def minutes_and_gpu_hours(lines: Sequence[Submission], gpu: Gpu) -> tuple[float, float] | None:
-    """The sums over the runs, one after the other; None where one was neither planned nor measured.
+def times_s(lines: Sequence[Submission], gpu: Gpu) -> list[float | None]:
+    """The time of each run; None where it was neither planned nor measured.
 
     Raises:
         InputError: a line that cannot be planned, or more GPUs than a node of this kind has.
     """
-    times_s = [
+    return [
         found.ranges["total_runtime_s"].expected if found else _measured_s(line.exercise.name, line.launcher)
         for line, found in zip(lines, without_errors(predictions_of(lines, gpu)), strict=True)
     ]
-    if None in times_s:
-        return None
-    gpu_s = sum(time_s * count for time_s, count in zip(times_s, map(_gpus, lines), strict=True))
-    return sum(times_s) / 60, gpu_s / 3600
 
 
 def table(lines: Sequence[Submission], gpu: Gpu) -> str:
     """Two rows for each exercise, what one must do and all; one row where these are the same. Then those of all."""
-    groups = {line.exercise.name: [] for line in lines}
-    for line in lines:
-        groups[line.exercise.name].append(line)
+    groups: dict[str, list[tuple[Submission, float | None]]] = {}
+    for line, time_s in zip(lines, times_s(lines, gpu), strict=True):
+        groups.setdefault(line.exercise.name, []).append((line, time_s))
     if several := len(groups) > 1:
-        known = [own for own in groups.values() if minutes_and_gpu_hours(own, gpu)]
+        known = [own for own in groups.values() if None not in (time_s for _, time_s in own)]
         groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured
     rows = []
     for name, own in groups.items():
-        required = [line for line in own if line.contains(MUST_DO)]
+        required = [one for one in own if one[0].contains(MUST_DO)]
         for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
-            gpus = sorted({min(map(_gpus, chosen)), max(map(_gpus, chosen))})
-            amounts = minutes_and_gpu_hours(chosen, gpu)
+            counts = [_gpus(line) for line, _ in chosen]
             cells = ["not measured"] * 3
-            if amounts:  # two digits are more than the prediction's error allows
-                cells = [f"{float(f'{amount:.2g}'):,g}" for amount in (*amounts, amounts[1] * gpu.tdp_w / 1000)]
-            rows.append([f"{name}: {what}" if several else what, str(len(chosen)), " to ".join(map(str, gpus)), *cells])
+            if None not in (every := [time_s for _, time_s in chosen]):
+                hours = sum(time_s * count for time_s, count in zip(every, counts, strict=True)) / 3600
+                # Two digits are more than the prediction's error allows.
+                cells = [
+                    f"{float(f'{amount:.2g}'):,g}" for amount in (sum(every) / 60, hours, hours * gpu.tdp_w / 1000)
+                ]
+            gpus = " to ".join(map(str, sorted({min(counts), max(counts)})))
+            rows.append([f"{name}: {what}" if several else what, str(len(chosen)), gpus, *cells])
     titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours", "At most (kWh)"]
     return (
         f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top. "

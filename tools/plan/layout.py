@@ -100,7 +100,7 @@ class Layout:
         return step | found | {"parts": self._parts(step, own, parameters)}
 
     def _parts(self, step: dict[str, Any], own: int, parameters: float) -> list[dict[str, float]]:
-        """The moments of a micro-batch; of a pipeline those of its first and its last stage at their fullest."""
+        """Memory at each point of a micro-batch; for a pipeline at the peaks of its first and its last stage."""
         parts, layers = step["parts"], step["blocks"]
         # Tensor parallel: the cross-entropy over parts of the vocabulary keeps one more fp32 copy of a chunk's logits.
         logits = 4 * min(LOSS_CHUNK, self.length // self.cp) * step["largest_parameter"] / self.hidden / self.tp

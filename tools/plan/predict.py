@@ -1,4 +1,4 @@
-"""Runs, predicted: memory by simulation and what was measured beside it, time by counted work and fitted constants."""
+"""Predict runs: memory by simulation and measured overheads, time by counted work and fitted constants."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ from workshop.run_folder.printable import markdown as markdown
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
 # DDP with compiled blocks (_gpu_memory).
 ALLOCATED_ERROR_PERCENT = 3.5
-# As much of a GPU's memory must be left by the highest that nvidia-smi may show.
+# MiB of a GPU that must stay free at the highest that nvidia-smi may show.
 CLOSE_MIB = 1_024
-# Of a prediction's cells.
-TITLES = (
-    *("allocated (MiB)", "nvidia-smi (MiB)", "CPU per node (GiB)", "step (ms)", "tokens/s", "examples/s"),
-    *("job (min)", "GPU-hours"),
+# Of a table: title, figure, factor from the figure's unit, decimals.
+_COLUMNS = (
+    ("allocated (MiB)", "peak_allocated_mib", 1, 0),
+    ("nvidia-smi (MiB)", "nvidia_smi_mib", 1, 0),
+    ("CPU per node (GiB)", "cpu_mib", 1 / 1024, 0),
+    ("step (ms)", "step_time_s", 1000, 0),
+    ("tokens/s", "tokens_per_second", 1, 0),
+    ("examples/s", "samples_per_second", 1, 1),
+    ("job (min)", "total_runtime_s", 1 / 60, 1),
+    ("GPU-hours", "gpu_hours", 1, 2),
 )
+TITLES = tuple(title for title, *_ in _COLUMNS)
 
 
 @dataclass(frozen=True)
 class Range:
-    """What is expected, and an interval that would have held the reference runs of the kind."""
+    """The expected value, and an interval that covers the reference runs of the kind."""
 
     least: float
     expected: float
@@ -60,7 +67,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one run will need.
+    """The needs of one run.
 
     Attributes:
         terms: what is allocated on the fullest GPU at its peak, MiB; context_mib: CUDA's own memory, at least.
@@ -87,26 +94,16 @@ class Prediction:
     @property
     def cells(self) -> list[str]:
         """A row of a table with the columns TITLES."""
-        found = self.ranges
-        return [
-            found["peak_allocated_mib"].text(),
-            found["nvidia_smi_mib"].text(),
-            found["cpu_mib"].times(1 / 1024).text(),
-            found["step_time_s"].times(1000).text(),
-            found["tokens_per_second"].text(),
-            found["samples_per_second"].text(1),
-            found["total_runtime_s"].times(1 / 60).text(1),
-            found["gpu_hours"].text(2),
-        ]
+        return [self.ranges[name].times(factor).text(decimals) for _, name, factor, decimals in _COLUMNS]
 
     @property
     def least_cpu_gib(self) -> float:
-        """What a node must have, while it trains or before."""
+        """CPU memory that a node must have, in training or while it loads the weights."""
         return max(self.ranges["cpu_mib"].expected, self.loading_mib) / 1024
 
     @property
     def largest_cpu_gib(self) -> float:
-        """What a node may come to use, while it trains or before."""
+        """The most CPU memory that a node may use, in training or while it loads the weights."""
         cpu = self.ranges["cpu_mib"]
         return max(cpu.largest, cpu.expected + self.loading_mib) / 1024
 
@@ -116,18 +113,18 @@ class Prediction:
         return self.reason.split(":")[0]
 
     @property
-    def place(self) -> tuple[int, float, float]:
-        """What is least is best: class, step time (s) and MiB; of those that cannot fit, the one that lacks least."""
+    def sort_key(self) -> tuple[int, float, float]:
+        """Class, step time (s), allocated MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
         kind = ("fits", "close", "does not fit").index(self.verdict)
         allocated_mib = self.ranges["peak_allocated_mib"].expected
         return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
 
     @property
     def reason(self) -> str:
-        """The verdict, with what is too large of a GPU's and of a node's memory.
+        """The verdict, and which memory is too small.
 
-        A GPU must have the tensors, and CUDA's context beside them. PyTorch returns what it only holds in reserve
-        before it fails, so that alone makes a run close, not impossible.
+        A GPU must hold the tensors and CUDA's context. PyTorch frees its unused reserve before it fails, so the reserve
+        alone makes a run close, not impossible.
         """
         gpu, most_mib = self.gpu, self.ranges["nvidia_smi_mib"].largest
         needed_mib = self.ranges["peak_allocated_mib"].expected + self.context_mib
@@ -142,10 +139,13 @@ class Prediction:
         return "fits"
 
 
-def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputError]:
-    """By constants.json; an error for what cannot be simulated, or for a precision that the GPU does not have."""
+def predict(workloads: Sequence[Workload], gpu: Gpu, all_or_none: bool = False) -> list[Prediction | InputError]:
+    """Predictions by constants.json; an error where a step cannot be simulated or the GPU lacks the precision.
+
+    Args: all_or_none: the first that cannot be simulated ends it all.
+    """
     found: list[Prediction | InputError] = []
-    for step, workload in zip(steps([one.shape for one in workloads]), workloads, strict=True):
+    for step, workload in zip(steps([one.shape for one in workloads], all_or_none), workloads, strict=True):
         try:
             found.append(step if isinstance(step, InputError) else predict_from(step, workload, gpu, constants.load()))
         except InputError as error:
@@ -206,16 +206,16 @@ def _gpu_memory(
 
 
 def _within(expected: float, ratios: Ratios, *kinds: str) -> Range:
-    """What holds the runs of each of these kinds; of all runs where there are too few of every kind."""
+    """The interval that covers the runs of each of these kinds; of all runs where every kind has too few."""
     found = [ratios[kind] for kind in kinds if kind in ratios] or [ratios["all"]]
     least, largest = min(one[0] for one in found), max(one[1] for one in found)
     return Range(expected * min(1, least), expected, expected * max(1, largest))
 
 
 def first_choice(options: Sequence[tuple[int, float, float]]) -> int:
-    """Which one to choose: of the lowest class the fastest; of those that are as fast, the one with least memory.
+    """The index of the choice: the fastest of the lowest class; of equally fast ones the one with the least memory.
 
-    Times that differ by less than a measurement's own error cannot be told apart.
+    Times count as equal if they differ by less than a measurement's error.
 
     Args:
         options: class, predicted time (s), predicted memory (MiB); at least one.

@@ -1,4 +1,4 @@
-"""Which strategy: every way to do the same training on some GPUs, as lines that `submit` takes, each predicted.
+"""Which strategy: a question, every way to do its training on some GPUs, and which of them is best.
 
 A candidate is a configuration file, a micro-batch with as many accumulations as make up the batch, and with or without
 checkpointing. All of them are predicted from the same few simulated micro-batches. Per configuration the fastest that
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from tools.errors import InputError
@@ -23,7 +24,7 @@ from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
 from tools.plan.simulate import without_errors
-from tools.plan.submitted_lines import check_node, workload_of
+from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
     PACKED_EXAMPLES_PER_POSITION,
     SHAPES,
@@ -33,37 +34,22 @@ from tools.plan.workload import (
     head_size,
     model_config,
     of_layout,
+    of_settings,
 )
-from tools.submit.submissions import read_argument
 from tools.tables.repository import ROOT
 from workshop.run_folder.plural import counted
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-# Weights of workshop/shapes; a model of one's own has random ones.
-HUB_NAMES = {
-    **{name: f"bigscience/{name}" for name in ("bloom-560m", "bloom-1b1", "bloom-1b7", "bloom-3b", "bloom-7b1")},
-    "gpt2": "gpt2",
-    "llama-2-7b": "meta-llama/Llama-2-7b-hf",
-    "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
-    "llama-3.1-70b": "meta-llama/Llama-3.1-70B",
-    "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
-    "mistral-7b": "mistralai/Mistral-7B-v0.1",
-    **{f"qwen-2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B", "7B")},
-    **{"gemma-3-1b": "google/gemma-3-1b-pt", "smollm3-3b": "HuggingFaceTB/SmolLM3-3B-Base"},
-    "olmoe-1b-7b": "allenai/OLMoE-1B-7B-0924",
-    "qwen-3-0.6b": "Qwen/Qwen3-0.6B",
-    "qwen-3-8b": "Qwen/Qwen3-8B",
-}
-# By the methods of lora/: whether the frozen weights have 4 bits; its adapters' rank.
+# By method of lora/: whether the frozen weights have 4 bits. Then the adapters' rank.
 ADAPTERS = {"LoRA": False, "QLoRA": True}
 ADAPTER_RANK = 8
-# Rows that each GPU trains on where no number of tokens is asked for: exercise 3's weak scaling.
+# Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
-# The longest rows that a reference run has; longer ones are long.
+# The longest rows of a reference run.
 MEASURED_LENGTH = 4_096
-_MOST_TOKENS = 131_072  # of a micro-batch of several rows: more would be no faster
+_MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 NO_SCRIPT = "no script here runs it"
 _LAYOUT_TITLES = ("sent in a node (MiB per rank)", "between nodes (MiB per node)", "stages wait (%)", "runs in")
 SQUAD_EXAMPLES = 87_599
@@ -91,6 +77,10 @@ class Question:
     @property
     def hardware(self) -> Gpu:
         return named(self.gpu, self.node_gib)
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.gpus // self.nodes
 
     @property
     def tokens_per_step(self) -> int:
@@ -125,11 +115,50 @@ class Question:
             raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
         if self.gpus % self.nodes:
             raise InputError(f"--gpus {self.gpus} --nodes {self.nodes}: expected as many GPUs on each node")
+        if self.gpus_per_node > (most := self.hardware.per_node):
+            raise InputError(
+                f"--gpus {self.gpus} --nodes {self.nodes}: a node of {self.hardware.driver_name} holds {most}; "
+                f"expected at most {most}, or more --nodes"
+            )
 
     @property
     def precision(self) -> str:
         """bf16 where the GPU has it: it needs no loss scale."""
         return "bf16" if "bf16" in PEAK_TFLOPS[self.hardware.driver_name] else "fp16"
+
+    def settings(self, examples: int) -> dict[str, Any]:
+        """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
+        hub_name = "" if Path(self.model, "config.json").is_file() else model_config(self.model).get("_name_or_path")
+        found: dict[str, Any] = {"rung": self.rung} if self.rung else {}
+        found["model_name"] = hub_name or self.model
+        if not hub_name:  # no weights on the hub are known
+            found["model_init"] = "random"
+        size = min(SQUAD_EXAMPLES, examples)
+        return found | {"train_size": size, "max_steps": self.steps, "max_length": self.length}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Starts a run. Attributes: settings: by run.json's names; launcher: with its exercise; argument: its argument."""
+
+    settings: dict[str, Any]
+    nodes: int
+    gpus_per_node: int
+    launcher: str
+    argument: str = ""
+
+    def text(self, *asked: str) -> str:
+        """The line as `submit` takes it; with `asked`, options of sbatch, the command to type, in two lines."""
+        words = [f"{name.upper()}={_word(value)}" for name, value in self.settings.items()]
+        started = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
+        started += [self.launcher] + [self.argument] * bool(self.argument)
+        if asked:
+            return f"{shlex.join(words)} \\\n  sbatch {shlex.join([*asked, *started])}"
+        return shlex.join([*words, *started])
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
@@ -137,25 +166,24 @@ class Candidate:
     """One way to do the training.
 
     Attributes:
-        settings, command: the line's parts, as `submit` takes it; none of a layout that no script here runs.
-        strategy: the configuration's or the layout's name; config: what has to be in it.
-        changed: the shipped file of that name has something else.
+        strategy: the configuration's or the layout's name.
+        command: None: a layout that no script here runs.
         prediction: None until it is ranked.
+        config: what has to be in the configuration; changed: the shipped file of that name has something else.
         method: of ADAPTERS; "": all weights are trained.
     """
 
-    settings: list[str]
-    command: list[str]
     strategy: str
-    config: dict[str, Any]
-    changed: bool
+    command: Command | None
     workload: Workload
     prediction: Prediction | None = None
+    config: dict[str, Any] | None = None
+    changed: bool = False
     method: str = ""
 
     @property
     def line(self) -> str:
-        return shlex.join([*self.settings, *self.command])
+        return self.command.text() if self.command else ""
 
     @property
     def micro_batches(self) -> str:
@@ -165,12 +193,14 @@ class Candidate:
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """What a rank sends in its node and a node to the others; the share of a step that stages wait; the script."""
+        """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
         in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
         bubble = self.workload.layout.bubble if self.workload.layout else 0
-        runs_in = " ".join(word for word in self.command if word.endswith((".slurm", ".py")))
+        runs_in = NO_SCRIPT
+        if self.command:
+            runs_in = f"{self.command.launcher} {self.workload.layout.script if self.workload.layout else ''}".strip()
         found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes, "bubble": round(bubble, 4)}
-        return found | {"runs_in": runs_in or NO_SCRIPT}
+        return found | {"runs_in": runs_in}
 
     @property
     def checkpointing(self) -> bool:
@@ -194,15 +224,15 @@ def rank(question: Question) -> list[Candidate]:
     """
     question.check()
     found = [*candidates(question), *layouts(question), *adapters(question)]
-    predictions = without_errors(predict([one.workload for one in found], question.hardware))
+    predictions = without_errors(predict([one.workload for one in found], question.hardware, all_or_none=True))
     every = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    every.sort(key=lambda one: one.prediction.place[:2])
+    every.sort(key=lambda one: one.prediction.sort_key[:2])
     of_method = {name: [one for one in every if one.method == name] for name in ("", *ADAPTERS)}
     ranked = of_method.pop("")
-    best = [some[first_choice([one.prediction.place for one in some])] for some in of_method.values()]
+    best = [some[first_choice([one.prediction.sort_key for one in some])] for some in of_method.values()]
     runnable = [one for one in ranked if one.command and one.prediction.verdict == ranked[0].prediction.verdict]
     options = runnable or ranked
-    first = options[first_choice([one.prediction.place for one in options])]
+    first = options[first_choice([one.prediction.sort_key for one in options])]
     ranked.remove(first)
     return [first, *ranked, *best]
 
@@ -233,14 +263,14 @@ def adapters(question: Question) -> Iterator[Candidate]:
     for one in candidates(question):
         if one.strategy in ("one GPU", "ddp", "full_shard"):
             for method, four_bits in ADAPTERS.items():
-                shape = {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
+                settings = one.command.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+                shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
                 yield replace(
                     one,
                     strategy=f"{method} {ADAPTER_RANK}, {one.strategy}",
+                    command=replace(one.command, settings=settings, launcher="lora/lora.slurm"),
+                    workload=replace(one.workload, shape=shape),
                     method=method,
-                    settings=[*one.settings, f"METHOD={method.lower()}", f"LORA_RANK={ADAPTER_RANK}"],
-                    command=["lora/lora.slurm" if word.endswith(".slurm") else word for word in one.command],
-                    workload=replace(one.workload, shape=one.workload.shape | shape),
                 )
 
 
@@ -260,21 +290,20 @@ def layouts(question: Question) -> Iterator[Candidate]:
 
 
 def _with_layout(question: Question, layout: Layout) -> Candidate:
-    pretrained = question.model in HUB_NAMES
-    about = {"pretrained": pretrained, "fabric_gb_per_s": question.fabric_gb_per_s, "max_steps": question.steps}
+    settings = question.settings(question.steps * question.gpus * question.batch)
+    about = {"pretrained": "model_init" not in settings, "max_steps": question.steps}
+    about["fabric_gb_per_s"] = question.fabric_gb_per_s
     workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
-    words = command = []
-    if layout.script:
-        dimension = layout.script.removesuffix(".py")
-        words = [f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}", *["MODEL_INIT=random"][pretrained:]]
-        words += [f"TRAIN_SIZE={min(SQUAD_EXAMPLES, question.steps * question.gpus * question.batch)}"]
-        words += [f"MAX_STEPS={question.steps}", f"MAX_LENGTH={question.length}", "BATCH_SIZE=1"]
-        words += [f"GRAD_ACC={layout.micro_batches}", f"{dimension.upper()}_SIZE={layout.sizes[dimension]}"]
-        words += ["SEQUENCE_PARALLEL=true"] * (dimension == "tp") + ["SCHEDULE=interleaved"] * (layout.chunks > 1)
-        words += ["GRADIENT_CHECKPOINTING=true"] * layout.checkpointing + [f"LOSS_CHUNK={LOSS_CHUNK}"]
-        command = [f"--nodes={question.nodes}"] * (question.nodes > 1)
-        command += [f"--gpus-per-node={question.gpus // question.nodes}", "dimensions/dimensions.slurm", layout.script]
-    return Candidate(words, command, layout.name, {}, False, workload)
+    if not layout.script:
+        return Candidate(layout.name, None, workload)
+    dimension = layout.script.removesuffix(".py")
+    settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
+    settings |= {"sequence_parallel": True} if dimension == "tp" else {}
+    settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
+    settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
+    settings["loss_chunk"] = LOSS_CHUNK
+    launched = (question.nodes, question.gpus_per_node, "dimensions/dimensions.slurm", layout.script)
+    return Candidate(layout.name, Command(settings, *launched), workload)
 
 
 def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
@@ -298,46 +327,35 @@ def _micro_batches(batch: int) -> list[int]:
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
-    folder = launcher.split("/")[0]
-    fsdp = name in FSDP + FSDP_OFFLOAD
+    exercise = launcher.split("/")[0]
+    fsdp, rung = name in (*FSDP[1:], *FSDP_OFFLOAD), question.rung
     # As many examples as the rows need; a rung may pack several into one.
-    per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if question.rung else 1
-    examples = ceil(question.steps * question.gpus * question.batch * per_row)
-    settings = {
-        "RUNG": question.rung,
-        "MODEL_NAME": question.model,
-        "MODEL_INIT": "" if question.model in HUB_NAMES else "random",
-        "TRAIN_SIZE": str(min(SQUAD_EXAMPLES, examples)),
-        "MAX_STEPS": str(question.steps),
-        "MAX_LENGTH": str(question.length),
-        "BATCH_SIZE": str(micro_batch),
-        "GRAD_ACC": str(question.batch // micro_batch),
-        "FP16": str(question.precision == "fp16").lower(),
-        "BF16": str(question.precision == "bf16").lower(),
-        # Under FSDP the configuration says it: workshop/run_folder/fsdp_config.py.
-        "GRADIENT_CHECKPOINTING": "true" if checkpointing and (not fsdp or name == "ddp") else "",
-        "COMPILE": "false" if question.rung and name.startswith("zero3") else "",  # as in speed-ladder/submit.txt
-    }
-    path = f"{'fsdp_configs' if fsdp else 'ds_configs'}/{name}.json" if name else ""
-    words = [f"{key}={value}" for key, value in settings.items() if value]
-    command = [f"--nodes={question.nodes}"] * (question.nodes > 1)
-    command += [f"--gpus-per-node={question.gpus // question.nodes}", launcher, *[path] * bool(path)]
-    line = read_argument(shlex.join([*words, *command]), {})
-    check_node(line, question.hardware)
-    shipped = read_object((ROOT / folder / path).resolve()) if path else {}
-    config = dict(shipped)
-    if fsdp and name != "ddp":
-        if not question.model.startswith("bloom"):
+    per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if rung else 1
+    settings = question.settings(ceil(question.steps * question.gpus * question.batch * per_row))
+    settings |= {"batch_size": micro_batch, "grad_acc": question.batch // micro_batch}
+    settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
+    if checkpointing and not fsdp:  # there the configuration says it: run_folder/fsdp_config.py
+        settings["gradient_checkpointing"] = True
+    if rung and name.startswith("zero3"):  # as in speed-ladder/submit.txt
+        settings["compile"] = False
+    # The simulated shape has the model's own name, the command the hub's.
+    used = exercise_settings(ROOT / exercise, rung) | settings | {"model_name": question.model}
+    config, argument, changed = None, "", False
+    if name:
+        argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
+        shipped = read_object((ROOT / exercise / argument).resolve())
+        config = dict(shipped)
+        if fsdp and not question.model.startswith("bloom"):
             config.pop("transformer_layer_cls_to_wrap")  # then the library names the blocks
-        if checkpointing:
+        if fsdp and checkpointing:
             config["activation_checkpointing"] = True
-    workload = workload_of(line, config if config != shipped else None)
-    if config != shipped:
-        command[-1] = "planned.json"
+        if changed := config != shipped:
+            argument = "planned.json"
+    trained = read_values(ROOT / exercise / argument, config, used, question.gpus) if name else None
+    workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
-    # The simulated shape has the model's own name, the line the hub's.
-    words[bool(question.rung)] = f"MODEL_NAME={HUB_NAMES.get(question.model, question.model)}"
-    return Candidate(words, command, name or "one GPU", config, config != shipped, workload)
+    command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
+    return Candidate(name or "one GPU", command, workload, config=config, changed=changed)
 
 
 def text(question: Question, ranked: list[Candidate]) -> str:
@@ -376,18 +394,19 @@ def _first(question: Question, first: Candidate) -> str:
     if not first.command:
         return f"First: {first.strategy}, but {NO_SCRIPT}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
-    asked = f"--mem={ceil(first.prediction.largest_cpu_gib)}G --time={minutes // 60}:{minutes % 60:02}:00"
+    asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
     weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
     if loading_mib:
         weights = f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
     text = (
         f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
-        f"the one with least allocated\n\n    {shlex.join(first.settings)} \\\n      sbatch {asked} "
-        f"{shlex.join(first.command)}\n\n--mem and --time are the largest that is predicted.\n{weights}"
+        f"the one with least allocated\n\n{indent(first.command.text(*asked), '    ')}\n\n"
+        f"--mem and --time are the largest that is predicted.\n{weights}"
     )
     if not first.config:
         return text
-    file = f"{first.command[-2].split('/')[0]}/{first.command[-1]}{', to be written' * first.changed}"
+    folder = first.command.launcher.split("/")[0]
+    file = f"{folder}/{first.command.argument}{', to be written' * first.changed}"
     return f"{text}\n\n{file}:\n\n{json.dumps(first.config, indent=2)}"
 
 

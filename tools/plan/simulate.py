@@ -1,16 +1,18 @@
 """Simulated steps: kept ones (steps.json), others from processes of their own, which need PyTorch; the tools do not.
 
 steps.json holds the steps of all lines of the exercises' lists and of the reference runs, so that these are
-planned at once and without PyTorch. `python -m tools plan --fit` simulates them all anew.
+planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -32,10 +34,12 @@ def key(shape: Shape) -> str:
     return json.dumps(shape, sort_keys=True)
 
 
-def steps(shapes: list[Shape]) -> list[Step | InputError]:
-    """What workshop.simulate.step_on_meta says of each step, in the order given; equal ones are simulated once.
+def steps(shapes: list[Shape], all_or_none: bool = False) -> list[Step | InputError]:
+    """The simulated step of each shape, in their order; equal shapes are simulated once.
 
-    In the place of one that cannot be simulated, as of a model of an unknown shape, is an error.
+    A shape that cannot be simulated, as of an unknown model, gives an error.
+
+    Args: all_or_none: the first error ends it all.
 
     Raises:
         InputError: PyTorch is not installed.
@@ -43,54 +47,43 @@ def steps(shapes: list[Shape]) -> list[Step | InputError]:
     known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
     if others:
-        known.update(zip(others, simulate(list(others.values())), strict=True))
+        with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
+            known.update(zip(others, without_errors(found) if all_or_none else found, strict=True))
     return [known[key(shape)] for shape in shapes]
 
 
 def without_errors(found: Iterable[T | InputError]) -> list[T]:
-    """All of them; raises the first error among them."""
+    """All of them. Raises the first error, and asks for none after it."""
+    every = []
     for one in found:
         if isinstance(one, InputError):
             raise one
-    return list(found)
+        every.append(one)
+    return every
 
 
-def simulate(shapes: list[Shape]) -> list[Step | InputError]:
-    """Without those that are kept, in two processes side by side, with a progress bar."""
+def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
+    """Simulate all shapes in processes of their own, with a progress bar."""
     from tqdm import tqdm
 
-    count = min(2, len(shapes))
-    with ExitStack() as stack:
-        next_steps = [stack.enter_context(_steps_of(shapes[number::count])) for number in range(count)]
-        every_s = 0.1 if sys.stderr.isatty() else 10
-        numbers = tqdm(range(len(shapes)), "simulating", unit="step", leave=False, mininterval=every_s)
-        return [next_steps[number % count]() for number in numbers]
-
-
-@contextmanager
-def _steps_of(shapes: list[Shape]) -> Iterator[Callable[[], Step | InputError]]:
-    """Start workshop.simulate.step_on_meta; give a function that returns its next step. It ends with the block."""
     # Looking for cycles among what PyTorch's import makes takes a fifth of the start.
     code = "import gc; gc.disable(); from workshop.simulate.step_on_meta import main; main()"
     with TemporaryFile("w+") as given, TemporaryFile("w+") as errors:  # pipes would have to be served while it works
         given.writelines(f"{json.dumps(shape)}\n" for shape in shapes)
         given.seek(0)
-
-        def next_step() -> Step | InputError:
-            if line := process.stdout.readline():
-                step = json.loads(line)
-                return InputError(step["error"]) if "error" in step else step
-            errors.seek(0)
-            raise InputError(errors.read().strip().splitlines()[-1])
-
-        command = [sys.executable, "-c", code]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdin=given, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process:
+        started = {"cwd": ROOT, "stdin": given, "stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
+        every_s = 0.1 if sys.stderr.isatty() else 10
+        with subprocess.Popen([sys.executable, "-c", code], **started, text=True) as process:
             try:
-                yield next_step
+                for _ in tqdm(shapes, "simulating", unit="step", leave=False, mininterval=every_s):
+                    if not (line := process.stdout.readline()):
+                        errors.seek(0)
+                        raise InputError(errors.read().strip().splitlines()[-1])
+                    step = json.loads(line)
+                    yield InputError(step["error"]) if "error" in step else step
             finally:
-                process.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # also those that it has started
 
 
 @cache

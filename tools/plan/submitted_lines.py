@@ -1,10 +1,11 @@
-"""From a line that `submit` takes to what it will do, and whether it fits; tools/submit reads lines and settings."""
+"""From a line that `submit` takes to its workload, and whether it fits; tools/submit reads lines and settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from tools.plan.workload import (
     shape_name,
 )
 from tools.submit.submissions import Submission
-from tools.submit.submitted import effective_settings
+from tools.submit.submitted import effective_settings, settings_of
+from workshop.run_folder import deepspeed_config, fsdp_config
 from workshop.run_folder.configuration import Configuration, read_configuration, read_rule
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import DeclaredSettings
@@ -33,10 +35,8 @@ NOT_SIMULATED = "a line with peers, experts or a script of dimensions/ is not si
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
-def workload_of(submission: Submission, config: dict[str, Any] | None = None) -> Workload | None:
-    """What the line will do; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
-
-    Args: config: instead of the file that the line names.
+def workload_of(submission: Submission) -> Workload | None:
+    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
 
     Raises:
         InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
@@ -47,14 +47,14 @@ def workload_of(submission: Submission, config: dict[str, Any] | None = None) ->
     settings = _settings(submission)
     if has_experts(settings["model_name"]):
         return None
-    nodes = submission.count("nodes")
+    nodes, config = submission.count("nodes"), None
     world_size = nodes * submission.count("gpus-per-node")
     try:
         if submission.exercise.name == WEAK_SCALING and (path := _config_path(submission)):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
             settings |= {"grad_acc": 1} | sizes
-        elif not config and (found := configuration_of(submission, settings)):
+        elif found := configuration_of(submission, settings):
             config = found.values
         return of_settings(settings, config, world_size, nodes, script)
     except InputError as error:
@@ -62,7 +62,7 @@ def workload_of(submission: Submission, config: dict[str, Any] | None = None) ->
 
 
 def _script(submission: Submission) -> str | None:
-    """A launcher names the one that it starts, or takes its name as an argument, as by-hand's."""
+    """The script of SCRIPTS that the launcher starts, or that the line names as its argument, as for by-hand."""
     words = [*submission.arguments, *(submission.exercise / submission.launcher).read_text().split()]
     return next((word for word in words if word in SCRIPTS), None)
 
@@ -79,7 +79,7 @@ def check_node(submission: Submission, gpu: Gpu) -> None:
         )
 
 
-def _value(submission: Submission, name: str, text: Any) -> Any:
+def _value(place: str, name: str, text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text  # a default
     if name not in _PARSE:  # an exercise's own: its type is seen
@@ -88,11 +88,11 @@ def _value(submission: Submission, name: str, text: Any) -> Any:
         return _PARSE[name](text)
     except (ValueError, KeyError):
         expected = getattr(_PARSE[name], "expected", "text")
-        raise InputError(f"{submission.place}: {name.upper()}='{text}': expected {expected}") from None
+        raise InputError(f"{place}: {name.upper()}='{text}': expected {expected}") from None
 
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
-    """What the line's job will read; None without a file, or for a rule. Raises InputError as the job does."""
+    """The configuration that the job reads; None without a file or for a rule. Raises InputError as the job does."""
     path = _config_path(submission)
     if not path or submission.exercise.name == WEAK_SCALING:
         return None
@@ -102,12 +102,26 @@ def configuration_of(submission: Submission, settings: dict[str, Any] | None = N
     return read_configuration(path, settings, world_size, exercise, model_config(shape_name(settings)))
 
 
+def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+    """A configuration that need not be in its file yet, as a job of the Trainer would read it."""
+    if "zero_optimization" in config:
+        return deepspeed_config.read(path, config, settings, world_size)[0]
+    return fsdp_config.read(path, config, settings, world_size)
+
+
+@cache
+def exercise_settings(exercise: Path, rung: str) -> dict[str, Any]:
+    """The settings of an exercise's env_vars.sh, and the defaults of the others."""
+    given = {"RUNG": rung} if rung else {}
+    return {name: _value(str(exercise), name, text) for name, text in settings_of(exercise, given).items()}
+
+
 def _settings(submission: Submission) -> dict[str, Any]:
-    return {name: _value(submission, name, text) for name, text in effective_settings(submission).items()}
+    return {name: _value(submission.place, name, text) for name, text in effective_settings(submission).items()}
 
 
 def _config_path(submission: Submission) -> Path | None:
-    """The launcher's argument of that number, or its variable, else its default."""
+    """The launcher's argument or variable that names the configuration, else its default."""
     if not (said := _CONFIG.search((submission.exercise / submission.launcher).read_text())):
         return None
     if said[1].isdecimal():
@@ -136,7 +150,7 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | I
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
-    """What to say of each line before it is queued, and whether it may fit. Raises as predictions_of."""
+    """For each line a sentence before it is queued, and whether it may fit. Raises as predictions_of."""
     return [_fit(one) for one in predictions_of(lines, gpu)]
 
 

@@ -2,9 +2,9 @@
 
     step = (gpu^p + host^p)^(1/p) + gaps + network + offload
 
-GPU and host work beside each other: the host launches what the GPU computes, and the longer of the two decides. `p`
-says how well they overlap (infinite: the step is the longer one). What nothing runs beside comes on top: gaps between
-steps, the wait for other GPUs, the CPU's optimizer and copies over PCIe.
+GPU and host work in parallel: the host launches what the GPU computes, and the longer of the two decides. `p` says how
+well they overlap (infinite: the step is the longer one). Non-overlapped work is added: gaps between steps, the wait for
+other GPUs, the CPU's optimizer and copies over PCIe.
 
 A step of a small model is host-bound: its kernels take microseconds, a launch from Python takes 20 to 40. Then the
 CPU decides, not the GPU: the reference runs' hosts differ by up to 2 times in the same step.
@@ -39,8 +39,7 @@ class StepTime:
     @property
     def decided_by(self) -> str:
         """What takes longest: the gpu, the host that launches, the network, or what is offloaded to the CPU."""
-        parts = {"gpu": self.gpu, "host": self.host, "network": self.network, "offload": self.offload}
-        return max(parts, key=parts.__getitem__)
+        return max(("gpu", "host", "network", "offload"), key=lambda part: getattr(self, part))
 
 
 def step_time(work: dict[str, Any], constants: Constants) -> StepTime:
@@ -161,7 +160,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned.
 
-    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/simulate/offload_lower_bound.py;
+    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/measure/offload_lower_bound.py;
     FSDP brings fp32 weights for each pass.
     """
     width, passes, on_cpu = strategy.width, strategy.accumulation, strategy.share_on_cpu

@@ -1,4 +1,4 @@
-"""What a run will do, from its settings: the step to simulate, and the strategy that places its states.
+"""A run's workload, from its settings: the step to simulate, and the strategy that places its states.
 
 The settings are those of run.json, or what `submit` finds for a line (tools/submit): the same names either way.
 """
@@ -26,7 +26,7 @@ from workshop.run_folder.json_file import AUTO
 SHAPES = ROOT / "workshop" / "shapes"
 _TINY = ROOT / "workshop" / "sample" / "tiny_bloom" / "config.json"
 TRAIN = "train.py"
-# What is simulated: the Trainer's training, and by-hand's three, which do the same without one.
+# Simulated: training with the Trainer, and by-hand's three scripts without one.
 SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
 WEAK_SCALING = "custom_model"  # whose JSON is a rule: the model and the batch follow from the number of GPUs
 # custom_model's; its name is a default of its settings there.
@@ -41,13 +41,13 @@ _DDP_BUCKET_MIB = 25
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
 # (logit_positions / tokens of steps.csv, rungs 11 of logs/reference: 0.0305 to 0.0347).
 LABELLED_SHARE = 0.0335
-# How full rows are that are only padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
+# Filled share of rows that are padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
 # 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
 DYNAMIC_SHARE = 0.61
 # Examples in a packed row of 512 positions: samples / rows in steps.csv of all rungs from 4 on in logs/reference, 2.88
 # to 2.96. Examples of SQuAD are as long as their text, so other lengths hold proportionally many.
 PACKED_EXAMPLES_PER_POSITION = 2.9 / 512
-# The network between nodes where nothing else is said: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
+# The network between nodes by default: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
 # has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
 SOCKETS_GB_PER_S = 4.8
 # DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
@@ -127,7 +127,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a run does, and for how long.
+    """A run's work, and for how long.
 
     Attributes:
         shape: the fields of workshop.simulate.step_on_meta.StepShape.
@@ -166,7 +166,7 @@ class Workload:
 
     @property
     def family(self) -> str:
-        """Whose code shares the model: fsdp, zero, or the others'."""
+        """The sharding library: fsdp, zero, or others."""
         return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
 
     @property
@@ -272,7 +272,7 @@ def _short_rows(workload: Workload) -> int:
 
 
 def reader(exercise: str, script: str | None) -> str:
-    """What the exercise is for read_configuration: by-hand's scripts take different files."""
+    """The exercise's name for read_configuration: by-hand's scripts take different files."""
     return f"{exercise}/{script}" if exercise == BY_HAND else exercise
 
 
@@ -293,9 +293,9 @@ def model_config(name: str) -> dict[str, Any]:
 
 
 def has_experts(model_name: str | None) -> bool:
-    """Which of them a token meets, and so how much it computes, depends on the numbers: nothing here simulates that."""
+    """Not simulated: the experts that a token meets, and so its operations, depend on the numbers."""
     config = model_config(model_name) if model_name else {}
-    return any(name.endswith("experts") and number for name, number in config.items())
+    return config.get("is_moe", True) and any(name.endswith("experts") and number for name, number in config.items())
 
 
 def shape_name(settings: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,16 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     Raises:
         InputError: env_vars.sh cannot be read by bash.
     """
-    shape = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
-    settings = shape | {"REPO": str(submission.exercise.parent)} | submission.settings
-    environment = sourced(submission.exercise / "env_vars.sh", settings)
+    nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
+    return settings_of(submission.exercise, submission.settings, nodes, gpus)
+
+
+def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:
+    """The same for settings that are not a line's."""
+    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(exercise.parent)}
+    environment = sourced(exercise / "env_vars.sh", variables | dict(given))
     default_of = defaults()
-    names = {*known_settings(submission.exercise), *default_of} - OPERATIONAL
+    names = {*known_settings(exercise), *default_of} - OPERATIONAL
     return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Measure this machine's rates that bound a step with CPU offload (workshop/simulate/offload_lower_bound.py)."""
+"""Measure this machine's rates that bound a step with CPU offload (workshop/measure/offload_lower_bound.py)."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""What a block under torch.compile keeps between its passes, and how much more it needs within them: without a GPU.
+"""Memory that a block under torch.compile keeps between its passes and needs within them, without a GPU.
 
 The block is traced as torch.compile traces it, and Inductor's own partitioner splits the graph: what the forward half
 hands to the backward half is what lies in memory between them. Within each half only the buffers that Inductor would
@@ -22,7 +22,7 @@ from torch._inductor.compile_fx import partition_fn
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
-from torch.amp import autocast as autocast_of  # answers_of_cuda replaces torch.autocast
+from torch.amp import autocast as autocast_of  # mimic_cuda replaces torch.autocast
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
@@ -66,7 +66,7 @@ def compile_blocks(
     autocast: torch.dtype | None = None,
     ddp_bucket_bytes: int = 0,
 ) -> list[CompiledGraph]:
-    """Have the blocks, which are equal, take and free memory as compiled ones do; they compute nothing.
+    """Replace the blocks, which are equal, by stand-ins with compiled blocks' memory use.
 
     Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
     bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
@@ -179,7 +179,7 @@ def _measured(forward: Graph, backward: Graph, count: int, freed_inputs: list[in
 
 
 def _peak(graph: Graph, given: Mapping[Node, Hashable], freed: Mapping[Hashable, int]) -> int:
-    """The most that a graph's buffers take together, less what it has freed by then.
+    """The peak of a graph's buffers, less the memory that it has freed by then.
 
     Args:
         given: the buffer behind each input.

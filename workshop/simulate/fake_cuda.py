@@ -1,4 +1,4 @@
-"""What CUDA does differently from the meta device: autocast, fused attention, dropout, float8.
+"""Differences of CUDA from the meta device: autocast, fused attention, dropout, float8.
 
 torch.autocast leaves meta tensors alone, the meta device takes the slow forms of attention and dropout, and
 flex_attention has no backward pass there.
@@ -69,8 +69,8 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def answers_of_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
-    """Code that asks torch about autocast hears what CUDA would say; flex_attention and the chunked loss are a GPU's.
+def mimic_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
+    """torch answers questions about autocast as on CUDA; flex_attention and the chunked loss are those of a GPU.
 
     Args: autocast: None: it is off.
     """

@@ -11,10 +11,12 @@ activations, logits, copies of weights in half precision, temporaries of single 
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
-from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, answers_of_cuda, use_float8_on_meta
+from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, mimic_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.models import blocks_of, shape_config
 
@@ -37,7 +39,7 @@ _BLOCKS, _MIDDLE = 3, "1"
 
 @dataclass(frozen=True)
 class StepShape:
-    """What decides how much a step keeps in memory.
+    """The facts that decide a step's memory and operations.
 
     Attributes:
         model_name: a shape of workshop/training/models.py, or a model type that `module` registers, in `sizes`.
@@ -145,9 +147,9 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
 def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
-    Of compiled blocks, too, the operations are those of the uncompiled ones, without float8's casts, which are fused.
-    The parts of a shorter last micro-batch follow those of a usual one. The blocks between the first and the last are
-    equal: one of them is simulated, and counted as often as the model has it.
+    Operations of compiled blocks are taken from eager ones, without float8's casts, which are fused. The parts of a
+    shorter last micro-batch follow those of a usual one. The blocks between the first and the last are equal: one of
+    them is simulated, and counted as often as the model has it.
     """
     model = build(shape)
     blocks, parameters = blocks_of(model), list(model.parameters())
@@ -193,7 +195,7 @@ def _sizes(parameters: list[torch.nn.Parameter], of_block: list[torch.nn.Paramet
 
 
 def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
-    """The parts with the middle one of three blocks that many times more; each adds what it keeps or frees.
+    """The parts with the middle one of three blocks repeated; each repetition adds the memory that it keeps or frees.
 
     Between the passes autocast frees its copies, so the backward pass begins with what it will free.
     """
@@ -246,7 +248,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         for one in model.parameters()
         if one.requires_grad
     ]
-    with _marks(tracker, list(blocks_of(model))), tracker, answers_of_cuda(_autocast(shape), shape.loss):
+    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(_autocast(shape), shape.loss):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
@@ -283,7 +285,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-    with answers_of_cuda(_autocast(shape), shape.loss):
+    with mimic_cuda(_autocast(shape), shape.loss):
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()
@@ -340,13 +342,29 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
 
 
 def main() -> None:
-    """A StepShape as JSON on each line of standard input; on each line of standard output what it needs, or `error`."""
-    for line in sys.stdin:
-        try:
-            answer = simulate(StepShape(**json.loads(line)))
-        except InputError as error:
-            answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)
+    """A StepShape as JSON on each line of standard input; on each line of standard output what it needs, or `error`.
+
+    Two processes work side by side. They are forked once all is imported, which takes as long as 20 steps.
+    """
+    shapes = [json.loads(line) for line in sys.stdin]
+    if any(shape.get("adapter_rank") for shape in shapes):
+        import_module("peft")
+    if any(shape.get("compile") for shape in shapes):
+        import_module("workshop.simulate.compiled_on_meta")
+    with ProcessPoolExecutor(min(2, len(shapes)), get_context("fork")) as pool:
+        for found in pool.map(answer, shapes):
+            print(json.dumps(found), flush=True)
+
+
+def answer(shape: dict[str, Any]) -> dict[str, Any]:
+    """What the step needs, or `error`: also of a model whose own code fails without numbers."""
+    try:
+        return simulate(StepShape(**shape))
+    except InputError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return {"error": f"MODEL_NAME='{shape['model_name']}': its step cannot be simulated: {what}"}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
+# Per block and micro-batch; a few hundred are usual. A loop over the positions launches thousands.
+_MOST_LAUNCHES = 5_000
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
@@ -72,7 +74,7 @@ class Tracker(TorchDispatchMode):
         weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
 
     def note(self, more_bytes: int) -> None:
-        """That for a moment there is this much more than is seen."""
+        """Count memory that is there for a moment and that no tensor shows."""
         part, now = self.parts[-1], self.now_bytes + more_bytes
         part.peak_bytes = max(part.peak_bytes, now)
         part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, now + self.gradient_bytes)
@@ -100,6 +102,9 @@ class Tracker(TorchDispatchMode):
             classes = self.operations.setdefault(self.parts[-1].unit, {})
             count = classes.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
+            if count["launches"] > _MOST_LAUNCHES:
+                most = f"{_MOST_LAUNCHES:,} operations"
+                raise RuntimeError(f"a block launches over {most}, as a loop over the positions does")
             count["bytes"] += sum(one.numel() * one.element_size() for one in (*read, *new))
             if func._overloadpacket in flop_registry:
                 count["flops"] += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)

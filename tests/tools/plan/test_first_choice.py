@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.launching import REPO
 from tools.logs.runs import find_runs
 from tools.plan import accuracy
-from tools.plan.first_choice import comparisons
+from tools.plan.accuracy import comparisons
 from tools.plan.predict import first_choice
 
 

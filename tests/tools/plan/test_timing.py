@@ -11,7 +11,7 @@ from tools.plan.constants import FORMULAS, Term
 from tools.plan.gpus import GPUS
 from tools.plan.timing import StepTime, step_time, work_of
 from tools.plan.workload import Strategy, Workload
-from workshop.simulate import offload_lower_bound
+from workshop.measure import offload_lower_bound
 
 STEP: dict[str, Any] = {
     "operations": {
@@ -76,7 +76,7 @@ def test_slower_gpu_makes_no_launch_slower_and_the_longer_of_gpu_and_host_decide
 
 
 def test_fit_finds_constants_despite_an_outlier_and_keeps_the_start_of_what_nothing_says() -> None:
-    terms = {name: Term("", "", start, 0.7, "") for name, start in (("a", 2), ("b", 2), ("unseen", 5))}
+    terms = {name: Term("", start, 0.7) for name, start in (("a", 2), ("b", 2), ("unseen", 5))}
     work = {"a": np.arange(1.0, 21), "b": np.arange(20.0, 0, -1)}
     measured = 3 * work["a"] + 1 * work["b"]
     measured[7] *= 4  # a busy host

@@ -8,8 +8,8 @@ import pytest
 
 from tests.launching import REPO
 from workshop.measure.machine_rates import UNIT_OF, read, table
+from workshop.measure.offload_lower_bound import main, report, run_facts, work_of
 from workshop.run_folder.errors import InputError
-from workshop.simulate.offload_lower_bound import main, report, run_facts, work_of
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
 SETTINGS = {"batch_size": 4, "grad_acc": 1, "max_length": 512, "fp16": True, "bf16": False}

@@ -1,8 +1,8 @@
 """How long a step with CPU offload takes at least on this machine, and what a measured run adds to that.
 
-    python -m workshop.simulate.offload_lower_bound RUN          # on the machine where the run was made
-    python -m workshop.simulate.offload_lower_bound RUN --mib 256 --repeats 3
-    python -m workshop.simulate.offload_lower_bound RUN --rates RUN/offload_floor.txt   # rates measured there before
+    python -m workshop.measure.offload_lower_bound RUN          # on the machine where the run was made
+    python -m workshop.measure.offload_lower_bound RUN --mib 256 --repeats 3
+    python -m workshop.measure.offload_lower_bound RUN --rates RUN/offload_floor.txt   # rates measured there before
 
 The GPU computes, weights travel to it, gradients travel back, the processor updates. Each has a rate, measured here,
 and an amount, which follows from the model and the configuration. If all overlapped fully, the slowest of them would be
@@ -142,7 +142,7 @@ def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, f
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m workshop.simulate.offload_lower_bound",
+        prog="python -m workshop.measure.offload_lower_bound",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
