@@ -148,6 +148,25 @@ def test_python_without_the_packages_is_told_what_to_run(tmp_path: Path) -> None
     assert line.startswith(f"error: {bare}/bin/python has no torch, transformers") and "`make install`" in line
 
 
+@pytest.mark.parametrize(
+    ("settings", "printed"),
+    [
+        ({}, "PATH=ENV/bin:"),
+        ({"CONDA_ENV": "bloom"}, "error: CONDA_ENV='bloom': cannot activate it"),
+        ({"CONDA_SH_PATH": "/no/conda.sh"}, "error: CONDA_SH_PATH='/no/conda.sh': no such file; expected conda's etc/"),
+    ],
+)
+def test_launcher_activates_the_conda_environment_that_cluster_env_names(
+    tmp_path: Path, settings: dict[str, str], printed: str
+) -> None:
+    """With a stand-in for conda's profile script, which defines the function `conda`."""
+    (tmp_path / "conda.sh").write_text('conda() { [ "$1 $2" = "activate bloom_env" ] && PATH=ENV/bin:$PATH; }\n')
+    named = {"CONDA_SH_PATH": str(tmp_path / "conda.sh"), "CONDA_ENV": "bloom_env"} | settings
+    script = f"source {REPO}/workshop/launch.sh; activate_python; echo PATH=$PATH"
+    job = bash("-c", script, cwd=REPO / "baseline", **named)
+    assert (job.stdout or job.stderr).startswith(printed)
+
+
 def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
     """Job ids 12,000 apart give one port."""
     script = "cd baseline; source ../workshop/launch.sh; rendezvous; echo $MASTER_PORT"

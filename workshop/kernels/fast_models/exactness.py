@@ -83,7 +83,7 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
 def _alone(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
     """Gradients of the mean loss, computed by the library for one example after the other."""
     for example in examples:
-        loss = model(**_batch([example], model.device)).loss
+        loss = model(**_batch([example], model.device), use_cache=False).loss  # as the Trainer computes it
         (loss * (len(example["labels"]) - 1) / sum(length - 1 for length in LENGTHS)).backward()
     return _gradients(model)
 
