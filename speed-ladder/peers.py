@@ -6,13 +6,21 @@ They get the examples as the ladder encodes them, so each trains on the same tok
 of a peer are in rungs/<RUNG>.env; the rest of this script is the ladder's.
 """
 
+import os
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainingArguments
 
 import varlen_attention
+
+if os.environ.get("RUNG", "").startswith("peer_unsloth"):
+    varlen_attention.take_enable_gqa()
+    import unsloth  # noqa: F401  it patches Transformers and TRL, so it comes before them
+
+from transformers import Trainer, TrainingArguments
+
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
@@ -29,6 +37,7 @@ def trl_trainer(
     data: Data,
     packing: str,
     attention: str = "",
+    compiled: bool = True,
     liger: bool = False,
     lora: bool = False,
     **parts: Any,
@@ -53,9 +62,9 @@ def trl_trainer(
         packing=bool(packing),
         packing_strategy=packing or "wrapped",
         completion_only_loss=True,
-        torch_compile=bool(packing) and torch.cuda.is_available(),
+        torch_compile=bool(packing) and compiled and torch.cuda.is_available(),
         # "bfd" makes the micro-batch one row; filled up, all have one length and need one compilation.
-        pad_to_multiple_of=settings.batch_size * settings.max_length if packing == "bfd" else None,
+        pad_to_multiple_of=settings.batch_size * settings.max_length if packing == "bfd" and compiled else None,
         use_liger_kernel=liger,
         gradient_checkpointing=False,  # its default is on: slower, and the memory is there
     )
@@ -68,6 +77,7 @@ def trl_trainer(
 
         cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
     if attention:
+        varlen_attention.register()
         parts["model"].set_attn_implementation(attention)
         parts["model"].generate = partial(_generate, parts["model"], attention)
     if lora:
@@ -85,6 +95,32 @@ def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
         return type(model).generate(model, **arguments)
     finally:
         model.set_attn_implementation(attention)
+
+
+def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **parts: Any) -> Trainer:
+    """Unsloth's model in TRL's trainer, its own way: weights in bf16, packed by "bfd", compiled by Unsloth.
+
+    It needs an environment of its own (TRL 1.15, datasets 4). With `lora` as `trl_trainer`.
+    """
+    from unsloth import FastLanguageModel
+
+    with TemporaryDirectory() as folder:
+        parts["model"].to(torch.bfloat16).save_pretrained(folder)
+        parts["processing_class"].save_pretrained(folder)
+        parts["model"], _ = FastLanguageModel.from_pretrained(
+            folder,
+            max_seq_length=settings.max_length,
+            dtype=torch.bfloat16,
+            load_in_4bit=False,
+            full_finetuning=not lora,
+            use_gradient_checkpointing=False,
+        )
+    parts["callbacks"] = measurements(settings, data, parts["model"])
+    if lora:
+        parts["model"] = FastLanguageModel.get_peft_model(
+            parts["model"], r=8, lora_alpha=16, use_gradient_checkpointing=False
+        )
+    return trl_trainer(settings, data, packing="bfd", compiled=False, **parts)
 
 
 def plain_trainer(settings: LadderSettings, data: Data, compiled: bool, **parts: Any) -> Trainer:
@@ -128,6 +164,9 @@ PEERS = {
     "peer_trl_fa4": partial(trl_trainer, packing="bfd", attention="flash_attention_4"),
     "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
     "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
+    "peer_trl_varlen_lora": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME, lora=True),
+    "peer_unsloth": unsloth_trainer,
+    "peer_unsloth_lora": partial(unsloth_trainer, lora=True),
     "peer_trainer_grouped": partial(plain_trainer, compiled=False),
     "peer_trainer_compiled": partial(plain_trainer, compiled=True),
 }

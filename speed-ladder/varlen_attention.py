@@ -8,12 +8,9 @@ from inspect import signature
 from typing import Any
 
 import torch
-from torch.nn.attention.varlen import varlen_attn
-from transformers import AttentionInterface
+from torch.nn.attention import varlen
 
 NAME = "torch_varlen"
-# torch 2.11 takes fewer heads of keys than of queries as it is, 2.13 if asked to.
-GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
 
 
 def varlen_attention(
@@ -37,8 +34,30 @@ def varlen_attention(
     # Under autocast the rotation and the norms of queries and keys give fp32; the projection of values gives bf16.
     flat = [part[0].transpose(0, 1).to(value.dtype).contiguous() for part in (query, key, value)]
     ends, longest = (cu_seq_lens_q, cu_seq_lens_q), (max_length_q, max_length_q)
-    return varlen_attn(*flat, *ends, *longest, scale=scaling, window_size=(-1, 0), **GROUPED)[None], None
+    settings = {"scale": scaling, "window_size": (-1, 0), "enable_gqa": True}
+    return varlen.varlen_attn(*flat, *ends, *longest, **settings)[None], None
 
 
-# Transformers makes no mask for an attention function that has no mask function.
-AttentionInterface.register(NAME, varlen_attention)
+def register() -> None:
+    """Gives Transformers the function as NAME. It makes no mask for one that has no mask function."""
+    from transformers import AttentionInterface
+
+    take_enable_gqa()
+    AttentionInterface.register(NAME, varlen_attention)
+
+
+def take_enable_gqa() -> None:
+    """torch before 2.12 takes fewer heads of keys than of queries unasked; callers made for later versions ask."""
+    old = varlen.varlen_attn
+    if "enable_gqa" in signature(old).parameters:
+        return
+
+    def varlen_attn(
+        *tensors: Any,
+        scale: float | None = None,
+        window_size: tuple[int, int] = (-1, -1),
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        return old(*tensors, scale=scale, window_size=window_size)
+
+    varlen.varlen_attn = varlen_attn

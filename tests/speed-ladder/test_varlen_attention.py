@@ -19,20 +19,21 @@ def causal_by_sdpa(
     *,
     scale: float,
     window_size: tuple[int, int],
-    enable_gqa: bool = False,
+    enable_gqa: bool,
 ) -> torch.Tensor:
     """What torch's kernel, which needs a GPU, computes of these arguments."""
     sizes = cu_seq_q.diff().tolist()
     assert (cu_seq_q.dtype, max_q, max_k, window_size) == (torch.int32, max(sizes), max(sizes), (-1, 0))
     assert torch.equal(cu_seq_q, cu_seq_k)
     documents = zip(*(part.transpose(0, 1).split(sizes, dim=1) for part in (query, key, value)), strict=True)
-    rows = [sdpa(*document, is_causal=True, scale=scale, enable_gqa=True) for document in documents]
+    rows = [sdpa(*document, is_causal=True, scale=scale, enable_gqa=enable_gqa) for document in documents]
     return torch.cat(rows, dim=1).transpose(0, 1)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_examples_in_one_flattened_row_are_computed_as_each_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen_attention, "varlen_attn", causal_by_sdpa)
+    monkeypatch.setattr(varlen_attention.varlen, "varlen_attn", causal_by_sdpa)
+    varlen_attention.register()
     model, examples = small(family), [torch.tensor(example["input_ids"]) for example in EXAMPLES[:3]]
     alone = torch.cat([model(input_ids=tokens[None]).logits[0] for tokens in examples])
     model.set_attn_implementation(varlen_attention.NAME)
@@ -47,3 +48,15 @@ def test_examples_in_one_flattened_row_are_computed_as_each_alone(family: str, m
         use_cache=False,
     ).logits[0]
     torch.testing.assert_close(row[:-2], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_kernel_of_an_older_torch_can_be_asked_for_grouped_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def varlen_attn(*tensors: object, scale: float | None = None, window_size: tuple[int, int] = (-1, -1)) -> None:
+        calls.append((tensors, scale, window_size))
+
+    monkeypatch.setattr(varlen_attention.varlen, "varlen_attn", varlen_attn)
+    varlen_attention.take_enable_gqa()
+    varlen_attention.varlen.varlen_attn("query", "key", scale=0.5, window_size=(-1, 0), enable_gqa=True)
+    assert calls == [(("query", "key"), 0.5, (-1, 0))]
