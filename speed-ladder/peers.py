@@ -115,7 +115,7 @@ def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **
             full_finetuning=not lora,
             use_gradient_checkpointing=False,
         )
-    parts["callbacks"] = measurements(settings, data, parts["model"])
+    parts["callbacks"] = callbacks_for(settings, data, parts["model"])
     if lora:
         parts["model"] = FastLanguageModel.get_peft_model(
             parts["model"], r=8, lora_alpha=16, use_gradient_checkpointing=False
