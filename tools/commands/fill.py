@@ -17,6 +17,7 @@ from tools.tables.metrics import METRICS
 from tools.tables.repository import exercise_folder, no_runs
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
+_TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = exercise_folder(arguments.exercise)
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
-        above = [] if arguments.only else [_LEGEND * any(table.by_hand for table in tables), predictions.form(folder)]
+        legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
+        above = [] if arguments.only else [legend, predictions.form(folder)]
         print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")

@@ -210,9 +210,9 @@ def plan(table: Table) -> list[list[Plan | None]]:
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Such runs are in no table that does not ask for them.
     where = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | defaults_of(table).where
-    if table.tiny:  # of several processes as many as a laptop has
+    if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
         several = {"world_size"} if where.get("world_size") != 1 else set()
-        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
+        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several, "shared_gpu"}}
     where |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
