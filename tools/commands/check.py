@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments, replays=True)
     tiny = arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"])
     checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
-    for table in [table for table, cells in checked if table.runs or cells]:
+    for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
