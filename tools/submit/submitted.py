@@ -6,7 +6,7 @@ from typing import Any
 
 from run_folder.env_file import sourced
 from run_folder.settings import defaults
-from tools.logs.run import SHOWN_STATES, Run
+from tools.logs.run import SHOWN_STATES, Not, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 
 STATES = ("missing", "queued", *SHOWN_STATES)
@@ -60,7 +60,8 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
     configs, scripts = ([file for file in files if file.suffix == suffix] for suffix in (".json", ".py"))
     wanted = {"exercise": submission.exercise.name, "nodes": submission.count("nodes"), "tiny": False}
     wanted |= {"gpus_per_node": submission.count("gpus-per-node"), "profiled": False, "shared_gpu": False}
-    wanted |= {"config": configs[0].stem} if configs else {}
+    others = [Path(argument).stem for line in lines for argument in line.arguments if argument.endswith(".json")]
+    wanted["config"] = configs[0].stem if configs else Not(others)  # a launcher has its own default
     expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
     apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
     steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
