@@ -125,7 +125,9 @@ def runnable(line: str) -> str:
 def _options(command: str, words: str) -> str:
     if command == "submit":
         before, dashes, after = words.partition(" -- ")
-        return f"{before} --dry-run{'' if '--local' in before else ' --local'}{dashes}{after}"
+        bracket = ")" * before.endswith(")")
+        local = "" if "--local" in before else " --local"
+        return f"{before.removesuffix(')')} --dry-run{local}{bracket}{dashes}{after}"
     if command == "doctor":  # what it finds depends on the machine
         return " > found || [ $? = 1 ]" if not words else " --help"  # with options: tests/slurm/test_tools.py
     if command == "watch":

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,6 +24,8 @@ from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
+from tools.tables.definitions import definitions
+from tools.tables.markdown import grids
 from workshop.data.prefetch import TIMETABLE
 
 BLOCKS = all_blocks()
@@ -32,18 +35,33 @@ TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?
 
 
 def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
-    table = (REPO / "instructor/README.md").read_text().partition("## Timetables")[2]
-    rows = re.findall(r"^\| (\d) \| +(\d+):(\d\d) \| (\d+) (\S+) \| ([\d, ]*)\|", table, re.MULTILINE)
-    times = [(int(day), int(hour), int(minute)) for day, hour, minute, *_ in rows]
-    assert times == sorted(times) and len(rows) > 9
-    for day in (1, 2, 3):
-        assert set(TIMETABLE[f"day-{day}"]) == {folder for of, _, _, _, folder, _ in rows if int(of) == day}
     done: set[str] = set()
-    for *_, number, folder, needs in rows:
-        needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
-        assert re.findall(r"\d+", needs) == re.findall(r"\d+", needed), folder
-        assert {*re.findall(r"\d+", needs)} <= done, folder
-        done.add(number)
+    for row in timetable():
+        if match := re.fullmatch(r"(\d+) (\S+)", row["Exercise"]):
+            number, folder = match.groups()
+            needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
+            assert re.findall(r"\d+", row["Needs"]) == re.findall(r"\d+", needed), folder
+            assert {*re.findall(r"\d+", row["Needs"])} <= done, folder
+            assert int(row["Cells by hand"]) == sum(table.by_hand for table in definitions(REPO / folder)), folder
+            done.add(number)
+    assert len(done) == 12
+
+
+@pytest.mark.parametrize("day", ["1", "2", "3"])
+def test_minutes_and_cells_of_a_day_sum_up(day: str) -> None:
+    *rows, end = (row for row in timetable() if row["Day"] == day)
+    starts = [60 * int(row["From"].split(":")[0]) + int(row["From"].split(":")[1]) for row in [*rows, end]]
+    assert [after - before for before, after in pairwise(starts)] == [int(row["Minutes"]) for row in rows]
+    assert int(end["Minutes"]) == starts[-1] - starts[0]
+    assert int(end["Cells by hand"]) == sum(int(row["Cells by hand"] or 0) for row in rows) <= 60
+    taught = {row["Exercise"].split()[1] for row in rows if re.match(r"\d", row["Exercise"])}
+    assert set(TIMETABLE[f"day-{day}"]) == taught
+
+
+def timetable() -> list[dict[str, str]]:
+    text = (REPO / "instructor/README.md").read_text()
+    (table,) = (grid for grid in grids(text) if grid.name == "Day")
+    return [dict(zip(table.header, row, strict=True)) for row in table.rows]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

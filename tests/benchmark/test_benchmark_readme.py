@@ -16,7 +16,7 @@ README = (REPO / "benchmark/README.md").read_text()
 
 
 def test_laptop_command_of_the_readme_leaves_the_grid_its_precisions_and_sizes(tmp_path: Path) -> None:
-    laptop = re.search(r"^    source tiny\.env .*\n    python -m tools submit .*$", README, re.M)
+    laptop = re.search(r"^    \(source tiny\.env && unset .*\)$", README, re.M)
     script = laptop[0].replace("--local", "--local --dry-run")
     environment = {"PATH": PATH, "LOG_DIR": str(tmp_path)}
     dry = subprocess.run(["bash", "-c", script], cwd=REPO, env=environment, capture_output=True, text=True)

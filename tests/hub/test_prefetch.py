@@ -65,6 +65,9 @@ def test_sizes_are_said_before_anything_is_fetched(hub: HubServer, tmp_path: Pat
     assert job.returncode == 0, job.stderr
     assert "model bigscience/bloom-560m: 0.000 GiB, 0.000 of them to be fetched" in job.stdout
     assert f"into {tmp_path}/hub" in job.stdout
+    job = python(tmp_path, hub.url, "-m", "workshop.data.prefetch", "--sizes", "half-day")
+    for name in ("baseline", "deepspeed-single-gpu", "fsdp"):
+        assert f"\n{name} needs bigscience/bloom-560m, rajpurkar/squad; 0.000 GiB of it to be fetched\n" in job.stdout
     assert not list(tmp_path.rglob("*.safetensors"))
 
 

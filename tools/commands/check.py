@@ -10,10 +10,11 @@ from pathlib import Path
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
+from tools.tables import predictions
 from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
-from tools.tables.markdown import Table, read_tables
+from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
 from workshop.run_folder.plural import counted
 
@@ -34,12 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments, replays=True)
     tiny = arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"])
     checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
-    for table, _ in checked:
+    for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(arguments.file, cells)
+    for line in predictions.answers(checked, arguments.file.read_text(encoding="utf-8"), arguments.show):
+        print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")
@@ -76,9 +79,9 @@ def check_file(
     if not any(table.runs for table in filled):
         lines = left_out_lines(definitions, own, f"python -m tools check {file}{same_runs(arguments)}")
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
-    return [
-        (table, compare(copy, table, arguments.tolerance, show)) for copy, table in zip(copies, filled, strict=True)
-    ]
+    marked = any(table.table.by_hand for table in filled)
+    pairs = zip(copies, filled, strict=True)
+    return [(table, compare(copy, table, arguments.tolerance, show, marked)) for copy, table in pairs]
 
 
 def _print_cells(file: Path, cells: list[Judgement]) -> None:
@@ -111,8 +114,11 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool, marked: bool = False) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
+
+    Args:
+        marked: of the blank cells only those count that are to be filled in by hand.
 
     Raises:
         InputError: a row is not in the definition or is twice in the copy.
@@ -129,9 +135,11 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool) -> l
     judged = []
     for key, row, cells in zip(known, filled.table.rows, filled.cells, strict=True):
         line, own = written.get(key, (copy.header_line, [""] * len(row)))
-        for found, cell, column in zip(own, cells, filled.table.header, strict=True):
+        for found, cell, mark, column in zip(own, cells, row, filled.table.header, strict=True):
+            found = "" if found == mark else found  # a form's mark, not a participant's
+            asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
-            if cell and (found or cell.value is not None or not cell.text.startswith(("no ", "not "))):
+            if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
                 verdict, text = judge(found, cell, tolerance)
                 text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
                 judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))

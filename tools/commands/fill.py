@@ -8,13 +8,16 @@ from pathlib import Path
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables import markdown
+from tools.tables import markdown, predictions
 from tools.tables.definitions import definitions, exercises_of, meaning, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.markdown import Table
 from tools.tables.metrics import METRICS
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.printable import spreadsheet_text
+
+_LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
+_TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.explain and arguments.exercise:
         folder = exercise_folder(arguments.exercise)
-        tables = [table for table in _wanted(folder, arguments.only, False) if table.path.name == "README.md"]
+        tables = _wanted(folder, arguments.only, False)
+        tables = [table for table in tables if arguments.only or table.path.name == "README.md"]
         print(_where_read(tables))
         return 0
     if arguments.explain:
@@ -45,8 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
     if arguments.blank:
-        tables = _wanted(folder, arguments.only, arguments.tiny)
-        print("\n\n".join(markdown.render(table, table.rows) for table in tables))
+        tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
+        legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
+        above = [] if arguments.only else [legend, predictions.form(folder)]
+        print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")
     wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +16,8 @@ from tools.errors import InputError
 from tools.logs.folder import is_mine
 from tools.logs.run import SHOWN_STATES, Run, duration
 from tools.logs.runs import progress
+from tools.submit.submissions import exercise_files, read
+from tools.submit.submitted import nearest
 from tools.tables.fill import figure_of
 from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="csv, json: every figure of every run, unrounded",
     )
     parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
-    parser.add_argument("--durations", action="store_true", help="only how long the completed ones took")
+    parser.add_argument("--durations", action="store_true", help="only how long each submit.txt's took")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,14 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [state for state in states if state not in SHOWN_STATES]:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
-        raise InputError("--durations: is a table of all completed runs; expected no --state, --figures or --format")
+        raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
     metrics = _metrics(arguments.figures)
     told_apart = arguments.format == "text" and not arguments.durations
     found = chosen_runs(arguments, arguments.experiment, replays=told_apart)
     if not found:
         raise no_runs(logs, arguments.experiment)
     if arguments.durations:
-        print(_durations(found))
+        print(_durations(found, [arguments.experiment] if arguments.experiment else []))
         return 0
     shown = [run for run in found if not states or run.state in states]
     if arguments.format != "text":
@@ -100,18 +101,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _durations(runs: Sequence[Run]) -> str:
-    """A Markdown table of the completed runs' wall times."""
-    times_s: dict[str, list[float]] = {}
-    for run in runs:
-        if run.state == "completed" and run.runtime_s is not None and not run.facts["shared_gpu"]:
-            times_s.setdefault(run.record["exercise"], []).append(run.runtime_s)
-    rows = [
-        f"| {exercise} | {len(times)} | {min(times):,.0f} | {statistics.median(times):,.0f} | {max(times):,.0f} |"
-        for exercise, times in sorted(times_s.items())
-    ]
-    header = "| Exercise | Completed runs | Shortest (s) | Median (s) | Longest (s) |\n|---|---|---|---|---|"
-    return "\n".join([header, *rows])
+def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:
+    """A Markdown table: how long the runs of each submit.txt took, by the completed runs nearest to its lines."""
+    rows = []
+    for file in exercise_files(exercises):
+        submissions = read(file, {})
+        lines = [(line, nearest(line, runs, submissions)) for line in submissions]
+        for name, some in ("must do", [one for one in lines if one[0].contains("# must-do")]), ("all", lines):
+            found = [one for _, one in some if one]
+            if found and (name == "must do" or len(some) > rows[-1][1]):
+                minutes = sum(run.runtime_s for run, _ in found) / 60
+                gpus = Counter(
+                    run.record["gpu_names"][0].removeprefix("NVIDIA ")
+                    for run, _ in found
+                    if run.record.get("gpu_names")
+                )
+                cells = [len(some), len(found), sum(whole for _, whole in found), f"{minutes:.1f}", ", ".join(gpus)]
+                rows.append([f"{file.parent.name}: {name}", *cells])
+    header = "| Reference runs | Number | Measured | With all steps | One after the other (min) | GPU |"
+    return "\n".join([header, "|---|---|---|---|---|---|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:

@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.logs.run import SHOWN_STATES, Run
+from tools.logs.run import SHOWN_STATES, Not, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.settings import defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
+_WORK = {"train_size", "num_epochs", "max_steps"}
+# What makes a run longer or needs a network, but no other run of its table.
+_BESIDE = _WORK | {"dataset", "eval_dataset", "eval_size", "generate_size", "model_init", "tokenizer_name"}
+_BESIDE |= {"fault_step", "learning_rate", "save", "save_limit", "save_steps"}
 
 
 def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
@@ -44,6 +48,33 @@ def _maybe(submission: Submission, run: Run) -> bool:
     same_config = record.get("config") in configs if configs else record.get("config") in (None, "ds_config")
     same_shape = (record.get("nodes"), record.get("gpus_per_node")) == shape
     return bool(record.get("settings")) and _only_configs(submission) and same_config and same_shape
+
+
+def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
+    """The completed full run that is most like a submission, perhaps shorter, and whether it had as many steps.
+
+    It has the submission's exercise, GPUs, configuration and script, and the settings by which the lines of its list
+    differ; no other such run has fewer settings that differ from env_vars.sh.
+    """
+    files = [Path(argument) for argument in submission.arguments if argument.endswith((".json", ".py"))]
+    configs, scripts = ([file for file in files if file.suffix == suffix] for suffix in (".json", ".py"))
+    wanted = {"exercise": submission.exercise.name, "nodes": submission.count("nodes"), "tiny": False}
+    wanted |= {"gpus_per_node": submission.count("gpus-per-node"), "profiled": False, "shared_gpu": False}
+    others = [Path(argument).stem for line in lines for argument in line.arguments if argument.endswith(".json")]
+    wanted["config"] = configs[0].stem if configs else Not(others)  # a launcher has its own default
+    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
+    apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
+    steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
+    found = []
+    for run in runs:
+        recorded = run.record.get("settings") or {}
+        if run.state != "completed" or run.runtime_s is None or run.record.get("device") == "cpu":
+            continue
+        command = " ".join(run.record.get("command") or [])
+        other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
+        if run.matches(wanted) and all(file.name in command for file in scripts) and not apart & other:
+            found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))
+    return min(found, key=lambda one: one[:3])[3:] if found else None
 
 
 def _only_configs(submission: Submission) -> bool:

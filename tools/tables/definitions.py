@@ -17,7 +17,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Not
-from tools.tables.markdown import Table, read_tables
+from tools.tables.markdown import Table, is_blank, read_tables
 from tools.tables.metrics import METRICS, Metric, Where
 
 # What tiny.env changes: no table about tiny runs asks for it.
@@ -169,9 +169,10 @@ def run_conditions(where: Where) -> Where:
 
 
 def definitions(folder: Path) -> list[Table]:
-    """The blank tables of the README.md and the RESULTS.md in a folder."""
+    """The blank tables of the README.md and the RESULTS.md in a folder, by their numbers: 9, 10, 10b."""
     documents = (folder / name for name in ("README.md", "RESULTS.md"))
-    return [table for path in documents if path.exists() for table in read_tables(path) if table.blank]
+    found = [table for path in documents if path.exists() for table in read_tables(path) if table.blank]
+    return sorted(found, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
 def defaults_of(table: Table) -> TableDefaults:
@@ -213,9 +214,9 @@ def plan(table: Table) -> list[list[Plan | None]]:
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Such runs are in no table that does not ask for them.
     where = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | defaults_of(table).where
-    if table.tiny:  # of several processes as many as a laptop has
+    if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
         several = {"world_size"} if where.get("world_size") != 1 else set()
-        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
+        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several, "shared_gpu"}}
     where |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
     labels = table.label_columns
     columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
@@ -225,7 +226,7 @@ def plan(table: Table) -> list[list[Plan | None]]:
         cells: list[Plan | None] = [None] * labels
         for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
             names = [*row[:labels], table.header[position]]
-            cells.append(None if text else _plan(f"{table.path}:{line}", where, names, [*meanings, column]))
+            cells.append(_plan(f"{table.path}:{line}", where, names, [*meanings, column]) if is_blank(text) else None)
         planned.append(cells)
     return planned
 

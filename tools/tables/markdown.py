@@ -14,6 +14,8 @@ _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
 BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
 BLOCK_END = "<!-- end generated -->"
+BY_HAND, EXTRA = "?", "-"  # in a blank cell: the participant reads this figure; no must-do run gives it
+_BLANK = ("", BY_HAND, EXTRA)
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,23 @@ class Table:
 
     @property
     def blank(self) -> bool:
-        return any(not cell for row in self.rows for cell in row)
+        return any(is_blank(cell) for row in self.rows for cell in row)
 
     @property
     def label_columns(self) -> int:
         """Leading columns that are filled in every row: they label the rows."""
         columns = zip(*self.rows, strict=True)
-        return next((i for i, column in enumerate(columns) if not all(column)), len(self.header))
+        return next((i for i, column in enumerate(columns) if any(map(is_blank, column))), len(self.header))
+
+    @property
+    def by_hand(self) -> int:
+        """How many cells a participant fills by hand."""
+        return sum(row.count(BY_HAND) for row in self.rows)
+
+
+def is_blank(cell: str) -> bool:
+    """Whether a cell of a definition is to be filled."""
+    return cell in _BLANK
 
 
 def cells(line: str) -> list[str]:

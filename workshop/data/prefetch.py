@@ -41,26 +41,36 @@ def wanted(names: Iterable[str]) -> list[Repository]:
     A name that is no exercise's is a model of the hub; without names it is the settings' model. The shell's DATASET and
     EVAL_DATASET win. A day of TIMETABLE stands for its must-do runs. Raises InputError for any other name.
     """
+    return list(dict.fromkeys(one for found in by_exercise(names).values() for one in found))
+
+
+def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
+    """As `wanted`, by exercise or model; the exercises of a day one by one."""
+    found: dict[str, list[Repository]] = {}
+    for name in names or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
+        for one in TIMETABLE.get(name, (name,)):
+            found.setdefault(one, []).extend(_needed(one, only_must_do=name in TIMETABLE))
+    return {name: list(dict.fromkeys(some)) for name, some in found.items()}
+
+
+def _needed(name: str, only_must_do: bool) -> list[Repository]:
     shell = {name: os.environ[name] for name in ("DATASET", "EVAL_DATASET") if os.environ.get(name)}
-    found: list[Repository] = []
-    exercises = [(one, name in TIMETABLE) for name in names for one in TIMETABLE.get(name, (name,))]
-    for name, only_must_do in exercises or [(os.environ.get("MODEL_NAME") or "bigscience/bloom-560m", False)]:
-        submit = REPO / name / "submit.txt"
-        if submit.is_file():
-            given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
-            lines = [line for line in submit.read_text().splitlines() if not only_must_do or "# must-do" in line]
-            for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
-                own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
-                if "--model-name" in words:  # exercise 4 takes it as an argument, which wins
-                    own["MODEL_NAME"] = words[words.index("--model-name") + 1]
-                found += needs(sourced(submit.parent / "env_vars.sh", given | own))
-        elif "/" not in name.rstrip("/"):
-            have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
-            expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
-            raise InputError(f"'{name}': expected {expected}")
-        else:
-            found += needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
-    return list(dict.fromkeys(found))
+    submit = REPO / name / "submit.txt"
+    if submit.is_file():
+        found: list[Repository] = []
+        given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
+        lines = [line for line in submit.read_text().splitlines() if not only_must_do or "# must-do" in line]
+        for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
+            own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+            if "--model-name" in words:  # exercise 4 takes it as an argument, which wins
+                own["MODEL_NAME"] = words[words.index("--model-name") + 1]
+            found += needs(sourced(submit.parent / "env_vars.sh", given | own))
+        return found
+    if "/" not in name.rstrip("/"):
+        have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
+        expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
+        raise InputError(f"'{name}': expected {expected}")
+    return needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
 
 
 def main() -> None:
@@ -79,16 +89,18 @@ def main() -> None:
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"
         raise InputError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
-    for name in options.names:
-        print(f"{name} needs {', '.join(repository.name for repository in wanted([name])) or 'nothing from the hub'}")
-    missing, cache = 0, Path(constants.HF_HUB_CACHE)
+    lacks, cache = dict[Repository, int](), Path(constants.HF_HUB_CACHE)
     for repository in repositories:
         files = repository.snapshot(dry_run=True)
         if repository.kind == "model" and not any(file.filename.endswith(".safetensors") for file in files):
             raise InputError(f"model {repository.name}: found no *.safetensors there, expected a model with them")
         total, to_fetch = (sum(f.file_size for f in some) for some in (files, [f for f in files if f.will_download]))
-        missing += to_fetch
+        lacks[repository] = to_fetch
         print(f"{repository.kind} {repository.name}: {total / GIB:.3f} GiB, {to_fetch / GIB:.3f} of them to be fetched")
+    for name, some in by_exercise(options.names).items():
+        needed = ", ".join(repository.name for repository in some) or "nothing from the hub"
+        print(f"{name} needs {needed}; {sum(map(lacks.get, some)) / GIB:.3f} GiB of it to be fetched")
+    missing = sum(lacks.values())
     print(f"to be fetched: {missing / GIB:.3f} GiB into {cache}", flush=True)
     folder = next(path for path in (cache, *cache.parents) if path.exists())
     if missing > (free := shutil.disk_usage(folder).free):  # said before hours of download, not after them

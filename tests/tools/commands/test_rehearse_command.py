@@ -74,5 +74,5 @@ def test_every_exercise_has_tiny_runs_in_the_order_of_the_course_and_a_demo() ->
     taught = {path.parent.name for path in REPO.glob("*/README.md") if "\n**Table " in path.read_text()}
     assert {exercise.name for exercise in found} == taught
     assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
-    assert [exercise.name for exercise in found][:3] == ["baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"]
+    assert [exercise.name for exercise in found][:3] == ["baseline", "deepspeed-single-gpu", "fsdp"]
     assert all(line.tiny for exercise in found for line in exercise.lines)

@@ -117,15 +117,30 @@ def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_r
     assert written["real_tokens_per_second"] == "100"
 
 
-def test_durations_are_of_completed_runs_only(make_run, logs, capsys):
-    for name, end in (("r1", "09:46:00"), ("r2", "09:46:40"), ("r3", "10:05:00")):
-        make_run(name, {"end_time": f"2026-11-21T{end}+00:00"})
-    make_run("r4", {"state": "oom"})
-    make_run("r5", {"end_time": "2026-11-21T11:00:00+00:00", "replay": {"of": "elsewhere", "speed": 1.0}})
+def test_durations_are_of_the_completed_run_nearest_to_each_line_and_say_whether_it_was_as_long(make_run, logs, capsys):
+    full, short = ({"num_epochs": 3, "train_size": size, "batch_size": 4, "grad_acc": 4} for size in (500, 50))
+    two = {"exercise": "by-hand", "experiment": "by-hand", "gpu_names": ["NVIDIA H200"] * 4, "gpus_per_node": 4}
+    for name, end, record in (
+        ("r1", "09:46:00", {"settings": short}),
+        ("r2", "09:47:00", {"settings": full}),
+        ("r3", "09:48:00", {"settings": full | {"batch_size": 16}}),
+        ("r4", "09:49:00", {"settings": full, "device": "cpu"}),
+        ("r5", "09:50:00", {"settings": full, "state": "oom"}),
+        ("r6", "09:51:00", {"settings": full, "replay": {"of": "elsewhere", "speed": 1.0}}),
+        (
+            "r7",
+            "09:52:00",
+            two | {"command": ["torchrun", "fsdp.py"], "config": "full_shard", "settings": short | {"grad_acc": 1}},
+        ),
+    ):
+        make_run(name, {"gpu_names": ["NVIDIA H200"], "end_time": f"2026-11-21T{end}+00:00"} | record)
     assert main(["runs", "--logs", str(logs), "--durations"]) == 0
-    header, _, row = capsys.readouterr().out.splitlines()
-    assert header == "| Exercise | Completed runs | Shortest (s) | Median (s) | Longest (s) |"
-    assert row == "| baseline | 3 | 60 | 100 | 1,200 |"
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert rows == [
+        "| baseline: must do | 1 | 1 | 1 | 2.0 | H200 |",
+        "| by-hand: must do | 9 | 1 | 1 | 7.0 | H200 |",
+        "| by-hand: all | 24 | 1 | 1 | 7.0 | H200 |",
+    ]
 
 
 @pytest.mark.parametrize(

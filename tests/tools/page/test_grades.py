@@ -24,7 +24,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_run(folder / "logs", "r1")
     table = re.search(r"\*\*Table 1\*\* .*?\n\n(?:\|.*\n)+", _BLANK)[0]
     for name, (loss, evaluation) in _CELLS.items():
-        own = table.replace("(mean) | |", f"(mean) | {loss} |").replace("(Epoch 1) | |", f"(Epoch 1) | {evaluation} |")
+        own = table.replace("(mean) | ? |", f"(mean) | {loss} |").replace(
+            "(Epoch 1) | ? |", f"(Epoch 1) | {evaluation} |"
+        )
         (folder / f"{name}.md").write_text(own)
     (folder / "eve.md").write_text("<script>window.planted = 1</script>")
     (folder / "bob.md").write_text(table.replace("Value", "<b>Figure</b>"))
