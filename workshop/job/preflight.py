@@ -66,6 +66,17 @@ def check_settings(shell: Mapping[str, str]) -> None:
         raise InputError(f"STREAMING=true: {exercise.name} needs all of its data before the training; {expected}")
 
 
+def warn_without_reporter(shell: Mapping[str, str]) -> None:
+    """Somebody who sets a key, or WANDB_MODE=online, expects figures at Weights & Biases."""
+    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
+    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
+        print(
+            f"warning: {' and '.join(meant)} set, but REPORT_TO=none: nothing goes to Weights & Biases; "
+            "set REPORT_TO=wandb for that",
+            file=sys.stderr,
+        )
+
+
 def check_output(shell: Mapping[str, str]) -> None:
     """Raises InputError where a new run would find another's checkpoints: after a failure it would take them."""
     output = Path(shell["OUTPUT_DIR"])
@@ -101,4 +112,6 @@ if __name__ == "__main__":
     check(os.environ)
     check_settings(os.environ)
     check_output(os.environ)
+    if "WANDB_MODE" in exported(Path("env_vars.sh")):
+        warn_without_reporter(os.environ)
     warn_if_changed(os.environ)
