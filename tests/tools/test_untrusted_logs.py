@@ -16,7 +16,7 @@ from run_folder.safe_open import LARGEST_BYTES
 from tools.__main__ import main
 from tools.errors import LogError
 from tools.logs import communication, memory_logs, trainer_log
-from tools.logs.folder import read_steps
+from tools.logs.run import read_steps
 from tools.logs.runs import find_runs, read_run
 from tools.page.entries import command
 
@@ -33,7 +33,7 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callab
     def run() -> str:
         for words in (
             ("runs",),
-            ("runs", "--figures", "peak_gpu,peak_cpu,train_loss,optimizer_steps,all_reduces,optimizer_part"),
+            ("runs", "--figures", "peak_gpu_mib,peak_cpu_mib,train_loss,optimizer_steps,all_reduces,optimizer_ms"),
             ("runs", "--format", "csv"),
             ("fill", "baseline"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),

@@ -14,7 +14,7 @@ from typing import Any
 from run_folder.safe_open import read_plain
 from tools.errors import LogError, UnavailableError
 from tools.logs import dimension_traffic
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
 OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
@@ -78,7 +78,7 @@ def read(path: Path) -> list[Collective]:
     return found
 
 
-def counted(run: RunFolder) -> dict[str, float]:
+def counted(run: Run) -> dict[str, float]:
     """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
@@ -94,7 +94,7 @@ def counted(run: RunFolder) -> dict[str, float]:
         return max((sum(map(calls, of_rank)) for of_rank in of_ranks), default=0)
 
     kinds = {name: largest(lambda one, name=name: one.calls * (one.name == name)) for name in _NAMED}
-    world_size, nodes = run.facts["world_size"] or 1, run.facts["nodes"] or 1
+    world_size, nodes = run.world_size or 1, run.record.nodes or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
     between = 0.0
     for one in found:
@@ -111,18 +111,15 @@ def counted(run: RunFolder) -> dict[str, float]:
     }
 
 
-def predicted(run: RunFolder) -> dict[str, float]:
+def predicted(run: Run) -> dict[str, float]:
     """What a rank would send by the paper's formulas, or those of dimensions/; {} where the record lacks something."""
-    record = run.record
-    if (record.get("sharding") or {}).get("method") in dimension_traffic.FORMULAS:
+    record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
+    if sharding.method in dimension_traffic.FORMULAS:
         return {"sent_mib": dimension_traffic.sent_bytes(record) / 2**20}
-    parameters, precision = (record.get("model") or {}).get("parameters"), record.get("precision")
-    sharding, accumulation = record.get("sharding") or {}, (record.get("settings") or {}).get("grad_acc")
-    world_size = run.facts["world_size"]
-    if not (parameters and precision in _BYTES and sharding.get("method") and accumulation and world_size):
+    if not all([record.model.parameters, record.precision in _BYTES, sharding.method, accumulation, run.world_size]):
         return {}
-    messages = messages_of(sharding, world_size, accumulation)
-    return {"sent_mib": sum(messages) * parameters * _BYTES[precision] / 2**20}
+    messages = messages_of(vars(sharding), run.world_size, accumulation)
+    return {"sent_mib": sum(messages) * record.model.parameters * _BYTES[record.precision] / 2**20}
 
 
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:

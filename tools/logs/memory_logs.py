@@ -22,7 +22,7 @@ from statistics import fmean
 from run_folder import csv_log
 from run_folder.safe_open import read_plain
 from tools.errors import LogError
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].
@@ -59,7 +59,7 @@ class MemoryLog:
         return {"peak_mib": max(known), "mean_mib": fmean(known), "min_mib": min(known)} if known else {}
 
 
-def gpu_lines(run: RunFolder) -> Iterator[Line]:
+def gpu_lines(run: Run) -> Iterator[Line]:
     """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, "gpu_memory", ".csv"):
         log = read_nvidia_smi(path, with_time=True)
@@ -69,14 +69,14 @@ def gpu_lines(run: RunFolder) -> Iterator[Line]:
             yield f"{node}{name}", [log.time_s[place] for place in mine], [log.mib[place] for place in mine]
 
 
-def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
+def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
     """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
         log = read_psrecord(path)
         yield f"{node}{kind}", log.time_s, log.mib
 
 
-def _of_nodes(run: RunFolder, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
+def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
     """A log's files, each with what stands before a line's name: nothing, or the node."""
     for path in run.paths(prefix, suffix):
         node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")

@@ -15,7 +15,7 @@ from itertools import pairwise
 from run_folder.gpu_time import merged
 from run_folder.safe_open import read_plain
 from tools.errors import LogError
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -77,7 +77,7 @@ def class_of(kernel: str) -> str:
     return next((name for name, words in _CLASSES.items() if re.search(words, kernel, re.IGNORECASE)), REST)
 
 
-def read_trace(run: RunFolder) -> Trace:
+def read_trace(run: Run) -> Trace:
     """A run's trace. Raises LogError where there is none, where it is damaged, and where no GPU ran."""
     heading, path = run.folder / "profile.txt", run.folder / "profile_trace.json.gz"
     if path.name not in run.files:

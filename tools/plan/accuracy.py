@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tools.errors import InputError
+from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
@@ -127,7 +128,7 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
     """By family, workload and type of GPU: runs that can be compared, but for their length."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
-        if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.facts["shared_gpu"]:
+        if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
             continue
         if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
             continue
@@ -135,9 +136,9 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
             workload = of_run(run)
         except InputError:
             continue
-        names = run.record.get("gpu_names") or []
+        names = run.record.gpu_names
         gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
-        groups.setdefault((run.record["exercise"], workload.key, gpu), []).append((workload, run))
+        groups.setdefault((run.record.exercise, workload.key, gpu), []).append((workload, run))
     return groups
 
 
@@ -166,19 +167,19 @@ def measured_of(run: Run) -> dict[str, float]:
     A step's time is the median: an fp16 step may skip its update. A run that began again from a checkpoint loaded it
     first, and its allocator's gaps are others: only its tensors are compared.
     """
-    figures, summary = run.figures, run.summary
+    summary = run.summary
     found = {
         "peak_allocated_mib": summary["peak_mem_alloc_mib"],
         "peak_reserved_mib": summary["peak_mem_reserved_mib"],
-        "nvidia_smi_mib": figures.peak_gpu_mib,
-        "cpu_mib": figures.peak_cpu_mib,
+        "nvidia_smi_mib": figure(run, "peak_gpu_mib"),
+        "cpu_mib": figure(run, "peak_cpu_mib"),
     }
     warmup = summary.get("warmup_steps") or 0
-    steps = None if run.facts["timed"] or run.facts["profiled"] else run.steps
+    steps = None if run.timed or run.profiled else run.steps
     if steps is not None and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
-        found["total_runtime_s"] = figures.total_runtime_s
-    if run.record.get("attempts"):
+        found["total_runtime_s"] = figure(run, "total_runtime_s")
+    if run.record.attempts:
         del found["peak_reserved_mib"], found["nvidia_smi_mib"]
     return {name: float(value) for name, value in found.items() if value}
 

@@ -55,9 +55,9 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
 def _machines(runs: Sequence[Run]) -> dict[Path, str]:
     """By run folder: the folder that holds the exercise's folder, with a number from the second loan on."""
     found, last, loans = {}, {}, {}
-    for run in sorted(runs, key=lambda run: run.record["start_time"]):
+    for run in sorted(runs, key=lambda run: run.record.start_time):
         place = Path(run.folder).parent.parent.name
-        start = datetime.fromisoformat(run.record["start_time"])
+        start = datetime.fromisoformat(run.record.start_time)
         loans[place] = loans.get(place, 1) + (start - last.get(place, start) > _ONE_LOAN)
         last[place] = start
         found[run.folder] = place + (f" ({loans[place]})" if loans[place] > 1 else "")
@@ -74,9 +74,9 @@ def _way(case: Case) -> str:
 
 def _name(case: Case) -> str:
     """The configuration, and how the rows are split."""
-    shape, facts = case.workload.shape, case.runs[0].facts
+    shape, config = case.workload.shape, case.runs[0].record.config
     split = f"{shape['batch_size']} x {case.workload.strategy.accumulation}"
-    return f"{facts['config'] or case.workload.strategy.method}, {split}"
+    return f"{config or case.workload.strategy.method}, {split}"
 
 
 def _work(case: Case) -> str:

@@ -20,13 +20,13 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     """
     candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
-    if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
+    if not _only_configs(submission) or not any(run.settings for run in candidates):
         return candidates
     expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
 
     def has_them(run: Run) -> bool:
-        recorded = run.record.get("settings") or {}
-        by_line = "submission" in run.record  # which has the paths whole
+        recorded = run.settings
+        by_line = run.record.submission is not None  # which has the paths whole
         return all(_same(recorded[name], expected[name], by_line) for name in recorded.keys() & expected.keys())
 
     return list(filter(has_them, candidates))
@@ -34,16 +34,16 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
 
 def _maybe(submission: Submission, run: Run) -> bool:
     record = run.record
-    if record["exercise"] != submission.exercise.name:
+    if record.exercise != submission.exercise.name:
         return False
-    if "submission" in record:
-        return record["submission"] == submission.text
+    if record.submission is not None:
+        return record.submission == submission.text
     # Started by hand. Without its settings, which rank 0 writes, nobody can say what it was.
     configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
-    same_config = record.get("config") in configs if configs else record.get("config") in (None, "ds_config")
-    same_shape = (record.get("nodes"), record.get("gpus_per_node")) == shape
-    return bool(record.get("settings")) and _only_configs(submission) and same_config and same_shape
+    same_config = record.config in configs if configs else record.config in (None, "ds_config")
+    same_shape = (record.nodes, record.gpus_per_node) == shape
+    return bool(run.settings) and _only_configs(submission) and same_config and same_shape
 
 
 def _only_configs(submission: Submission) -> bool:

@@ -1,6 +1,7 @@
 import pytest
 
 from tools.errors import LogError
+from tools.logs.figures import measure
 from tools.logs.memory_logs import MemoryLog, read_nvidia_smi
 from tools.logs.runs import read_run
 
@@ -65,8 +66,8 @@ def test_header_without_memory_used_is_an_error(read):
 
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
-    figures = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None})).figures
-    assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
+    run = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    assert (measure(run, "peak_gpu_mib"), measure(run, "mean_gpu_mib")) == (30, 20)
 
 
 @pytest.mark.parametrize(
