@@ -11,6 +11,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from run_folder.printable import one_line
 from run_folder.settings import record_types
 
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
@@ -213,6 +214,8 @@ def types_of(kind: type) -> Schema:
 def typed(value: Any, kind: Any, key: str = "") -> Any:
     """A JSON value as its type, an object as its dataclass; what is null is left to the default.
 
+    Texts can be shown in a line of a table and on a terminal.
+
     Raises:
         MistypedError: names the first value that has another type.
     """
@@ -222,13 +225,14 @@ def typed(value: Any, kind: Any, key: str = "") -> Any:
         found, prefix = {}, f"{key}." if key else ""
         for name, wanted in types_of(kind).items():
             if (entry := value.get(name)) is not None:
-                plain = type(entry) is wanted and wanted is not int  # most are
-                found[name] = entry if plain else typed(entry, wanted, prefix + name)
-        return Settings(value) if kind is Settings else kind(**found)
+                found[name] = typed(entry, wanted, prefix + name)
+        return Settings(value | found) if kind is Settings else kind(**found)
     if get_origin(kind) is list:
         if type(value) is not list:
             raise MistypedError(key, value, "a list")
         return [typed(entry, get_args(kind)[0], key) for entry in value]
+    if kind is str and type(value) is str:
+        return one_line(value)
     # JSON has one kind of number: 1.0 may be written as 1. One of more than 64 bits is no count of anything, and no
     # float can hold it.
     whole = type(value) is int and kind in (int, float) and -(2**63) < value < 2**63

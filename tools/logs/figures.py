@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -110,6 +110,19 @@ def figure(run: Run, name: str) -> Any:
         return measure(run, name)
     except (UnavailableError, LogError):
         return None
+
+
+def median_of(runs: Sequence[Run], name: str) -> float | bool:
+    """The figure of runs that differ in REPEAT only: the median of those that have it. Raises as `measure` does."""
+    found, missing = [], UnavailableError(FIGURES[name].missing)
+    for run in runs:
+        try:
+            found.append(measure(run, name))
+        except UnavailableError as error:
+            missing = error
+    if not found:
+        raise missing
+    return found[-1] if isinstance(found[-1], bool) else median(found)
 
 
 def files(run: Run, name: str) -> list[str]:

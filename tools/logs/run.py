@@ -13,7 +13,7 @@ import pwd
 import re
 import stat
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from operator import attrgetter
@@ -129,10 +129,15 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """What tables select by: a property above, else a key of run.json, as `sharding.parameters`, else a setting."""
-        for place in (self, self.record):
-            with contextlib.suppress(AttributeError):
-                return attrgetter(name)(place)
-        return self.settings.get(name)
+        if name not in self._facts:
+            place = self if hasattr(Run, name) else self.record if hasattr(self.record, name.split(".")[0]) else None
+            self._facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
+        return self._facts[name]
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Those asked for: a table asks every run for the same ones, for each of its cells."""
+        return {}
 
     def matches(self, where: Where) -> bool:
         return all(
@@ -259,7 +264,7 @@ class Run:
 
 def is_fact(name: str) -> bool:
     """Whether tables can select by it."""
-    return hasattr(Run, name) or name in SETTINGS or name in {one.name for one in fields(RunRecord)}
+    return hasattr(Run, name) or hasattr(RunRecord(), name.split(".")[0]) or name in SETTINGS
 
 
 @dataclass(frozen=True)
@@ -325,7 +330,7 @@ def read_folder(folder: Path) -> Run:
             if content.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
         try:
-            record = typed(content := _in_lines(content), RunRecord)
+            record = typed(content, RunRecord)
         except MistypedError as error:
             raise LogError(path, None, error.found, error.expected) from error
         if record.state not in STATES:
@@ -373,12 +378,3 @@ def _time(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
-
-
-def _in_lines(value: Any) -> Any:
-    """Somebody's record with texts that a table and a terminal can show."""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, dict):
-        return {key: _in_lines(inner) for key, inner in value.items()}
-    return [_in_lines(inner) for inner in value] if isinstance(value, list) else value

@@ -1,12 +1,11 @@
-"""From the runs that a cell selects to its figure. Figures that compare runs are a function each: COMPARISONS."""
+"""The figures that compare runs: a function each, from the runs that a cell selects to its figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Callable
 
 from tools.errors import InputError, UnavailableError
-from tools.logs.figures import Figure, figure, measure
+from tools.logs.figures import figure, median_of
 from tools.logs.run import NoneOf, Run, Where
 
 # The runs that meet the conditions: one, or several that differ in REPEAT only. Beside conditions on a run `where` has
@@ -16,32 +15,6 @@ Comparison = Callable[[Select, Where], float | bool]
 
 EQUAL_LOSS = 1e-5
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
-
-
-def value_of(wanted: Figure, select: Select, where: Where) -> float | bool:
-    """A cell's figure.
-
-    Raises:
-        UnavailableError: there is none; its text is what the cell shows.
-        InputError: a log is damaged.
-    """
-    if wanted.name in COMPARISONS:
-        return COMPARISONS[wanted.name](select, where)
-    value = _of_repeats(wanted.name, select(where))
-    return value if wanted.per_unit == 1 else value / wanted.per_unit
-
-
-def _of_repeats(name: str, runs: Sequence[Run]) -> float | bool:
-    """The median of those that have the figure."""
-    found, missing = [], UnavailableError("no run")
-    for run in runs:
-        try:
-            found.append(measure(run, name))
-        except UnavailableError as error:
-            missing = error
-    if not found:
-        raise missing
-    return found[-1] if isinstance(found[-1], bool) else median(found)
 
 
 def ratio(
@@ -63,7 +36,7 @@ def ratio(
             # The last step of an epoch is filled up.
             if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
                 raise UnavailableError("unequal work")
-        here, there = (_of_repeats(name, select(one)) for one in (where, other))
+        here, there = (median_of(select(one), name) for one in (where, other))
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -121,9 +94,9 @@ def shards(key: str) -> Comparison:
 
     def value(select: Select, where: Where) -> float | bool:
         try:
-            return _of_repeats(f"shards_{key}", select(where | {f"sharding.{key}": True}))
+            return median_of(select(where | {f"sharding.{key}": True}), f"shards_{key}")
         except UnavailableError:
-            return _of_repeats(f"shards_{key}", select(where | {"several_gpus": True}))
+            return median_of(select(where | {"several_gpus": True}), f"shards_{key}")
 
     return value
 
@@ -150,7 +123,7 @@ COMPARISONS: dict[str, Comparison] = {
     "gain_over_rung_below": ratio(_SPEED, lambda where: _on_rung(where["rung"])(where)),
     "gain_over_textbook": ratio(_SPEED, _on_rung("textbook")),
     "gain_over_bf16": ratio(_SPEED, _on_rung("top")),
-    "real_tokens_per_gpu": per_gpu(lambda select, where: _of_repeats(_SPEED, select(where))),
+    "real_tokens_per_gpu": per_gpu(lambda select, where: median_of(select(where), _SPEED)),
     "share_of_stream": ratio(_SPEED, _at_rung("stream"), scale=100),
     "share_of_top": ratio(_SPEED, _at_rung("top"), scale=100),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.

@@ -10,10 +10,10 @@ from statistics import stdev
 
 from run_folder.plural import counted
 from tools.errors import InputError, UnavailableError
-from tools.logs.figures import Figure
+from tools.logs.figures import Figure, median_of
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
-from tools.tables.comparisons import Select, value_of
+from tools.tables.comparisons import COMPARISONS, Select
 from tools.tables.labels import BlankCell, blank_cells, exercises_of, run_conditions
 from tools.tables.markdown import Table
 
@@ -41,9 +41,14 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
     if not found:
         raise UnavailableError(NOT_MEASURED)
     chosen, notes = [], []
-    for repeat in sorted(found):
-        chosen.append(_newest(found[repeat]))
-        if (newest := found[repeat][-1]) is not chosen[-1]:
+    for _, same in sorted(found.items()):
+        candidates = [run for run in same if run.state == "completed"] or same
+        longest: dict[tuple, int] = {}
+        for run in candidates:
+            longest[_shape(run)] = max(longest.get(_shape(run), 0), run.examples_asked or 0)
+        whole = [run for run in candidates if _is_whole(run, longest[_shape(run)])]
+        chosen.append(whole[-1])
+        if (newest := same[-1]) is not chosen[-1]:
             why = newest.outcome
             if newest.state == "completed":
                 why = f"a try: it trained on {counted(newest.examples_asked, 'example')}"
@@ -51,17 +56,9 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
     return chosen, notes
 
 
-def _newest(runs: list[Run]) -> Run:
-    """The newest that stands for the real run: a completed one where any is, and no short try."""
-    candidates = [run for run in runs if run.state == "completed"] or runs
-    most: dict[tuple, int] = {}
-    for run in candidates:
-        most[_shape(run)] = max(most.get(_shape(run), 0), run.examples_asked or 0)
-
-    def is_whole(run: Run) -> bool:
-        return run.examples_asked is None or max(0, run.examples_asked) >= most[_shape(run)] * _SHORT
-
-    return next(filter(is_whole, reversed(candidates)))
+def _is_whole(run: Run, longest: int) -> bool:
+    """Whether it is no short test run, beside one of its shape on so many examples."""
+    return run.examples_asked is None or max(0, run.examples_asked) >= longest * _SHORT
 
 
 def _shape(run: Run) -> tuple:
@@ -155,7 +152,7 @@ def _fill_cell(filled: FilledTable, chosen: Callable[[Where], tuple[list[Run], l
 
     value, text = None, ""
     try:
-        value = _value(cell, select)
+        value = value_of(cell.figure, select, cell.where, cell.std)
         text = cell.figure.written(value, cell.unit_named)
     except UnavailableError as missing:
         text = str(missing)
@@ -171,14 +168,22 @@ def _fill_cell(filled: FilledTable, chosen: Callable[[Where], tuple[list[Run], l
     return Cell(text, value, cell.figure, tuple({run.folder: run for run in used}.values()))
 
 
-def _value(cell: BlankCell, select: Select) -> float | bool:
-    """The cell's figure; for runs that differ in REPEAT only, their median or standard deviation."""
-    if not cell.std:
-        return value_of(cell.figure, select, cell.where)
-    values = [value_of(cell.figure, lambda _, run=run: [run], cell.where) for run in select(cell.where)]
-    if len(values) == 1:
-        raise UnavailableError("one run only")
-    return stdev(values)
+def value_of(figure: Figure, select: Select, where: Where, std: bool = False) -> float | bool:
+    """A cell's figure; `std`: the standard deviation over runs that differ in REPEAT only, not their median.
+
+    Raises:
+        UnavailableError: there is none; its text is what the cell shows.
+        InputError: a log is damaged.
+    """
+    if std:
+        values = [value_of(figure, lambda _, run=run: [run], where) for run in select(where)]
+        if len(values) == 1:
+            raise UnavailableError("one run only")
+        return stdev(values)
+    if figure.name in COMPARISONS:
+        return COMPARISONS[figure.name](select, where)
+    value = median_of(select(where), figure.name)
+    return value if figure.per_unit == 1 else value / figure.per_unit
 
 
 def completed(runs: list[Run], conditions: Where) -> list[Run]:

@@ -193,6 +193,16 @@ class BlankCell:
     unit_named: bool
     std: bool
 
+    @classmethod
+    def of(cls, figure: Figure, where: Where, names: list[str], labels: list[Label]) -> BlankCell:
+        """From the table's conditions, and its row's and its column's labels as written and what they stand for."""
+        figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
+        units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
+        for one in labels:
+            where = where | one.where
+        unit_named = any(unit in name for unit in units for name in names)
+        return cls(figure, where, unit_named, any(one.std for one in labels))
+
 
 def blank_cells(table: Table) -> list[list[BlankCell | None]]:
     """What every blank cell asks for.
@@ -211,11 +221,15 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
     columns = [_label(table, text, table.header_line) for text in table.header[count:]]
     found = []
     for row, line in zip(table.rows, table.lines, strict=True):
-        labels = [_label(table, text, line) for text in row[:count]]
+        own = [_label(table, text, line) for text in row[:count]]
         cells: list[BlankCell | None] = [None] * count
         for text, title, column in zip(row[count:], table.header[count:], columns, strict=True):
-            names = [*row[:count], title]
-            cells.append(None if text else _blank_cell(f"{table.path}:{line}", where, names, [*labels, column]))
+            names, labels = [*row[:count], title], [*own, column]
+            figures = {one.figure for one in labels if one.figure}
+            if not text and len(figures) != 1:
+                given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
+                raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
+            cells.append(None if text else BlankCell.of(FIGURES[figures.pop()], where, names, labels))
         found.append(cells)
     return found
 
@@ -226,20 +240,6 @@ def _label(table: Table, text: str, line: int) -> Label:
         where = table.path.parent / "tables.toml"
         raise InputError(f"{table.path}:{line}: Table {table.number}: nothing fills the label {text!r}; see {where}")
     return found
-
-
-def _blank_cell(place: str, where: Where, names: list[str], labels: list[Label]) -> BlankCell:
-    figures = {one.figure for one in labels if one.figure}
-    if len(figures) != 1:
-        found = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
-        raise InputError(f"{place}: the labels {' / '.join(map(repr, names))} give {found}")
-    figure = FIGURES[figures.pop()]
-    figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
-    units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
-    for one in labels:
-        where = where | one.where
-    unit_named = any(unit in name for unit in units for name in names)
-    return BlankCell(figure, where, unit_named, any(one.std for one in labels))
 
 
 def tiny_view(table: Table) -> Table:

@@ -9,7 +9,7 @@ from tools.logs.run import is_fact
 from tools.logs.runs import find_runs, read_run
 from tools.page.course_tables import course_tables
 from tools.tables import markdown
-from tools.tables.comparisons import value_of
+from tools.tables.fill import value_of
 from tools.tables.labels import (
     SIZES,
     TINY_CAPTION_END,
