@@ -25,8 +25,9 @@ from tools.tables.repository import no_runs
 if TYPE_CHECKING:
     from tools.plan.beside_measured import Predictions
 
-# Columns that are shown where some run has another value than this; owner: where there are several.
-_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
+# Columns that are shown where some run has another value than this; then those where runs differ, as `owner`.
+_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1"}
+_SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
 _REASON_WIDTH = 100
 
 
@@ -181,6 +182,8 @@ def _row(run: Run) -> dict[str, str]:
         "processes": f"{run.world_size}{on}" if run.world_size else None,
         "nodes": record.nodes,
         "length": _length(run),
+        **{name: run.fact(name) for name in _SETTINGS},
+        "git_commit": record.git_commit and record.git_commit[:7],
         "repeat": run.repeat,
         "owner": run.owner,
         "state": run.shown_state,
@@ -199,10 +202,10 @@ def _length(run: Run) -> str | None:
 
 def _tells(column: str, rows: list[dict[str, str]]) -> bool:
     """Whether a column says something about the runs of a list."""
-    if column not in _OPTIONAL:
-        return True
     values = {row[column] for row in rows}
-    return len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
+    if column in (*_SETTINGS, "owner"):
+        return len(values) > 1
+    return column not in _OPTIONAL or len(values) > 1 or _OPTIONAL[column] not in values
 
 
 def text_table(rows: list[list[str]]) -> str:

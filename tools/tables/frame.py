@@ -37,6 +37,13 @@ FACTS: dict[str, tuple[str, str]] = {
     "grad_acc": ("Int64", "micro-batches per optimizer step"),
     "max_length": ("Int64", "tokens per row"),
     "train_examples": ("Int64", "training examples"),
+    "adapters": ("category", "full, or in lora/ also lora or qlora"),
+    "lora_rank": ("Int64", "rank of the adapters"),
+    "gradient_checkpointing": ("boolean", "whether activations were computed again"),
+    "compile": ("boolean", "whether the blocks were compiled"),
+    "learning_rate": ("float64", "the highest"),
+    "seed": ("Int64", "of weights and order"),
+    "git_commit": ("string", "commit of the code"),
     "repeat": ("Int64", "number of the repeat"),
     "reason": ("string", "why a run did not complete, or why its run.json cannot be read"),
 }
