@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.filled_tables import filled_table
 from tests.launching import REPO
 
-LABEL = "Peak GPU Memory Usage (MiB)"
+LABEL = "Peak GPU Memory (MiB)"
 LOGS = REPO / "logs/reference/h200x1"
 
 

@@ -1,8 +1,8 @@
 """What the blank tables of an exercise's README.md and RESULTS.md ask for, as its tables.toml says.
 
-A row's or column's label names a figure, or selects runs, or both ("GPU Mem (Offload)"). A cell is its table's
-conditions merged with its row's and its column's, and must end with exactly one figure. Labels that several exercises
-use are in words.toml beside this file; CONTRIBUTING.md describes the format.
+A row's or column's label names a figure, or selects runs, or both ("Peak GPU Memory, offload (MiB)"). A cell is its
+table's conditions merged with its row's and its column's, and must end with exactly one figure. Labels that several
+exercises use are in words.toml beside this file; CONTRIBUTING.md describes the format.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ README = """**Table 1** *Summary*
 | Metric | Value |
 |---|---|
 | Train Loss (mean) | |
-| Training Speed without evaluation and saving (samples/sec) | |
+| Samples/s | |
 | Steps per Epoch | |
 | F1 (%) | |
 """

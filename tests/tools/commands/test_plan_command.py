@@ -76,7 +76,7 @@ def test_check_says_each_familys_error(capsys) -> None:
 def test_predictions_stand_beside_what_was_measured(capsys) -> None:
     logs = ["--logs", str(REFERENCE / "h200x1")]
     assert main(["fill", "baseline", *logs, "--predicted", "--plain"]) == 0
-    assert "| Memory Allocated (MiB) | 19,597 (predicted 19,597) |" in capsys.readouterr().out
+    assert "| Peak allocated (MiB) | 19,597 (predicted 19,597) |" in capsys.readouterr().out
     names = "peak_allocated_mib,predicted_peak_allocated_mib"
     assert main(["runs", "baseline", *logs, "--figures", names]) == 0
     header, run, *_ = capsys.readouterr().out.splitlines()

@@ -39,11 +39,11 @@ def test_every_table_of_the_toml_is_in_a_document():
 
 def test_blank_table_in_the_results_is_found_by_fill_check_and_page(make_readme, make_run, logs, capsys, monkeypatch):
     folder = make_readme("# Baseline\n").parent
-    text = "**Table 2** *T*\n\n| | Value |\n|---|---|\n| Peak GPU Memory Usage (MiB) | |\n"
+    text = "**Table 2** *T*\n\n| | Value |\n|---|---|\n| Peak GPU Memory (MiB) | |\n"
     (folder / "RESULTS.md").write_text(text)
     make_run("r1")
     assert main(["fill", str(folder), "--logs", str(logs)]) == 0
-    assert "| Peak GPU Memory Usage (MiB) | 21,658 |" in capsys.readouterr().out
+    assert "| Peak GPU Memory (MiB) | 21,658 |" in capsys.readouterr().out
 
     monkeypatch.setattr("tools.commands.check.table_definitions", lambda: table_definitions(folder.parent))
     (folder.parent / "mine.md").write_text(text.replace("(MiB) |", "(MiB) | 21,658"))
