@@ -14,7 +14,7 @@ from tools.logs.figures import FIGURES, figure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table
-from tools.tables.labels import blank_cells, blank_tables, exercises_of, run_conditions, tiny_views
+from tools.tables.labels import blank_cells, blank_tables, run_conditions, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import ROOT, exercises
 
@@ -104,7 +104,7 @@ def _tables_about(run: Run) -> list[Table]:
     exercise, found = run.record.exercise, []
     for folder in sorted(exercises(), key=lambda path: path.name != exercise):
         tables = tiny_views(blank_tables(folder)) if run.tiny else blank_tables(folder)
-        found += [table for table in tables if exercise in exercises_of(table)]
+        found += [table for table in tables if exercise in table.exercises]
     return found
 
 

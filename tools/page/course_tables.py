@@ -10,7 +10,7 @@ from string import ascii_lowercase
 
 from tools.logs.run import Run
 from tools.tables.fill import FilledTable, fill
-from tools.tables.labels import blank_tables, exercises_of, tiny_views
+from tools.tables.labels import blank_tables, tiny_views
 from tools.tables.markdown import BLOCK_START, Table
 from tools.tables.repository import ROOT, documents, exercises
 
@@ -56,8 +56,7 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
 
 def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
     """None: there is no run that the table could be about."""
-    exercises = exercises_of(table)
-    about = [run for run in runs if run.record.exercise in exercises and run.tiny == table.tiny]
+    about = [run for run in runs if run.record.exercise in table.exercises and run.tiny == table.tiny]
     return fill(table, about) if about else None
 
 

@@ -14,7 +14,7 @@ from tools.logs.figures import Figure, median_of
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import COMPARISONS, Select
-from tools.tables.labels import BlankCell, blank_cells, exercises_of, run_conditions
+from tools.tables.labels import BlankCell, blank_cells, run_conditions
 from tools.tables.markdown import Table
 
 NOT_MEASURED = "not measured"
@@ -46,19 +46,15 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
         longest: dict[tuple, int] = {}
         for run in candidates:
             longest[_shape(run)] = max(longest.get(_shape(run), 0), run.examples_asked or 0)
-        whole = [run for run in candidates if _is_whole(run, longest[_shape(run)])]
-        chosen.append(whole[-1])
+        least = {shape: examples * _SHORT for shape, examples in longest.items()}
+        asked = [(run, run.examples_asked) for run in candidates]
+        chosen.append([run for run, count in asked if count is None or max(0, count) >= least[_shape(run)]][-1])
         if (newest := same[-1]) is not chosen[-1]:
             why = newest.outcome
             if newest.state == "completed":
                 why = f"a try: it trained on {counted(newest.examples_asked, 'example')}"
             notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
     return chosen, notes
-
-
-def _is_whole(run: Run, longest: int) -> bool:
-    """Whether it is no short test run, beside one of its shape on so many examples."""
-    return run.examples_asked is None or max(0, run.examples_asked) >= longest * _SHORT
 
 
 def _shape(run: Run) -> tuple:
@@ -104,33 +100,25 @@ class FilledTable:
             absolute = any(run.folder.is_absolute() for run in self.runs)
             place = commonpath([run.folder.absolute() if absolute else run.folder for run in self.runs])
             return f"From {len(self.runs)} runs in `{place}`{replays}"
-        folders = [f"`{run.folder}`{self._remark(run)}" for run in self.runs]
+        folders = []
+        for run in self.runs:
+            remarks = ["replay, not measured"] if run.is_replay else []
+            remarks += ["nodes emulated on one host"] if run.record.emulated_nodes else []
+            if self.table.tiny and (run.world_size or 1) > 1:  # the table's title may say another number
+                remarks.append(f"{run.world_size} processes")
+            folders.append(f"`{run.folder}`" + (f" ({', '.join(remarks)})" if remarks else ""))
         return f"From {', '.join(folders)}" if folders else "From no run"
-
-    def _remark(self, run: Run) -> str:
-        count = run.world_size or 1
-        remarks = ["replay, not measured"] if run.is_replay else []
-        remarks += ["nodes emulated on one host"] if run.record.emulated_nodes else []
-        if self.table.tiny and count > 1:  # the table's title may say another number
-            remarks.append(f"{count} processes")
-        return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def fill(table: Table, runs: list[Run], wanted: Callable[[BlankCell], bool] = lambda cell: True) -> FilledTable:
     """The table with every blank cell that is wanted filled from `runs` (of any exercise, oldest first)."""
-    exercises = exercises_of(table)
-    candidates = [run for run in runs if run.record.exercise in exercises]
+    candidates = [run for run in runs if run.record.exercise in table.exercises]
     choices: dict[str, tuple[list[Run], list[str]]] = {}  # many cells are about the same runs
-
-    def chosen(conditions: Where) -> tuple[list[Run], list[str]]:
-        key = str(conditions)
-        if key not in choices:
-            choices[key] = choose(candidates, run_conditions(conditions))
-        return choices[key]
-
     filled = FilledTable(table, [])
     for row in blank_cells(table):
-        filled.cells.append([_fill_cell(filled, chosen, cell) if cell and wanted(cell) else None for cell in row])
+        filled.cells.append(
+            [_cell(filled, candidates, choices, cell) if cell and wanted(cell) else None for cell in row]
+        )
     filled.runs.sort(key=lambda run: run.start)
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in candidates)
     if len(places) > 1:
@@ -140,15 +128,17 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[BlankCell], bool] = la
     return filled
 
 
-def _fill_cell(filled: FilledTable, chosen: Callable[[Where], tuple[list[Run], list[str]]], cell: BlankCell) -> Cell:
+def _cell(filled: FilledTable, candidates: list[Run], choices: dict[str, tuple], cell: BlankCell) -> Cell:
     """The figure of the runs that a cell is about, or the words for why there is none."""
     used: list[Run] = []
 
     def select(conditions: Where) -> list[Run]:
-        runs, notes = chosen(conditions)
-        used.extend(runs)
-        filled.notes += notes
-        return completed(runs, conditions)
+        key = str(conditions)
+        if key not in choices:
+            choices[key] = choose(candidates, run_conditions(conditions))
+        used.extend(choices[key][0])
+        filled.notes += choices[key][1]
+        return completed(choices[key][0], conditions)
 
     value, text = None, ""
     try:

@@ -7,11 +7,12 @@ exercises use are in words.toml beside this file; CONTRIBUTING.md describes the 
 
 from __future__ import annotations
 
+import operator
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 from tools.errors import InputError
@@ -159,23 +160,25 @@ def run_conditions(where: Where) -> Where:
 
 
 def blank_tables(folder: Path) -> list[Table]:
-    """The blank tables of the README.md and the RESULTS.md in a folder."""
+    """The blank tables of the README.md and the RESULTS.md in a folder, with what its tables.toml says of them.
+
+    Raises:
+        InputError: it does not have a table's number.
+    """
     documents = (folder / name for name in ("README.md", "RESULTS.md"))
-    return [table for path in documents if path.exists() for table in read_tables(path) if table.blank]
-
-
-def _defaults_of(table: Table) -> tuple[tuple[str, ...], Where]:
-    """Exercises and conditions. Raises InputError if the folder's tables.toml does not have the table's number."""
-    known = dictionary_of(table.path.parent).tables
-    if table.number not in known:
-        place, path, numbers = f"{table.path}:{table.header_line}", table.path.parent / "tables.toml", ", ".join(known)
-        raise InputError(f"{place}: Table {table.number} is unknown; {path} has the tables {numbers or 'none'}")
-    return known[table.number]
+    known, found = dictionary_of(folder).tables, []
+    for table in (table for path in documents if path.exists() for table in read_tables(path) if table.blank):
+        if table.number not in known:
+            place, numbers = f"{table.path}:{table.header_line}: Table {table.number}", ", ".join(known)
+            raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
+        exercises, where = known[table.number]
+        found.append(replace(table, exercises=exercises, where=where))
+    return found
 
 
 def exercises_of(*tables: Table) -> list[str]:
     """The exercises whose runs fill the tables, each once."""
-    return list(dict.fromkeys(name for table in tables for name in _defaults_of(table)[0]))
+    return list(dict.fromkeys(name for table in tables for name in table.exercises))
 
 
 @dataclass(frozen=True)
@@ -193,16 +196,6 @@ class BlankCell:
     unit_named: bool
     std: bool
 
-    @classmethod
-    def of(cls, figure: Figure, where: Where, names: list[str], labels: list[Label]) -> BlankCell:
-        """From the table's conditions, and its row's and its column's labels as written and what they stand for."""
-        figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
-        units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
-        for one in labels:
-            where = where | one.where
-        unit_named = any(unit in name for unit in units for name in names)
-        return cls(figure, where, unit_named, any(one.std for one in labels))
-
 
 def blank_cells(table: Table) -> list[list[BlankCell | None]]:
     """What every blank cell asks for.
@@ -212,11 +205,11 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
     """
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Such runs are in no table that does not ask for them.
-    where = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | _defaults_of(table)[1]
+    shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | table.where
     if table.tiny:  # of several processes as many as a laptop has
-        several = {"world_size"} if where.get("world_size") != 1 else set()
-        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several}}
-    where |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
+        several = {"world_size"} if shared.get("world_size") != 1 else set()
+        shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, *several}}
+    shared |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
     count = table.label_columns
     columns = [_label(table, text, table.header_line) for text in table.header[count:]]
     found = []
@@ -224,12 +217,20 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
         own = [_label(table, text, line) for text in row[:count]]
         cells: list[BlankCell | None] = [None] * count
         for text, title, column in zip(row[count:], table.header[count:], columns, strict=True):
+            if text:
+                cells.append(None)
+                continue
             names, labels = [*row[:count], title], [*own, column]
             figures = {one.figure for one in labels if one.figure}
-            if not text and len(figures) != 1:
+            if len(figures) != 1:
                 given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
                 raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
-            cells.append(None if text else BlankCell.of(FIGURES[figures.pop()], where, names, labels))
+            figure = FIGURES[figures.pop()]
+            figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
+            units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
+            unit_named = any(unit in name for unit in units for name in names)
+            where = reduce(operator.or_, [one.where for one in labels], shared)
+            cells.append(BlankCell(figure, where, unit_named, any(one.std for one in labels)))
         found.append(cells)
     return found
 
@@ -248,7 +249,7 @@ def tiny_view(table: Table) -> Table:
     Rows and columns that then ask for nothing new are left out.
     """
     labels = table.label_columns
-    model = re.compile(re.escape(_defaults_of(table)[1].get("model") or "(no model)"), re.IGNORECASE)
+    model = re.compile(re.escape(table.where.get("model") or "(no model)"), re.IGNORECASE)
     columns = [model.sub("tiny", text) for text in table.header[:labels]]
     columns += [_label(table, text, table.header_line).tiny for text in table.header[labels:]]
     kept = [place for place, text in enumerate(columns) if place < labels or columns.index(text) == place]

@@ -135,9 +135,8 @@ def test_offload_trade_off_compares_with_the_run_without_offload_or_says_how_tha
     ],
 )
 def test_label_that_nothing_fills_is_named_with_file_and_line(make_readme, text, error):
-    (table,) = blank_tables(make_readme(text).parent)
     with pytest.raises(InputError, match=error):
-        blank_cells(table)
+        blank_cells(*blank_tables(make_readme(text).parent))
 
 
 @pytest.fixture
