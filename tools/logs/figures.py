@@ -20,7 +20,7 @@ from run_folder import nccl_log
 from run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu, trainer_log
-from tools.logs.memory_logs import MemoryLog, read_nvidia_smi, read_psrecord, seconds
+from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi, read_psrecord, seconds
 from tools.logs.run import Run
 
 Found = Mapping[str, Any]
@@ -136,6 +136,8 @@ def read(run: Run, source: str, key: str) -> Any:
     """What a source has under a key, or None; raises as `measure` does."""
     if source not in run.parsed:
         try:
+            if source in _OF_GPU and run.record.device == "cpu":
+                raise UnavailableError("no GPU")
             run.parsed[source] = _SOURCES[source][0](run)
         except (UnavailableError, LogError) as error:
             run.parsed[source] = error
@@ -181,17 +183,11 @@ def _summary(run: Run) -> Found:
 
 
 def _summary_of_gpu(run: Run) -> Found:
-    _require_gpu(run)
     (mean_mib,) = _in_summary(run, "avg_mem_total_MB")
     names = ("avg_gpu_util_%", "peak_mem_alloc_mib", "peak_mem_reserved_mib")
     return {"avg_mem_total_gb": None if mean_mib is None else mean_mib / _MIB_PER_GB} | dict(
         zip(names, _in_summary(run, *names), strict=True)
     )
-
-
-def _require_gpu(run: Run) -> None:
-    if run.record.device == "cpu":
-        raise UnavailableError("no GPU")
 
 
 def _train_out(run: Run) -> Found:
@@ -255,16 +251,14 @@ def _timers(run: Run) -> Found:
 
 
 def _gpu_log(run: Run) -> Found:
-    _require_gpu(run)
     logs = [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]
     if len(logs) > 1:  # the mean is over the samples of all nodes
         logs = [MemoryLog([mib for log in logs for mib in log.mib])]
-    return _extremes(logs, "empty GPU log")
+    return extremes(logs, "empty GPU log")
 
 
 def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
-    _require_gpu(run)
     samples = [
         (log.start_s + time_s, watts)
         for log in (read_nvidia_smi(path, with_time=True) for path in run.paths("gpu_memory", ".csv"))
@@ -287,7 +281,6 @@ def _power(run: Run) -> Found:
 
 def _energy(run: Run) -> Found:
     """Joules of the timed steps by NVML's counter."""
-    _require_gpu(run)
     names = ("timed_s", "energy_j", "real_tokens_per_joule")
     found = dict(zip(names, _in_summary(run, *names), strict=True))
     if found["timed_s"] is not None and found["timed_s"] < LEAST_ENERGY_S:
@@ -296,15 +289,7 @@ def _energy(run: Run) -> Found:
 
 
 def _cpu_log(prefix: str) -> Callable[[Run], Found]:
-    return lambda run: _extremes([read_psrecord(path) for path in run.paths(prefix, ".txt")], "empty CPU log")
-
-
-def _extremes(logs: list[MemoryLog], if_empty: str) -> Found:
-    """The extremes of the log with the most: a job can run out of one node's memory, not of all nodes' sum."""
-    filled = [found for log in logs if (found := log.figures())]
-    if logs and not filled:
-        raise UnavailableError(if_empty)
-    return {name: max(found[name] for found in filled) for name in (filled[0] if filled else ())}
+    return lambda run: extremes([read_psrecord(path) for path in run.paths(prefix, ".txt")], "empty CPU log")
 
 
 def _fabric(run: Run) -> Found:
@@ -327,6 +312,7 @@ def _computed(run: Run) -> Found:
     }
 
 
+_OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
 # What reads each source, and the files that it reads.
 _SOURCES: dict[str, tuple[Callable[[Run], Found], str]] = {
     "run.json": (_run_json, "run.json"),

@@ -21,7 +21,7 @@ from statistics import fmean
 
 from run_folder import csv_log
 from run_folder.safe_open import read_plain
-from tools.errors import LogError
+from tools.errors import LogError, UnavailableError
 from tools.logs.run import Run
 
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
@@ -53,10 +53,18 @@ class MemoryLog:
     watts: list[float] = field(default_factory=list)
     start_s: float = float("nan")
 
-    def figures(self) -> dict[str, float]:
-        """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known; {} without any."""
-        known = [mib for mib in self.mib if not math.isnan(mib)]
-        return {"peak_mib": max(known), "mean_mib": fmean(known), "min_mib": min(known)} if known else {}
+
+def extremes(logs: Sequence[MemoryLog], if_empty: str) -> dict[str, float]:
+    """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known, each of the log with the most.
+
+    A job can run out of one node's memory, not of all nodes' sum. {} without a log; UnavailableError, whose text is
+    `if_empty`, for logs without a sample.
+    """
+    known = [[mib for mib in log.mib if not math.isnan(mib)] for log in logs]
+    if logs and not any(known):
+        raise UnavailableError(if_empty)
+    ways = {"peak_mib": max, "mean_mib": fmean, "min_mib": min}
+    return {name: max(way(mib) for mib in known if mib) for name, way in ways.items()} if logs else {}
 
 
 def gpu_lines(run: Run) -> Iterator[Line]:
