@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.definitions import definitions, tiny_view
+from tools.tables.labels import blank_tables, tiny_view
 
 
 def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
-    (table,) = (table for table in definitions(exercise) if table.number == number)
+    (table,) = (table for table in blank_tables(exercise) if table.number == number)
     table = tiny_view(table) if tiny else table
     cells = tables.fill(table, [run for folder in logs for run in find_runs(folder)]).cells
     labels = table.label_columns

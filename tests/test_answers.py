@@ -10,6 +10,7 @@ import pytest
 
 from custom_model.flops import Shapes
 from tests.launching import REPO
+from tools.logs.figures import figure
 from tools.logs.mfu import PEAK_TFLOPS
 from tools.logs.runs import find_runs
 from tools.tables.markdown import grids
@@ -95,9 +96,9 @@ def elsewhere() -> dict[str, str]:
 
 def test_memory_by_pytorch_s_count_in_the_key_is_that_of_the_runs() -> None:
     runs = find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-multi-gpu")
-    runs = [run for run in runs if run.facts["rung"] is None and run.facts["world_size"] == 2]
+    runs = [run for run in runs if run.rung is None and run.world_size == 2]
     (table,) = (grid for grid in grids((KEY / "deepspeed-multi-gpu.md").read_text()) if "per GPU" in grid.name)
     for config, *peaks in table.rows:
-        same = [run.figures for run in runs if run.facts["config"] == config]
-        measured = [[one.peak_allocated_mib for one in same], [one.peak_reserved_mib for one in same]]
+        same = [run for run in runs if run.record.config == config]
+        measured = [[figure(run, f"peak_{kind}_mib") for run in same] for kind in ("allocated", "reserved")]
         assert peaks == [f"{statistics.median(values):,.0f}" for values in measured]

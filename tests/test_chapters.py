@@ -102,9 +102,9 @@ def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
 def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> None:
     shares = {}
     for run in find_runs(REPO / "logs/reference/h200x4-host-b", experiment="fsdp"):
-        if run.facts["profiled"]:
+        if run.profiled:
             found = re.findall(r"(\d+\.\d)%\n", (run.folder / "profile.txt").read_text())[:4]
-            shares[run.facts["config"]] = [f"{float(share):.0f}%" for share in found]
+            shares[run.record.config] = [f"{float(share):.0f}%" for share in found]
     rows = table_headed("Rank 0's GPU", "speed-ladder/RESULTS.md")
     assert [row[1:] for row in rows] == [list(pair) for pair in zip(shares["full_shard"], shares["ddp"], strict=True)]
 
@@ -112,8 +112,8 @@ def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> No
 def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
     steps, outside = {True: 0, False: 0}, {True: 0, False: 0}
     for run in find_runs(REPO / "logs/reference/h200x2", experiment="speed-ladder"):
-        textbook = run.facts["rung"] == TEXTBOOK
-        upper = run.facts["rung"] in LADDER[9:] and run.facts["model"] == "bloom-560m" and not run.facts["profiled"]
+        textbook = run.rung == TEXTBOOK
+        upper = run.rung in LADDER[9:] and run.model == "bloom-560m" and not run.profiled
         if not (textbook or upper):
             continue
         times_s = run.steps.step_time_s[run.summary["warmup_steps"] :].tolist()
@@ -129,10 +129,10 @@ def test_profile_in_the_ladder_s_results_is_the_measured_one() -> None:
     """The GPU's time in each kind of kernel; what is left of the step without the profiler is idle."""
     steps_ms, parts_ms = defaultdict(list), {}
     for run in find_runs(REPO / "logs/reference/h200x2", experiment="speed-ladder"):
-        rung = run.facts["rung"]
-        if run.facts["profiled"]:
+        rung = run.rung
+        if run.profiled:
             parts_ms[rung] = kernels_ms_per_step((run.folder / "profile.txt").read_text())
-        elif run.facts["model"] == "bloom-560m":
+        elif run.model == "bloom-560m":
             steps_ms[rung].append(1000 / run.summary["train/steps_per_second"])
     columns = []
     for rung in ("10_stream", "11_labelled"):

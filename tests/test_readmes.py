@@ -24,7 +24,7 @@ from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
-from tools.tables.definitions import definitions
+from tools.tables.labels import blank_tables
 from tools.tables.markdown import grids
 from workshop.data.prefetch import TIMETABLE
 
@@ -42,7 +42,7 @@ def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
             needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
             assert re.findall(r"\d+", row["Needs"]) == re.findall(r"\d+", needed), folder
             assert {*re.findall(r"\d+", row["Needs"])} <= done, folder
-            assert int(row["Cells by hand"]) == sum(table.by_hand for table in definitions(REPO / folder)), folder
+            assert int(row["Cells by hand"]) == sum(table.by_hand for table in blank_tables(REPO / folder)), folder
             done.add(number)
     assert len(done) == 12
 

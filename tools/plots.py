@@ -103,16 +103,15 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
 
 def configuration(run: Run) -> str:
     """Its rung or configuration; of a run without either how it shards; "" if it does not."""
-    method = run.facts["method"]
-    return run.facts["rung"] or run.facts["config"] or (method if method != "none" else None) or ""
+    return run.rung or run.record.config or (run.method if run.method != "none" else None) or ""
 
 
 def _parts(run: Run) -> list[str]:
     """What a run is, the part that says most first."""
-    facts = run.facts
+    facts = {name: run.fact(name) for name in (*_NAMES, *_NUMBERS, "profiled", "timed")}
     parts = [configuration(run), *(facts[name] for name in _NAMES if facts[name] != "none")]
     parts += [f"{name} {facts[name]:,}" for name in _NUMBERS if facts[name]]
-    parts += [name for name in ("profiled", "timed") if facts[name]] + [run.record["experiment"], run.state]
+    parts += [name for name in ("profiled", "timed") if facts[name]] + [run.record.experiment, run.state]
     return [part.replace("_", " ") for part in parts if part]
 
 
@@ -130,7 +129,7 @@ def draw_grid(runs: list[Run], title: str, output: Path) -> list[str]:
     notes, kept = [], []
     for run in runs:
         try:
-            kept += completed([run], run.facts)
+            kept += completed([run], {"precision": run.precision})
         except UnavailableError as why:  # without a GPU fp16 trains in fp32
             notes.append(f"{run.folder}: {why}")
     if not kept:

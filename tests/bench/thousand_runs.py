@@ -50,7 +50,7 @@ def main() -> None:
             pass
         commands = {
             "`fill`, every exercise": [["fill", path.name] for path in sorted(logs.iterdir())],
-            "`runs --figures`": [["runs", "--figures", "peak_gpu,peak_cpu,train_loss"]],
+            "`runs --figures`": [["runs", "--figures", "peak_gpu_mib,peak_cpu_mib,train_loss"]],
             "`watch --once`": [["watch", "--once"]],
             "`page`": [["page", "--output", page]],
         }

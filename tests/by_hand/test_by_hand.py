@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
+from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 from workshop.data.encoding import load_tokenizer
@@ -107,36 +108,36 @@ def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: P
 )
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs, name)
-    assert run.figures.sent_mib == pytest.approx(run.figures.predicted_sent_mib, rel=0.002)
-    assert run.figures.sent_mib > run.figures.predicted_sent_mib, "small calls (targets, loss) are counted too"
+    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
+    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
 
 
 def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
     """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
     for name, reductions in (("zero1", 1), ("zero2", 2)):
-        figures = counted(runs, name).figures
-        expected = figures.predicted_sent_mib * (1 + reductions / (reductions + 1))
-        assert figures.sent_mib == pytest.approx(expected, rel=0.002)
+        run = counted(runs, name)
+        expected = figure(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
+        assert figure(run, "sent_mib") == pytest.approx(expected, rel=0.002)
 
 
 def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     """By default up to 10^9 gathered parameters stay; without that, the tied embedding is gathered for each use."""
     kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
-    record = textbook.record["model"]
-    embedding_mib = record["embedding_parameters"] * 4 / 2**20
+    model = textbook.record.model
+    embedding_mib = model.embedding_parameters * 4 / 2**20
     calls = collectives.read(kept.folder / "collectives.csv")
     gathered = [call for call in calls if call.name == "all-gather" and call.rank == 0]
-    assert sum(call.sent_bytes for call in gathered) == record["parameters"] * 4 / 2, "once, for two micro-batches"
+    assert sum(call.sent_bytes for call in gathered) == model.parameters * 4 / 2, "once, for two micro-batches"
     # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
-    expected = textbook.figures.predicted_sent_mib + 2 * 2 * embedding_mib / 2
-    assert textbook.figures.sent_mib == pytest.approx(expected, rel=0.01)
+    expected = figure(textbook, "predicted_sent_mib") + 2 * 2 * embedding_mib / 2
+    assert figure(textbook, "sent_mib") == pytest.approx(expected, rel=0.01)
 
 
 def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
     once, twice = (counted(runs, name) for name in ("ddp_alone", "ddp"))
-    assert once.figures.sent_mib == twice.figures.sent_mib
+    assert figure(once, "sent_mib") == figure(twice, "sent_mib")
     once, twice = (counted(runs, name) for name in ("zero2_alone", "zero2"))
-    assert twice.figures.sent_mib == pytest.approx(once.figures.sent_mib * 5 / 3, rel=0.002)
+    assert figure(twice, "sent_mib") == pytest.approx(figure(once, "sent_mib") * 5 / 3, rel=0.002)
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:

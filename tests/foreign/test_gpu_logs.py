@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tools.errors import LogError
-from tools.logs.folder import RunFolder
-from tools.logs.memory_logs import gpu_lines, read_nvidia_smi
+from tools.logs.memory_logs import extremes, gpu_lines, read_nvidia_smi
+from tools.logs.run import Run
 
 LOGS = Path(__file__).parent / "gpu"
 HEADER = "timestamp, index, memory.used [MiB], power.draw [W]"
@@ -37,7 +37,7 @@ def test_every_log_has_a_case() -> None:
 def test_what_is_not_reported_costs_its_cell_alone(name: str) -> None:
     log = read_nvidia_smi(LOGS / f"{name}.csv", with_time=True)
     assert [mib for mib in log.mib if mib == mib] == READ[name]
-    assert log.figures()["peak_mib"] == max(READ[name])
+    assert extremes([log], "empty log")["peak_mib"] == max(READ[name])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -74,6 +74,6 @@ def test_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> None:
 def test_gpus_without_index_are_two_curves_named_by_uuid(tmp_path: Path, header: bool) -> None:
     lines = (LOGS / "g14-uuid-no-index.csv").read_text().splitlines(keepends=True)
     (tmp_path / "gpu_memory.csv").write_text("".join(lines[not header :]))
-    curves = {name: mib for name, _, mib in gpu_lines(RunFolder(tmp_path, {}, None))}
+    curves = {name: mib for name, _, mib in gpu_lines(Run(tmp_path, {}, None))}
     uuid = "GPU-aaaaaaaa-0000-0000-0000-00000000000"
     assert curves == {f"{uuid}1": [1000, 1500], f"{uuid}2": [3000, 3500]}

@@ -18,7 +18,7 @@ def test_everybody_s_run_is_watched_graded_and_on_the_page(slurm: ThrowawaySlurm
     assert [row for row in rows if row.startswith("unexpected")] == []
     runs = find_runs(*(person.job.folder for person in people))
     assert sorted(run.state for run in runs) == ["completed", "completed", "failed"]
-    assert all(run.record["slurm_job_id"] for run in runs)
+    assert all(run.record.slurm_job_id for run in runs)
     assert "Grades: 2 right, 1 cannot be checked" in rows[-1]
     assert str(people[0].user) in (tmp_path / "watch.txt").read_text()
     assert "3 runs of 3 people" in (tmp_path / "page/index.html").read_text()

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from tests.filled_tables import filled_table
+from tools.errors import UnavailableError
+from tools.logs.figures import measure
+from tools.logs.run import Run
 from tools.tables.repository import ROOT, table_definitions
 
 RECORD = {
@@ -99,6 +102,14 @@ def write_run(
 def make_run(logs: Path):
     """make_run("20261121-094500-j1", {"config": "zero1"}, **{"train.out": None}) -> run folder."""
     return partial(write_run, logs)
+
+
+def figure_or_word(run: Run, name: str) -> float | bool | str:
+    """The run's figure, or what a cell says without it."""
+    try:
+        return measure(run, name)
+    except UnavailableError as word:
+        return str(word)
 
 
 @pytest.fixture

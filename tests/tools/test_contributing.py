@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.filled_tables import filled_table
 from tests.launching import REPO, tiny_profile
 
-LABEL = "Peak GPU Memory Usage (MiB)"
+LABEL = "Peak GPU Memory (MiB)"
 LOGS = REPO / "logs/reference/h200x1"
 
 
@@ -18,7 +18,7 @@ def test_figure_of_table_2_is_that_of_the_five_files_in_their_order() -> None:
     reader, figures, tables, fill, readme = (REPO / name for name in re.findall(r"^\d\. `(\S+)`", walk, re.MULTILINE))
     assert "memory.used" in reader.read_text()
     (line,) = (line for line in figures.read_text().splitlines() if LABEL in line)
-    assert line.startswith("peak_gpu_mib,peak_gpu,MiB,")
+    assert line.startswith("peak_gpu_mib,MiB,0,gpu_memory:peak_mib,")
     assert "\n2 = {}\n" in tables.read_text() and "def fill(" in fill.read_text()
     assert f"| {LABEL} | ? |" in readme.read_text()
 
@@ -37,7 +37,7 @@ def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     for folder in ("tools", "workshop/run_folder", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
     with (copy / "tools/logs/figures.csv").open("a") as figures:
-        figures.write("warmup_steps,warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
+        figures.write("warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
     make_run("r1", summary={"warmup_steps": 3})

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tools.logs.figures import FIGURES
 from tools.logs.run import SHOWN_STATES
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.definitions import definitions
-from tools.tables.metrics import METRICS
+from tools.tables.labels import blank_tables
 
 REPO = Path(__file__).parents[2]
 SOURCE = REPO / "logs/reference/h200x4/custom_model"
@@ -43,7 +43,7 @@ def every_kind_of_file() -> dict[str, bytes]:
 
 def seen(run) -> list[str]:
     assert run.state in SHOWN_STATES and isinstance(run.reason, str)
-    return [tables.figure_of(run, metric) for metric in METRICS.values()]
+    return [tables.figure_of(run, figure) for figure in FIGURES.values()]
 
 
 def objects(value: dict) -> list[tuple[dict, str]]:
@@ -71,7 +71,7 @@ def mutations(draw: st.DrawFn, sources: dict[str, bytes]) -> tuple[str, bytes | 
 def test_mutated_run_costs_only_its_own_figures(tmp_path_factory) -> None:
     logs, sources, cases = tmp_path_factory.mktemp("logs"), every_kind_of_file(), 0
     exercises = ("custom_model", "speed-ladder", "by-hand")
-    to_fill = [table for exercise in exercises for table in definitions(REPO / exercise)][:4]
+    to_fill = [table for exercise in exercises for table in blank_tables(REPO / exercise)][:4]
     for name in (SOUND, DAMAGED):
         folder = logs / "custom_model" / name
         folder.mkdir(parents=True)

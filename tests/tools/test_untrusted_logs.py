@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tools.__main__ import main
 from tools.errors import LogError
 from tools.logs import memory_logs, trainer_log
-from tools.logs.folder import read_steps
+from tools.logs.run import read_steps
 from tools.logs.runs import find_runs, read_run
 from tools.page.entries import command
 from workshop.run_folder import causes, collectives, nccl_log
@@ -33,7 +33,7 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callab
     def run() -> str:
         for words in (
             ("runs",),
-            ("runs", "--figures", "peak_gpu,peak_cpu,train_loss,optimizer_steps,all_reduces,optimizer_part"),
+            ("runs", "--figures", "peak_gpu_mib,peak_cpu_mib,train_loss,optimizer_steps,all_reduces,optimizer_ms"),
             ("runs", "--format", "csv"),
             ("fill", "baseline"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
+from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.tables import predictions
-from tools.tables.definitions import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
+from tools.tables.labels import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
 from workshop.run_folder.plural import counted
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments, replays=True)
-    tiny = arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"])
+    tiny = arguments.tiny or bool(arguments.run_folders and runs[0].tiny)
     checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
     for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
@@ -71,8 +72,8 @@ def check_file(
         )
     known = table_definitions()
     definitions = [_definition(copy, known, tiny or copy.caption.endswith(TINY_CAPTION_END)) for copy in copies]
-    exercises = exercises_of(definitions)
-    own = [run for run in runs if run.record.get("exercise") in exercises]
+    exercises = exercises_of(*definitions)
+    own = [run for run in runs if run.record.exercise in exercises]
     if not own:
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(definition, own) for definition in definitions]
@@ -151,7 +152,7 @@ def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
     try:
-        own = read_cell(found, cell.metric)
+        own = read_cell(found, cell.figure)
     except InputError as problem:
         return WRONG, f"found {found!r}: {problem}"
     if own is None:  # "-" is right where the logs have nothing either
@@ -160,17 +161,17 @@ def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
         return WRONG, f"found {found}: the logs have no such run"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.metric.decimals)
+    allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.figure.decimals)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
-    if cell.metric.name in ("samples_per_second", "steps_per_second"):
-        name = f"trainer_{cell.metric.name}"
-        trainers = [speed for run in cell.runs if (speed := getattr(run.figures, name)) is not None]
+    if cell.figure.name in ("samples_per_second", "steps_per_second"):
+        name = f"trainer_{cell.figure.name}"
+        trainers = [speed for run in cell.runs if (speed := figure(run, name)) is not None]
         if any(abs(own - speed) <= allowed for speed in trainers):
-            return RIGHT, f"found {found}: the Trainer's train_{cell.metric.name}, over the whole runtime; {SHOWN}"
+            return RIGHT, f"found {found}: the Trainer's train_{cell.figure.name}, over the whole runtime; {SHOWN}"
     if found.translate(_OTHER_MARKS) != found:
         with suppress(InputError):
-            other = read_cell(found.translate(_OTHER_MARKS), cell.metric)
+            other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
             if isinstance(other, float) and abs(other - cell.value) <= allowed:
                 return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
+from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import markdown, predictions
-from tools.tables.definitions import definitions, exercises_of, meaning, tiny_views
 from tools.tables.fill import FilledTable, fill, left_out_lines
+from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
 from tools.tables.markdown import Table
-from tools.tables.metrics import METRICS
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.printable import spreadsheet_text
 
@@ -40,10 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(_where_read(tables))
         return 0
     if arguments.explain:
-        for name, metric in METRICS.items():
-            in_commands = f"`{name}`" + (f", {metric.unit}" if metric.unit else "")
-            labels = f"**{'; '.join(metric.labels)}** ({in_commands})" if metric.labels else in_commands
-            print(f"- {labels}: {metric.definition}")
+        for name, figure in FIGURES.items():
+            in_commands = f"`{name}`" + (f", {figure.unit}" if figure.unit else "")
+            labels = f"**{'; '.join(figure.labels)}** ({in_commands})" if figure.labels else in_commands
+            print(f"- {labels}: {figure.definition}")
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
@@ -55,12 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")
-    wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].facts["tiny"]))
-    exercises = exercises_of(wanted)
-    own = [run for run in runs if run.record.get("exercise") in exercises]
+    wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].tiny))
+    exercises = exercises_of(*wanted)
+    own = [run for run in runs if run.record.exercise in exercises]
     if not own:
         if arguments.run_folders:
-            found, about = runs[0].record["exercise"], ", ".join(exercises)
+            found, about = runs[0].record.exercise, ", ".join(exercises)
             raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
@@ -88,15 +88,15 @@ def _where_read(tables: list[Table]) -> str:
     labels: dict[str, dict[str, None]] = {}
     for table in tables:
         for label in [*table.header, *(text for row in table.rows for text in row[: table.label_columns])]:
-            if (found := meaning(table.path.parent, label)) and found.metric:
-                labels.setdefault(found.metric, {})[label] = None
+            if (found := meaning(table.path.parent, label)) and found.figure:
+                labels.setdefault(found.figure, {})[label] = None
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():
-        metric = METRICS[name]
-        keys = {key for file, key in metric.sources if file in ("summary.json", "train.out")}
-        key = f"; key `{min(keys)}`" if len(keys) == 1 and min(keys) not in metric.definition else ""
-        lines.append(f"- **{'; '.join(names)}**: {metric.definition}{key}")
+        figure = FIGURES[name]
+        keys = {key for file, key in figure.sources if file in ("summary.json", "train.out")}
+        key = f"; key `{min(keys)}`" if len(keys) == 1 and min(keys) not in figure.definition else ""
+        lines.append(f"- **{'; '.join(names)}**: {figure.definition}{key}")
     return "\n".join([*lines, "", "</details>"])
 
 
@@ -109,12 +109,12 @@ def _print_csv(filled: list[FilledTable]) -> None:
             label = " / ".join(row[: table.table.label_columns])
             for column, cell in zip(table.table.header, cells, strict=True):
                 if cell is not None:
-                    line = [table.table.number, label, column, cell.value, cell.metric.unit, cell.text]
+                    line = [table.table.number, label, column, cell.value, cell.figure.unit, cell.text]
                     writer.writerow(map(spreadsheet_text, line))
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
-    found = definitions(folder)
+    found = blank_tables(folder)
     if not found:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = [number.strip() for number in only.split(",") if number.strip()]

@@ -11,8 +11,8 @@ from tools.errors import InputError, LogError, NoRunsError
 from tools.logs.memory_logs import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
-from tools.tables.definitions import definitions, dictionary_of, tiny_view
 from tools.tables.fill import fill
+from tools.tables.labels import blank_tables, dictionary_of, tiny_view
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.plural import counted
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [run for run in chosen_runs(arguments, None if arguments.table else title) if not run.problem]
     if not runs:
         raise no_runs(logs, title)
-    if arguments.tiny and not (runs := [run for run in runs if run.facts["tiny"]]):
+    if arguments.tiny and not (runs := [run for run in runs if run.tiny]):
         raise NoRunsError(f"no run of {title} is tiny: leave out --tiny")
     name = title + (f"-table-{arguments.table}" if arguments.table else "")
     output = arguments.output or default_logs() / f"{name}.png"
@@ -122,7 +122,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
         InputError: no such table or column, or not one figure in it.
     """
     number = arguments.table
-    table = next((table for table in definitions(exercise) if table.number == number), None)
+    table = next((table for table in blank_tables(exercise) if table.number == number), None)
     if table and arguments.tiny:
         table = tiny_view(table)
     columns = table.header[table.label_columns :] if table else []

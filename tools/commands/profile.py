@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from tools.commands.options import single_run
+from tools.logs.figures import read
 from tools.logs.run import Run
 from tools.logs.trace import CLASSES, Trace, class_of, read_trace
 from workshop.run_folder.gpu_time import shares
@@ -29,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     runs = [single_run(folder) for folder in arguments.runs]
     traces = [read_trace(one) for one in runs]
-    names = [str(one.facts["rung"] or one.facts["config"] or one.facts["method"] or one.folder.name) for one in runs]
-    if len({one.facts["model"] for one in runs}) > 1:
-        names = [f"{one.facts['model']}, {name}" for one, name in zip(runs, names, strict=True)]
+    names = [str(one.rung or one.record.config or one.method or one.folder.name) for one in runs]
+    if len({one.model for one in runs}) > 1:
+        names = [f"{one.model}, {name}" for one, name in zip(runs, names, strict=True)]
     columns = [_column(one, trace) for one, trace in zip(runs, traces, strict=True)]
     print(markdown(["Profile", *names], [[label, *(column[label] for column in columns)] for label in columns[0]]))
     rows = [[name, *row] for name, trace in zip(names, traces, strict=True) for row in _costliest(trace)]
@@ -62,7 +63,7 @@ def _column(run: Run, trace: Trace) -> dict[str, str]:
 
 def _unprofiled_ms(run: Run, trace: Trace) -> str:
     """Median of the steps that the profiler did not slow down, without the warm-up."""
-    warmup = run.figures.number("warmup_steps") or 0
+    warmup = read(run, "summary.json", "warmup_steps") or 0
     steps = run.steps
     times_s = [] if steps is None else steps.step_time_s[(steps.step > warmup) & (steps.step < trace.first)].tolist()
     return f"{1000 * median(times_s):,.1f}" if times_s else "not measured"

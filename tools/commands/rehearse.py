@@ -96,7 +96,7 @@ class Rehearsal:
     def newest(self, exercise: Exercise) -> list[tuple[Submission, Run | None]]:
         """Each line with its newest run, None if none began."""
         runs = find_runs(self.logs)  # oldest first
-        found = {(run.record.get("exercise"), run.record.get("submission")): run for run in runs}
+        found = {(run.record.exercise, run.record.submission): run for run in runs}
         return [(line, found.get((line.exercise.name, line.text))) for line in exercise.lines]
 
     def finish(self, exercise: Exercise) -> None:

@@ -32,7 +32,7 @@ def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
     folder.mkdir(parents=True)
     name = run.folder.resolve()
     of = str(name.relative_to(ROOT) if name.is_relative_to(ROOT) else name)
-    record = {key: value for key, value in run.record.items() if key not in _END}
+    record = {key: value for key, value in run.json.items() if key not in _END}
     record |= {"start_time": start.isoformat(), "replay": {"of": of, "speed": speed}}
     end = {"end_time": (start + timedelta(seconds=run.runtime_s)).isoformat()}
 
@@ -49,7 +49,7 @@ def replay(run: Run, logs: Path, speed: float) -> Iterator[None]:
                 yield
             with (folder / file).open("ab") as stream:
                 stream.write(data)
-        write(**{key: run.record[key] for key in _END if key in run.record} | end)
+        write(**{key: run.json[key] for key in _END if key in run.json} | end)
     except BaseException:
         now = datetime.now(UTC).replace(microsecond=0).isoformat()
         write(state="cancelled", exit_code=143, end_time=now, reason="the replay was interrupted")
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if logs.resolve().is_relative_to(REFERENCE):
         raise InputError(f"--logs {logs}: are the reference runs; expected a folder of your own")
     waiting, active = _chosen(arguments.what), list[Iterator[None]]()
-    fills = {f"  python -m tools fill {run.record['exercise']} --logs {logs}": None for run in waiting}
+    fills = {f"  python -m tools fill {run.record.exercise} --logs {logs}": None for run in waiting}
     one_by_one = duration(sum(run.runtime_s for run in waiting) / arguments.speed)
     print(f"{counted(len(waiting), 'run')}, {one_by_one} h one after the other, {_AT_A_TIME} at a time")
     for ending in (signal.SIGTERM, signal.SIGHUP):

@@ -74,14 +74,14 @@ def folders_table(folder: Path) -> str:
     rows = []
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         records = [run.record for run in find_runs(place)]
-        gpus = max((record.get("gpu_names") or [] for record in records), key=len, default=[])
+        gpus = max((record.gpu_names for record in records), key=len, default=[])
         machine = f"{len(gpus)} x {gpus[0].removeprefix('NVIDIA ')}" if gpus else "-"
-        commits = sorted({f"`{record['git_commit'][:7]}`" for record in records if record.get("git_commit")})
+        commits = sorted({f"`{record.git_commit[:7]}`" for record in records if record.git_commit})
         runs_list = place / "runs.txt"
         lines = runs_list.read_text(encoding="utf-8").splitlines() if runs_list.exists() else []
         comment = " ".join(line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
         what = re.split(r"(?<=[\w)])[.:] ", comment)[0].rstrip(".")
-        what = what or ", ".join(sorted({record["exercise"] for record in records}))
+        what = what or ", ".join(sorted({record.exercise for record in records}))
         rows.append((f"`{place.name}`", machine, str(len(records)), ", ".join(commits), what))
     return markdown(("Folder", "Machine", "Runs", "Commits", "What for"), rows)
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.folder import is_mine
-from tools.logs.run import SHOWN_STATES, Run, duration
+from tools.logs.figures import FIGURES
+from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
 from tools.tables.fill import figure_of
-from tools.tables.metrics import METRICS
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line, spreadsheet_text
@@ -27,8 +26,9 @@ from workshop.run_folder.printable import one_line, spreadsheet_text
 if TYPE_CHECKING:
     from tools.plan.accuracy import Predictions
 
-# Columns that are shown where some run has another value than this; owner: where there are several.
-_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1", "owner": ""}
+# Columns that are shown where some run has another value than this; then those where runs differ, as `owner`.
+_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1"}
+_SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
 _REASON_WIDTH = 100
 
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
         raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
-    metrics = _metrics(arguments.figures)
+    names = _figures(arguments.figures)
     told_apart = arguments.format == "text" and not arguments.durations
     found = chosen_runs(arguments, arguments.experiment, replays=told_apart)
     if not found:
@@ -83,9 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
             table.map(spreadsheet_text).to_csv(sys.stdout, index=False)
         return 0
     if shown:
-        predicted = any(name not in METRICS for name in metrics)
+        predicted = any(name not in FIGURES for name in names)
         found_predictions = _planner().predictions(shown) if predicted else {}
-        columns = {_title(name): _figure(name, found_predictions) for name in metrics}
+        columns = {_title(name): _figure(name, found_predictions) for name in names}
         rows, reasons = [], []
         for run in progress(shown, "reading logs"):
             rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
@@ -112,9 +112,7 @@ def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:
             if found and (name == "must do" or len(some) > rows[-1][1]):
                 minutes = sum(run.runtime_s for run, _ in found) / 60
                 gpus = Counter(
-                    run.record["gpu_names"][0].removeprefix("NVIDIA ")
-                    for run, _ in found
-                    if run.record.get("gpu_names")
+                    run.record.gpu_names[0].removeprefix("NVIDIA ") for run, _ in found if run.record.gpu_names
                 )
                 cells = [len(some), len(found), sum(whole for _, whole in found), f"{minutes:.1f}", ", ".join(gpus)]
                 rows.append([f"{file.parent.name}: {name}", *cells])
@@ -131,7 +129,7 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
     """
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
-        return f"python -m tools fill {chapter or newest.record['exercise']}{options}{tiny_option(newest)}"
+        return f"python -m tools fill {chapter or newest.record.exercise}{options}{tiny_option(newest)}"
     stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
     mine = stopped and is_mine(newest.folder) and is_mine(newest.folder / ".resume.json")
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
@@ -143,13 +141,13 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
 
 def tiny_option(run: Run) -> str:
     """With which `fill` shows a tiny run."""
-    return " --tiny" if run.facts["tiny"] else ""
+    return " --tiny" if run.tiny else ""
 
 
-def _metrics(names: str) -> list[str]:
+def _figures(names: str) -> list[str]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in METRICS and not _planner().is_predicted(name)]:
-        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(METRICS)}")
+    if unknown := [name for name in wanted if name not in FIGURES and not _planner().is_predicted(name)]:
+        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(FIGURES)}")
     return wanted
 
 
@@ -162,35 +160,37 @@ def _planner() -> ModuleType:
 
 def _figure(name: str, predictions: Predictions) -> Callable[[Run], str]:
     """What gives a run's figure of this name, as printed."""
-    if name in METRICS:
-        return partial(figure_of, metric=METRICS[name])
+    if name in FIGURES:
+        return partial(figure_of, figure=FIGURES[name])
     return lambda run: _planner().figure(predictions, run, name)
 
 
-def _title(metric: str) -> str:
-    unit = METRICS[metric if metric in METRICS else metric.removeprefix(_planner().PREFIX)].unit
-    return f"{metric} ({unit})" if unit else metric
+def _title(name: str) -> str:
+    unit = FIGURES[name if name in FIGURES else name.removeprefix(_planner().PREFIX)].unit
+    return f"{name} ({unit})" if unit else name
 
 
 def _row(run: Run) -> dict[str, str]:
     """What is in run.json, by column."""
-    facts, record, runtime = run.facts, run.record, run.runtime_s
-    names = record.get("gpu_names") or (["CPU"] if record.get("device") == "cpu" else [])
+    record, settings, runtime = run.record, run.settings, run.runtime_s
+    names = record.gpu_names or (["CPU"] if record.device == "cpu" else [])
     on = f" x {names[0].removeprefix('NVIDIA ')}" if names else ""
-    method = facts["method"] if facts["method"] != "none" else None
-    batch = f"{facts['batch_size']} x {facts['grad_acc']}" if facts["batch_size"] and facts["grad_acc"] else None
+    method = run.method if run.method != "none" else None
+    batch = f"{settings['batch_size']} x {settings['grad_acc']}" if run.examples_per_gpu_step else None
     cells = {
         "run": run.folder,
-        "config": facts["config"] or method,
-        "rung": facts["rung"],
-        "fault": facts["fault"],
-        "model": facts["model"],
-        "precision": record.get("precision") or (facts["precision"] if record.get("settings") else None),
+        "config": record.config or method,
+        "rung": run.rung,
+        "fault": run.fault,
+        "model": run.model,
+        "precision": record.precision or (run.precision if settings else None),
         "batch": batch,
-        "processes": f"{facts['world_size']}{on}" if facts["world_size"] else None,
-        "nodes": facts["nodes"],
+        "processes": f"{run.world_size}{on}" if run.world_size else None,
+        "nodes": record.nodes,
         "length": _length(run),
-        "repeat": facts["repeat"],
+        **{name: run.fact(name) for name in _SETTINGS},
+        "git_commit": record.git_commit and record.git_commit[:7],
+        "repeat": run.repeat,
         "owner": run.owner,
         "state": run.shown_state,
         "runtime": None if runtime is None else duration(runtime),
@@ -200,18 +200,18 @@ def _row(run: Run) -> dict[str, str]:
 
 def _length(run: Run) -> str | None:
     """How long it trained, as asked for: a short try is not the real run."""
-    examples, epochs = run.facts["train_examples"], run.facts["epochs"]
-    if steps := (run.record.get("settings") or {}).get("max_steps"):
+    examples, epochs = run.train_examples, run.epochs
+    if steps := run.settings.get("max_steps"):
         return counted(steps, "step")
     return f"{epochs} x {examples:,}" if epochs and examples else None
 
 
 def _tells(column: str, rows: list[dict[str, str]]) -> bool:
     """Whether a column says something about the runs of a list."""
-    if column not in _OPTIONAL:
-        return True
     values = {row[column] for row in rows}
-    return len(values) > 1 or (column != "owner" and _OPTIONAL[column] not in values)
+    if column in (*_SETTINGS, "owner"):
+        return len(values) > 1
+    return column not in _OPTIONAL or len(values) > 1 or _OPTIONAL[column] not in values
 
 
 def text_table(rows: list[list[str]]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
-from tools.logs.folder import is_mine
+from tools.logs.run import is_mine
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import configuration_of, fits
@@ -147,9 +147,9 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
         raise InputError(f"--resume {folder.name}: .resume.json sets {', '.join(sorted(unknown))}; expected settings")
     settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
-    nodes, gpus = (str(run.record.get(key) or 1) for key in ("nodes", "gpus_per_node"))
+    nodes, gpus = (str(count or 1) for count in (run.record.nodes, run.record.gpus_per_node))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
-    mark = {"SUBMISSION": run.record["submission"]} if run.record.get("submission") else {}
+    mark = {"SUBMISSION": run.record.submission} if run.record.submission else {}
     own = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
     environment = dict(shell) | settings | shape | mark | own
     return [str(launcher), *command[1:]], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment

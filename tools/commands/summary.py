@@ -9,11 +9,11 @@ from pathlib import Path
 from tools.commands.options import single_run
 from tools.commands.runs import next_command, tiny_option
 from tools.errors import InputError
-from tools.logs.figures import FIGURES
+from tools.logs.figures import FIGURES, figure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.tables.definitions import definitions, exercises_of, plan, run_conditions, tiny_views
-from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table, written
+from tools.tables.fill import Cell, FilledTable, fill, why_in_no_table
+from tools.tables.labels import blank_cells, blank_tables, run_conditions, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import ROOT, exercises
 from workshop.run_folder.printable import one_line
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     if run.is_replay:
         print("replay, not measured")
     for name, parts in _LINES.items():
-        figures = [(FIGURES[figure], getattr(run.figures, figure), words) for figure, words in parts]
-        told = [words.format(written(one, value, False)) for one, value, words in figures if value is not None]
+        figures = [(FIGURES[one], figure(run, one), words) for one, words in parts]
+        told = [words.format(one.written(value, False)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
     options = _elsewhere(run.folder)
@@ -72,7 +72,7 @@ def _print_cells(run: Run, options: str) -> str:
         print(f"cells: more in {len(rest)} tables: {', '.join(commands)}")
     if not found:
         print(f"cells: none: {why_none}")
-    exercise = run.record["exercise"]
+    exercise = run.record.exercise
     return exercise if not found or exercise in folders else folders[0]
 
 
@@ -101,18 +101,18 @@ def cells_of(folder: Path, runs: Sequence[Run]) -> tuple[list[tuple[Table, list[
 
 def _tables_about(run: Run) -> list[Table]:
     """Those that the run's exercise fills; other exercises may have some, too."""
-    exercise, found = run.record["exercise"], []
+    exercise, found = run.record.exercise, []
     for folder in sorted(exercises(), key=lambda path: path.name != exercise):
-        tables = tiny_views(definitions(folder)) if run.facts["tiny"] else definitions(folder)
-        found += [table for table in tables if exercise in exercises_of([table])]
+        tables = tiny_views(blank_tables(folder)) if run.tiny else blank_tables(folder)
+        found += [table for table in tables if exercise in table.exercises]
     return found
 
 
 def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
     """The cells with a figure of this run, or of it and its repeats."""
     table = filled.table
-    for row, plans, cells in zip(table.rows, plan(table), filled.cells, strict=True):
-        for column, about, cell in zip(table.header, plans, cells, strict=True):
+    for row, blanks, cells in zip(table.rows, blank_cells(table), filled.cells, strict=True):
+        for column, about, cell in zip(table.header, blanks, cells, strict=True):
             if about and cell and cell.value is not None and run in cell.runs:
                 where = run_conditions(about.where)
                 if all(other.matches(where) for other in cell.runs):
@@ -121,7 +121,7 @@ def _own(filled: FilledTable, run: Run) -> Iterator[tuple[str, str, Cell]]:
 
 def _why_none(run: Run, tables: Sequence[Table], filled: Sequence[FilledTable]) -> str:
     if not tables:
-        return f"no table is about runs of {run.record['exercise']}"
+        return f"no table is about runs of {run.record.exercise}"
     (reason,) = why_in_no_table(tables, [run])
     if reason:
         return reason

@@ -11,14 +11,14 @@ from typing import Any
 
 from tools.errors import UnavailableError
 from tools.logs import dimension_traffic
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 from workshop.run_folder.collectives import Collective, read
 
 _NAMED = ("all-reduce", "all-gather", "reduce-scatter")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def counted(run: RunFolder) -> dict[str, float]:
+def counted(run: Run) -> dict[str, float]:
     """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
@@ -34,7 +34,7 @@ def counted(run: RunFolder) -> dict[str, float]:
         return max((sum(map(calls, of_rank)) for of_rank in of_ranks), default=0)
 
     kinds = {name: largest(lambda one, name=name: one.calls * (one.name == name)) for name in _NAMED}
-    world_size, nodes = run.facts["world_size"] or 1, run.facts["nodes"] or 1
+    world_size, nodes = run.world_size or 1, run.record.nodes or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
     between = 0.0
     for one in found:
@@ -51,18 +51,15 @@ def counted(run: RunFolder) -> dict[str, float]:
     }
 
 
-def predicted(run: RunFolder) -> dict[str, float]:
+def predicted(run: Run) -> dict[str, float]:
     """What a rank would send by the paper's formulas, or those of dimensions/; {} where the record lacks something."""
-    record = run.record
-    if (record.get("sharding") or {}).get("method") in dimension_traffic.FORMULAS:
+    record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
+    if sharding.method in dimension_traffic.FORMULAS:
         return {"sent_mib": dimension_traffic.sent_bytes(record) / 2**20}
-    parameters, precision = (record.get("model") or {}).get("parameters"), record.get("precision")
-    sharding, accumulation = record.get("sharding") or {}, (record.get("settings") or {}).get("grad_acc")
-    world_size = run.facts["world_size"]
-    if not (parameters and precision in _BYTES and sharding.get("method") and accumulation and world_size):
+    if not all([record.model.parameters, record.precision in _BYTES, sharding.method, accumulation, run.world_size]):
         return {}
-    messages = messages_of(sharding, world_size, accumulation)
-    return {"sent_mib": sum(messages) * parameters * _BYTES[precision] / 2**20}
+    messages = messages_of(vars(sharding), run.world_size, accumulation)
+    return {"sent_mib": sum(messages) * record.model.parameters * _BYTES[record.precision] / 2**20}
 
 
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:

@@ -8,26 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 from tools.errors import UnavailableError
+from workshop.run_folder.schema import RunRecord
 
 _FP32 = 4
 _INT64 = 8
 
 
-def sent_bytes(record: dict[str, Any]) -> float:
-    """Of a run's record, by the largest rank.
+def sent_bytes(record: RunRecord) -> float:
+    """Of a run, by the largest rank.
 
     Raises:
         UnavailableError: the record lacks something, or rows have different lengths.
     """
-    model, settings, sharding = record.get("model") or {}, record.get("settings") or {}, record["sharding"]
+    settings = record.settings
     if settings.get("padding") != "max_length":
         raise UnavailableError("no rows of one length")
+    seen = {
+        name: value for one in (record.model, record.sharding) for name, value in vars(one).items() if value is not None
+    }
     try:
-        ranks = {"dp_size": record["dp_size"], "ranks": record["world_size"] // record["dp_size"]}
+        ranks = {"dp_size": record.dp_size, "ranks": record.world_size // record.dp_size}
         # The settings have the custom model's sizes, whichever model it is.
-        return FORMULAS[sharding["method"]](
-            settings | model | sharding | ranks | {"width": 2 if settings["bf16"] else _FP32}
-        )
+        return FORMULAS[record.sharding.method](settings | seen | ranks | {"width": 2 if settings["bf16"] else _FP32})
     except (KeyError, TypeError):
         raise UnavailableError("an incomplete record") from None
 

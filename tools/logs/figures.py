@@ -1,64 +1,335 @@
-"""The figures of one run. Each is a line of figures.csv: where it is from, and how tables name and show it.
+"""The figures of a run. Each is a line of figures.csv: its name, where it is read, how tables name and show it.
 
-A new figure is one more line there, if one of the sources (tools/logs/sources.py) has it. The lines without a source
-are of figures that tables make of several runs, or of the same figure in another unit (tools/tables/metrics.py).
+A source is a function that reads one kind of file: from a run to figures by key. It raises UnavailableError, with the
+words a cell shows, where none of its figures can exist; a figure that it merely lacks it leaves out. A damaged file is
+a LogError and costs the figures of that source only. In place of a figure there may be such an error, too.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
-from dataclasses import dataclass
+import fnmatch
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
+from typing import Any
 
-# What measuring gives: the figure; or why there is none: a cell's word, or [what is wrong in which line of a file].
-Outcome = float | bool | str | list[str]
+from tools.errors import LogError, UnavailableError
+from tools.logs import communication, mfu, trainer_log
+from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi, read_psrecord, seconds
+from tools.logs.run import Run
+from workshop.run_folder import nccl_log
+from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
+
+Found = Mapping[str, Any]
+_COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)
+_MIB_PER_GB = 1e9 / 2**20
+_POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
+_EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
-    """How a figure is named, found and shown.
+class Figure:
+    """A line of figures.csv.
 
     Attributes:
+        name: in tables.toml, `--figures`, csv, frame and page.
         unit: printed after the figure where no label names it; "" for none.
         decimals: digits after the point.
-        definition: one line: what it is and which file it is from.
-        labels: of rows and columns that mean it, as the READMEs' tables have them.
-        kind: of the figure; a bool is shown as yes or no, a word is what its source says in place of a figure.
-        name: for labels and `runs --figures`.
-        figure: of which field of RunFigures it is made; "" if it compares runs.
-        sources: source and key, as "summary.json:train_loss"; the first that has it counts.
+        sources: source and key, as "summary.json:train_loss"; the first that has it counts. None if it compares runs.
         missing: what a cell shows where no source has it.
-        value: from the runs that a cell selects to the figure (tools/tables/metrics.py).
+        labels: of rows and columns that mean it; the first is its title.
+        definition: one line: what it is and which file it is from.
+        kind: of the figure; a bool is shown as yes or no, a word is what its source says in place of a figure.
+        per_unit: how many of the source's units are one of `unit`.
     """
 
+    name: str
     unit: str
     decimals: int
+    sources: tuple[tuple[str, str], ...]
+    missing: str
+    labels: tuple[str, ...]
     definition: str
-    labels: tuple[str, ...] = ()
     kind: type = float
-    name: str = ""
-    figure: str = ""
-    sources: tuple[tuple[str, str], ...] = ()
-    missing: str = ""
-    value: Callable[..., float | bool] | None = None
+    per_unit: float = 1
+
+    @property
+    def title(self) -> str:
+        return self.labels[0] if self.labels else self.name.replace("_", " ")
+
+    def in_gb(self) -> Figure:
+        """The same in 10^9 bytes, which published tables have."""
+        return replace(self, unit="GB", decimals=2, per_unit=_MIB_PER_GB)
+
+    def written(self, value: float | bool, unit_named: bool) -> str:
+        """A figure as printed: thousands separators, the decimals, the unit unless a label names it."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return f"{value:,.{self.decimals}f}{'' if unit_named or not self.unit else ' ' + self.unit}"
 
 
-def _metric(line: dict[str, str]) -> Metric:
+def _figure(line: dict[str, str]) -> Figure:
     kind = {"yes or no": bool, "a word": str}.get(line["decimals"], float)
-    return Metric(
-        name=line["metric"],
-        figure=line["figure"],
+    sources = () if line["sources"] == _COMPARISON else line["sources"].split()
+    return Figure(
+        name=line["name"],
         unit=line["unit"],
         decimals=int(line["decimals"]) if kind is float else 0,
-        kind=kind,
-        sources=tuple(tuple(source.split(":", 1)) for source in line["sources"].split()),
+        sources=tuple(tuple(source.split(":", 1)) for source in sources),
         missing=line["missing"],
         labels=tuple(label for label in line["labels"].split("; ") if label),
         definition=line["definition"],
+        kind=kind,
     )
 
 
 with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as _file:
-    DEFINITIONS = [_metric(line) for line in csv.DictReader(_file, restval="")]
-FIGURES = {one.figure: one for one in DEFINITIONS if one.figure}  # those of one run
+    FIGURES = {one.name: one for one in map(_figure, csv.DictReader(_file))}
+OF_ONE_RUN = {name: one for name, one in FIGURES.items() if one.sources}
+
+
+def measure(run: Run, name: str) -> float | bool:
+    """A run's figure. Each is measured when it is asked for first, and each file is parsed once.
+
+    Raises:
+        UnavailableError: there is none; its text is what a cell shows.
+        LogError: a file that it is from is damaged.
+    """
+    for source, key in FIGURES[name].sources:
+        if (value := read(run, source, key)) is not None:
+            return value
+    raise UnavailableError(FIGURES[name].missing)
+
+
+def figure(run: Run, name: str) -> Any:
+    """A run's figure; None where there is none or its file is damaged."""
+    try:
+        return measure(run, name)
+    except (UnavailableError, LogError):
+        return None
+
+
+def median_of(runs: Sequence[Run], name: str) -> float | bool:
+    """The figure of runs that differ in REPEAT only: the median of those that have it. Raises as `measure` does."""
+    found, missing = [], UnavailableError(FIGURES[name].missing)
+    for run in runs:
+        try:
+            found.append(measure(run, name))
+        except UnavailableError as error:
+            missing = error
+    if not found:
+        raise missing
+    return found[-1] if isinstance(found[-1], bool) else median(found)
+
+
+def files(run: Run, name: str) -> list[str]:
+    """The run's files that the figure is from."""
+    patterns = " ".join(_SOURCES[source][1] for source, _ in FIGURES[name].sources)
+    found = (file for pattern in patterns.split() for file in fnmatch.filter(run.files, pattern))
+    return list(dict.fromkeys(found))
+
+
+def read(run: Run, source: str, key: str) -> Any:
+    """What a source has under a key, or None; raises as `measure` does."""
+    if source not in run.parsed:
+        try:
+            if source in _OF_GPU and run.record.device == "cpu":
+                raise UnavailableError("no GPU")
+            run.parsed[source] = _SOURCES[source][0](run)
+        except (UnavailableError, LogError) as error:
+            run.parsed[source] = error
+    found = run.parsed[source]
+    value = found if isinstance(found, Exception) else found.get(key)
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def _in_summary(run: Run, *keys: str) -> list[Any]:
+    return [read(run, "summary.json", key) for key in keys]
+
+
+def _run_json(run: Run) -> Found:
+    """Facts, and what a fault cost a run that went on: a word for the state, which is no figure."""
+    record, attempts = run.record, run.record.attempts
+    millions = {"trained_millions": record.model.trained_parameters, "parameters_millions": record.model.parameters}
+    counts = {name: run.settings.get(name) for name in ("num_layers", "batch_size")} | {"world_size": record.world_size}
+    lost = {name: [getattr(attempt, name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
+    return {
+        **{key: run.fact(key) for one in FIGURES.values() for source, key in one.sources if source == "run.json"},
+        **{name: None if count is None else count / 1e6 for name, count in millions.items()},
+        **{name: None if count is None else float(count) for name, count in counts.items()},
+        "bubble_percent": None if record.sharding.bubble is None else record.sharding.bubble * 100,
+        "runtime_s": None if run.state == "running" else run.runtime_s,
+        "flops_per_step_tflop": record.flops_per_gpu_per_step and record.flops_per_gpu_per_step / 1e12,
+        "fault_state": UnavailableError(attempts[-1].state or "not recorded" if attempts else run.state),
+        "resumed_step": attempts[-1].resumed_step if attempts else UnavailableError("not resumed"),
+        **{name: None if None in numbers else float(sum(numbers)) for name, numbers in lost.items()},
+    }
+
+
+def _summary(run: Run) -> Found:
+    """A mistyped value costs only itself."""
+    found = dict(run.summary)
+    for key, value in found.items():
+        try:
+            found[key] = value if value is None or key not in SUMMARY_RECORD else typed(value, SUMMARY_RECORD[key], key)
+        except MistypedError as error:
+            found[key] = LogError(run.folder / "summary.json", None, error.found, error.expected)
+    return found
+
+
+def _summary_of_gpu(run: Run) -> Found:
+    (mean_mib,) = _in_summary(run, "avg_mem_total_MB")
+    names = ("avg_gpu_util_%", "peak_mem_alloc_mib", "peak_mem_reserved_mib")
+    return {"avg_mem_total_gb": None if mean_mib is None else mean_mib / _MIB_PER_GB} | dict(
+        zip(names, _in_summary(run, *names), strict=True)
+    )
+
+
+def _train_out(run: Run) -> Found:
+    """The Trainer's closing dict as printed, where transformers 5 rounds it, of the last training in the file.
+
+    A requeued job appends to it.
+    """
+    trainings = [one for path in run.paths("train.out", "train.out") for one in trainer_log.read(path)]
+    if not trainings:
+        return {}
+    key = "eval_samples_per_second"
+    speeds = [event[key] for event in trainings[-1].evals if key in event]
+    found = (trainings[-1].final or {}) | {"evals": trainings[-1].evals}
+    return found | ({key: sum(speeds) / len(speeds)} if speeds else {})
+
+
+def _evaluations(run: Run) -> Found:
+    """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
+    (losses,) = _in_summary(run, "eval_loss")
+    if losses:
+        steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
+        last = steps / per_epoch if steps and per_epoch else len(losses)
+        evaluations = [(min(number, last), loss) for number, loss in enumerate(losses, 1)]
+    else:
+        evals = read(run, "train.out", "evals") or []
+        evaluations = [(event["epoch"], event["eval_loss"]) for event in evals]
+    if not evaluations:
+        return {}
+    last, final = evaluations[-1]
+    only = UnavailableError("1 epoch only" if last == 1 else f"{last:.3g} epochs only")
+    found: dict[str, Any] = {"eval_loss_final": final}
+    for epoch in (1, 2, 3):
+        nearest, loss = min(evaluations, key=lambda one: abs(one[0] - epoch))
+        if abs(nearest - epoch) <= _EPOCH_OFF:
+            found[f"eval_loss_{epoch}"] = loss
+        elif last < epoch:
+            found[f"eval_loss_{epoch}"] = only
+    return found
+
+
+def _steps(run: Run) -> Found:
+    log = run.steps
+    if log is None or not log.step.size:
+        return {}
+    return {
+        "steps": float(log.step.max()),
+        "time_s": float(log.step_time_s.sum()),
+        "positions": float(log.tokens.sum()),
+        "examples": None if log.samples is None else float(log.samples.sum()),
+        "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
+    }
+
+
+def _timers(run: Run) -> Found:
+    paths = run.paths("train.out", "train.out")
+    if not paths or not run.timed:
+        return {}
+    warmup = read(run, "summary.json", "warmup_steps") or 0
+    parts_ms = trainer_log.read_timers(paths[0]).items()
+    return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
+
+
+def _gpu_log(run: Run) -> Found:
+    logs = [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]
+    if len(logs) > 1:  # the mean is over the samples of all nodes
+        logs = [MemoryLog([mib for log in logs for mib in log.mib])]
+    return extremes(logs, "empty GPU log")
+
+
+def _power(run: Run) -> Found:
+    """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
+    samples = [
+        (log.start_s + time_s, watts)
+        for log in (read_nvidia_smi(path, with_time=True) for path in run.paths("gpu_memory", ".csv"))
+        for time_s, watts in zip(log.time_s, log.watts, strict=False)
+        if not math.isnan(watts)
+    ]
+    found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
+    times = _in_summary(run, "timed_start", "timed_end")
+    if not (samples and all(times)):
+        return found
+    start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
+    timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
+    if not timed:
+        return found | {"mean_w": UnavailableError("no sample")}
+    mean_w = fmean(timed)
+    timed_s, energy_j = _in_summary(run, "timed_s", "energy_j")
+    percent = 100 * mean_w * run.world_size * timed_s / energy_j if run.world_size and timed_s and energy_j else None
+    return found | {"mean_w": mean_w, "energy_percent": percent}
+
+
+def _energy(run: Run) -> Found:
+    """Joules of the timed steps by NVML's counter."""
+    names = ("timed_s", "energy_j", "real_tokens_per_joule")
+    found = dict(zip(names, _in_summary(run, *names), strict=True))
+    if found["timed_s"] is not None and found["timed_s"] < LEAST_ENERGY_S:
+        raise UnavailableError(f"under {LEAST_ENERGY_S} s")
+    return found
+
+
+def _cpu_log(prefix: str) -> Callable[[Run], Found]:
+    return lambda run: extremes([read_psrecord(path) for path in run.paths(prefix, ".txt")], "empty CPU log")
+
+
+def _fabric(run: Run) -> Found:
+    paths = run.paths("nccl.log", "nccl.log")
+    if not paths:
+        return {}
+    log = nccl_log.read(paths[0])
+    if log.world_size != run.world_size:
+        raise UnavailableError(f"a world of {log.world_size}, not {run.world_size}")
+    return {"allreduce_gb_per_s": log.allreduce_gb_per_s}
+
+
+def _computed(run: Run) -> Found:
+    steps_per_second, samples_per_second = _in_summary(run, "train/steps_per_second", "train/samples_per_second")
+    if not steps_per_second:
+        return {}
+    return {
+        "step_time_ms": 1000 / steps_per_second,
+        "examples_per_step": samples_per_second / steps_per_second if samples_per_second else None,
+    }
+
+
+_OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
+# What reads each source, and the files that it reads.
+_SOURCES: dict[str, tuple[Callable[[Run], Found], str]] = {
+    "run.json": (_run_json, "run.json"),
+    "summary.json": (_summary, "summary.json"),
+    "summary.json/gpu": (_summary_of_gpu, "summary.json"),
+    "train.out": (_train_out, "train.out"),
+    "evaluations": (_evaluations, "summary.json train.out"),
+    "steps.csv": (_steps, "steps.csv"),
+    "timers": (_timers, "train.out"),
+    "gpu_memory": (_gpu_log, "gpu_memory*.csv"),
+    "gpu_power": (_power, "gpu_memory*.csv summary.json"),
+    "energy": (_energy, "summary.json"),
+    "cpu_memory": (_cpu_log("cpu_memory"), "cpu_memory*.txt"),
+    "cpu_pss": (_cpu_log("cpu_pss"), "cpu_pss*.txt"),
+    "fabric": (_fabric, "nccl.log"),
+    "computed": (_computed, "summary.json"),
+    "collectives": (communication.counted, "collectives.csv"),
+    "predicted": (communication.predicted, "run.json"),
+    "mfu": (lambda run: mfu.utilisation(run, lambda key: read(run, "summary.json", key)), "run.json summary.json"),
+}

@@ -80,15 +80,15 @@ def look(run: Run) -> LiveRun:
 
 
 def _all_steps(run: Run) -> int | None:
-    settings, per_epoch = run.record.get("settings") or {}, run.record.get("steps_per_epoch")
-    steps = settings.get("max_steps") or min(per_epoch or 0, _MOST_STEPS) * (settings.get("num_epochs") or 0)
+    per_epoch = min(run.record.steps_per_epoch or 0, _MOST_STEPS)
+    steps = run.settings.get("max_steps") or per_epoch * (run.settings.get("num_epochs") or 0)
     return math.ceil(steps) if 0 < steps < _MOST_STEPS else None
 
 
 def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
     if run.state not in ("running", "completed"):
-        reason = re.sub(r"^train\.out:\d+: ", "", run.record.get("reason") or "")  # the key opens that log
-        return run.problem or run.record.get("cause") or reason or run.state
+        reason = re.sub(r"^train\.out:\d+: ", "", run.record.reason or "")  # the key opens that log
+        return run.problem or run.record.cause or reason or run.state
     if losses and not math.isfinite(losses[-1]):
         return f"loss is {losses[-1]}"
     written_ns = [run.files[name][1] for name in ("steps.csv", "train.out", "run.json") if name in run.files]

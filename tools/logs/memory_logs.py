@@ -19,8 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
-from tools.errors import LogError
-from tools.logs.folder import RunFolder
+from tools.errors import LogError, UnavailableError
+from tools.logs.run import Run
 from workshop.run_folder import csv_log
 from workshop.run_folder.safe_open import read_plain
 
@@ -53,13 +53,21 @@ class MemoryLog:
     watts: list[float] = field(default_factory=list)
     start_s: float = float("nan")
 
-    def figures(self) -> dict[str, float]:
-        """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known; {} without any."""
-        known = [mib for mib in self.mib if not math.isnan(mib)]
-        return {"peak_mib": max(known), "mean_mib": fmean(known), "min_mib": min(known)} if known else {}
+
+def extremes(logs: Sequence[MemoryLog], if_empty: str) -> dict[str, float]:
+    """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known, each of the log with the most.
+
+    A job can run out of one node's memory, not of all nodes' sum. {} without a log; UnavailableError, whose text is
+    `if_empty`, for logs without a sample.
+    """
+    known = [[mib for mib in log.mib if not math.isnan(mib)] for log in logs]
+    if logs and not any(known):
+        raise UnavailableError(if_empty)
+    ways = {"peak_mib": max, "mean_mib": fmean, "min_mib": min}
+    return {name: max(way(mib) for mib in known if mib) for name, way in ways.items()} if logs else {}
 
 
-def gpu_lines(run: RunFolder) -> Iterator[Line]:
+def gpu_lines(run: Run) -> Iterator[Line]:
     """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, "gpu_memory", ".csv"):
         log = read_nvidia_smi(path, with_time=True)
@@ -69,14 +77,14 @@ def gpu_lines(run: RunFolder) -> Iterator[Line]:
             yield f"{node}{name}", [log.time_s[place] for place in mine], [log.mib[place] for place in mine]
 
 
-def cpu_lines(run: RunFolder, kind: str) -> Iterator[Line]:
+def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
     """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
     for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
         log = read_psrecord(path)
         yield f"{node}{kind}", log.time_s, log.mib
 
 
-def _of_nodes(run: RunFolder, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
+def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
     """A log's files, each with what stands before a line's name: nothing, or the node."""
     for path in run.paths(prefix, suffix):
         node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")

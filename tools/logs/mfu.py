@@ -14,11 +14,11 @@ waits: the first block's queries, keys and values need 2 less, hidden size x (at
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tools.errors import UnavailableError
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 from workshop.run_folder.flops import flops_per_token
+from workshop.run_folder.schema import Model
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
 # the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions unless the name says
@@ -37,17 +37,17 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 }
 
 
-def _frozen_flops(model: Mapping[str, Any], multiplied: int) -> float:
+def _frozen_flops(model: Model, multiplied: int) -> float:
     """What a token needs less of `multiplied` parameters in matrix products if only adapters among them are trained."""
-    trained = model.get("trained_parameters") or model["parameters"]
-    if trained == model["parameters"]:
+    trained = model.trained_parameters or model.parameters
+    if trained == model.parameters:
         return 0
-    query_size = model.get("attention_size") or model["hidden_size"]
-    first = model["hidden_size"] * (query_size + 2 * (model.get("key_value_size") or query_size))
+    query_size = model.attention_size or model.hidden_size
+    first = model.hidden_size * (query_size + 2 * (model.key_value_size or query_size))
     return 2 * (multiplied - trained + first)
 
 
-def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mapping[str, float]:
+def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
     """Shares of the peak (%), warm-up left out.
 
     `mfu_percent` counts the head only at the positions whose logits were computed (LOGITS=labelled): what the GPU did.
@@ -59,11 +59,10 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     Raises:
         UnavailableError: something it depends on is not recorded.
     """
-    names = set(run.record.get("gpu_names") or [])
+    names, model, settings = set(run.record.gpu_names), run.record.model, run.settings
     if not names:
         raise UnavailableError("no GPU")
-    model, settings = run.record.get("model") or {}, run.record.get("settings") or {}
-    precision = run.record.get("precision")
+    precision = run.record.precision
     if settings.get("method") == "qlora":  # a 4-bit layer gives back its input's type, whatever it computes in
         precision = "bf16" if settings.get("bf16") else "fp32"
     if settings.get("float8", "none") != "none":  # although the head and what is added up stay in bf16
@@ -74,16 +73,15 @@ def utilisation(run: RunFolder, summary: Callable[[str], float | None]) -> Mappi
     tokens, samples, logit_positions = (
         summary(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")
     )
-    shape = [model.get(key) for key in ("parameters", "embedding_parameters", "layers", "hidden_size")]
-    if None in (*shape, tokens, logit_positions) or not (samples and run.facts["world_size"]):
+    shape = [model.parameters, model.embedding_parameters, model.layers, model.hidden_size]
+    if None in (*shape, tokens, logit_positions) or not (samples and run.world_size):
         raise UnavailableError("no shapes" if None in shape else "no step times")
-    row_length = settings.get("max_length") if settings.get("packing") else None
-    row_length = row_length or tokens / samples
+    row_length = (settings.get("max_length") if settings.get("packing") else None) or tokens / samples
     parameters, head, layers, hidden_size = shape
-    multiplied = parameters - (head if model.get("untied_embedding") else 0) - model.get("idle_parameters", 0)
+    multiplied = parameters - (head if model.untied_embedding else 0) - (model.idle_parameters or 0)
     saved = _frozen_flops(model, multiplied)
-    per_token = flops_per_token(multiplied, layers, model.get("attention_size") or hidden_size, row_length) - saved
+    per_token = flops_per_token(multiplied, layers, model.attention_size or hidden_size, row_length) - saved
     flops = tokens * per_token
     done = flops - (4 if saved else 6) * head * (tokens - logit_positions)
-    peak = run.facts["world_size"] * min(peaks) * 1e12
+    peak = run.world_size * min(peaks) * 1e12
     return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

@@ -1,37 +1,380 @@
-"""One run: what its folder says, and its figures."""
+"""A run: its folder, what its run.json says and what follows from it. The format is the contract in logs/README.md.
+
+A run folder may be incomplete (the job failed early, a logger is not installed) or damaged; neither may stop the
+listing of the others.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+import contextlib
+import json
+import os
+import pwd
+import re
+import stat
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tools.logs.folder import RunFolder
-from tools.logs.sources import RunFigures
-from workshop.run_folder.schema import STATES
+from tools.errors import LogError
+from workshop.run_folder import csv_log
+from workshop.run_folder.causes import cause
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.safe_open import read_plain
+from workshop.run_folder.schema import REQUIRED, SETTINGS, STATES, MistypedError, RunRecord, typed
+from workshop.run_folder.settings import is_tiny
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SHOWN_STATES = (*STATES, "lost", "unreadable")
+LOST_AFTER_S = 600
+_NAME = re.compile(r"\w[\w.+-]*")
+_TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
+Where = dict[str, Any]  # conditions on a run's facts
 
 
-class Not(tuple):
-    """A condition on a run: a fact is none of these values."""
+class NoneOf(tuple):
+    """A condition: a fact is none of these values."""
 
 
-class Run(RunFolder):
-    """A run folder and what its logs measured."""
+@dataclass(frozen=True)
+class Run:
+    """One run folder. Tables select by its facts: see `fact`.
+
+    Attributes:
+        json: run.json as it is, for those who copy it; {} if it cannot be read.
+        record: the same, typed.
+        problem: why run.json cannot be read; "" if it can.
+        parsed: what has been read from the logs (tools/logs/figures.py).
+    """
+
+    folder: Path
+    json: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
+    problem: str = ""
+    parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    # ---- facts: what tables select by, beside the keys of run.json and the settings ----
+
+    settings = property(lambda run: run.record.settings)
+    rung = property(lambda run: run.settings.get("rung") or None)
+    fault = property(lambda run: run.settings.get("fault") or None)
+    method = property(lambda run: run.record.sharding.method)  # as observed
+    cpu_offload = property(lambda run: run.record.sharding.cpu_offload)
+    adapters = property(lambda run: run.settings.get("method"))  # of lora/: full, lora or qlora
+    repeat = property(lambda run: run.settings.get("repeat") or 1)
+    profiled = property(lambda run: bool(run.settings.get("profile")))
+    timed = property(lambda run: bool(run.settings.get("timers")))
+    learning = property(lambda run: bool(run.settings.get("generate_train_size")))  # asked what was learnt
+    several_gpus = property(lambda run: (run.world_size or 0) > 1)
+    hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
 
     @cached_property
-    def figures(self) -> RunFigures:
-        """Each is measured when somebody asks for it first."""
-        return RunFigures(self)
+    def model(self) -> str | None:
+        """The name of the model, without its owner."""
+        name = self.record.model.name or self.settings.get("model_name") or ""
+        return name.rsplit("/", 1)[-1] or None
 
-    def matches(self, where: dict[str, Any]) -> bool:
+    @cached_property
+    def tiny(self) -> bool:
+        """Whether it trained a model of tiny.env's size."""
+        width = self.record.model.hidden_size or self.settings.get("hidden_size")
+        return is_tiny(self.settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE)
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """Training processes; asked for, where rank 0 had not counted them when the job failed."""
+        return self.record.world_size or (self.record.nodes or 0) * (self.record.gpus_per_node or 0) or None
+
+    @property
+    def dp_size(self) -> int | None:
+        return self.record.dp_size or self.world_size  # older records: each rank had examples of its own
+
+    @property
+    def ranks_per_row(self) -> int | None:
+        return self.world_size // self.dp_size if self.dp_size else None
+
+    @property
+    def train_examples(self) -> int | None:
+        return self.record.train_examples or self.settings.get("train_size")
+
+    @property
+    def examples_per_gpu(self) -> float | None:
+        return self.train_examples / self.dp_size if self.train_examples and self.dp_size else None
+
+    @property
+    def examples_per_gpu_step(self) -> int | None:
+        return (self.settings.get("batch_size") or 0) * (self.settings.get("grad_acc") or 0) or None
+
+    @property
+    def epochs(self) -> int | None:
+        """None: not whole ones."""
+        return None if self.settings.get("max_steps") else self.settings.get("num_epochs")
+
+    @property
+    def precision(self) -> str:
+        """As asked for: without a GPU fp16 trains in fp32."""
+        return "fp16" if self.settings.get("fp16") else "bf16" if self.settings.get("bf16") else "fp32"
+
+    @property
+    def unchanged_model(self) -> bool | None:
+        """Whether all its modules are PyTorch's or transformers'; unknown of older runs, which do not name them."""
+        own_modules = self.record.sharding.own_modules
+        return None if own_modules is None else not own_modules
+
+    def fact(self, name: str) -> Any:
+        """What tables select by: a property above, else a key of run.json, as `sharding.parameters`, else a setting."""
+        if name not in self._facts:
+            place = self if hasattr(Run, name) else self.record if hasattr(self.record, name.split(".")[0]) else None
+            self._facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
+        return self._facts[name]
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Those asked for: a table asks every run for the same ones, for each of its cells."""
+        return {}
+
+    def matches(self, where: Where) -> bool:
         return all(
-            self.facts[key] not in wanted if isinstance(wanted, Not) else self.facts[key] == wanted
-            for key, wanted in where.items()
+            self.fact(name) not in wanted if isinstance(wanted, NoneOf) else self.fact(name) == wanted
+            for name, wanted in where.items()
         )
+
+    # ---- how it ended ----
+
+    @cached_property
+    def state(self) -> str:
+        """A state of the contract, or "lost": said to be running, yet nothing was written for ten minutes."""
+        if self.problem:
+            return "unreadable"
+        newest_s = 0.0
+        if self.record.state == "running":
+            newest_s = max((time_ns for _, time_ns in self.files.values()), default=0) / 1e9
+        return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record.state
+
+    @property
+    def shown_state(self) -> str:
+        """For people: of a replay it says so."""
+        return f"{self.state} (replay, not measured)" if self.is_replay else self.state
+
+    @property
+    def outcome(self) -> str:
+        """The state as tables show it, with its cause where run.json names one: FAILED (disk full)."""
+        cause = self.state not in ("completed", "running") and self.record.cause
+        return self.state.upper() + (f" ({cause})" if cause else "")
+
+    @cached_property
+    def reason(self) -> str:
+        """One line on how a run ended that did not complete: run.json's own, else what train.out says, else ""."""
+        if self.problem or self.state in ("completed", "running"):
+            return self.problem
+        if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
+            return recorded
+        try:
+            found = next((cause(path) for path in self.paths("train.out", "train.out")), None)
+        except OSError as error:
+            return f"train.out: {error.strerror}"
+        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether `python -m tools replay` wrote it, and no job."""
+        return self.record.replay is not None
+
+    @property
+    def resumptions(self) -> list[tuple[int, str]]:
+        """The step that each later attempt went on from, and how the attempt before it had ended, in words."""
+        found = []
+        for attempt in self.record.attempts:
+            if (step := attempt.resumed_step) is not None:
+                last = "" if attempt.last_step is None else f" after step {attempt.last_step}"
+                found.append((step, f"{attempt.state or 'ended'}{last}, went on from step {step}"))
+        return found
+
+    @property
+    def examples_asked(self) -> int | None:
+        """Examples that the whole training was to process, one that is trained on twice counts twice."""
+        if steps := self.settings.get("max_steps"):
+            per_gpu = self.examples_per_gpu_step
+            return steps * per_gpu * self.dp_size if per_gpu and self.dp_size else None
+        return self.epochs * self.train_examples if self.epochs and self.train_examples else None
+
+    @cached_property
+    def start(self) -> datetime:
+        status = _status(self.folder)
+        return _time(self.record.start_time) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
+
+    @property
+    def end(self) -> datetime | None:
+        """When the job ended, now if it is still running; None if its record does not say."""
+        return datetime.now(UTC) if self.state == "running" else _time(self.record.end_time)
+
+    @property
+    def runtime_s(self) -> float | None:
+        """Wall time of the whole job (s), start to end, or to now if it is still running."""
+        return (self.end - self.start).total_seconds() if self.end else None
+
+    # ---- its files ----
+
+    @cached_property
+    def owner(self) -> str:
+        """Whose folder it is: the login name, or the number of a user that this machine does not know."""
+        status = _status(self.folder)
+        return _login_name(status.st_uid) if status else "unknown"
+
+    @cached_property
+    def files(self) -> dict[str, list[int]]:
+        """Size and modification time (ns) of what is in the folder, by name; {} if it cannot be looked into."""
+        if self.folder.is_symlink():
+            return {}
+        found = []
+        try:
+            for entry in os.scandir(self.folder):
+                with contextlib.suppress(FileNotFoundError):  # it is gone since
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, [status.st_size, status.st_mtime_ns]))
+        except OSError:
+            return {}
+        return dict(sorted(found))
+
+    def is_plain(self, name: str) -> bool:
+        """Whether it is a file and no link; False if it is gone since it was listed."""
+        status = _status(self.folder / name)
+        return status is not None and stat.S_ISREG(status.st_mode)
+
+    def paths(self, prefix: str, suffix: str) -> list[str]:
+        """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
+        return [f"{self.folder}/{name}" for name in self.files if name.startswith(prefix) and name.endswith(suffix)]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json as it is; {} without one. Raises LogError if it is damaged."""
+        return read_object(f"{self.folder}/summary.json") if "summary.json" in self.files else {}
+
+    @property
+    def steps(self) -> StepLog | None:
+        """All steps of steps.csv. Raises LogError if it is damaged."""
+        return read_steps(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
+
+
+def is_fact(name: str) -> bool:
+    """Whether tables can select by it."""
+    return hasattr(Run, name) or hasattr(RunRecord(), name.split(".")[0]) or name in SETTINGS
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """One entry per optimizer step; columns of steps.csv.
+
+    Attributes:
+        step: global step, counted from 1 over the whole training.
+        step_time_s: synchronised wall time of the step (s), without evaluation and saving.
+        tokens: positions processed by all ranks, padding included.
+        loss: training loss of the step.
+        samples: training examples of the step; None in logs of before they were counted.
+    """
+
+    step: np.ndarray
+    step_time_s: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+    samples: np.ndarray | None = None
+
+
+def read_steps(path: Path | str) -> StepLog:
+    """Parse steps.csv; an empty file gives no steps.
+
+    Raises:
+        LogError: the header or a line is not as in the contract.
+    """
+    import numpy as np
+
+    rows = list(csv_log.step_numbers(path, csv_log.step_rows(path)))
+    names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
+    return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})
+
+
+def read_object(path: Path | str) -> dict[str, Any]:
+    """A JSON file that holds one object.
+
+    Raises:
+        LogError: it holds something else, or cannot be read.
+    """
+    data = read_plain(path)
+    try:
+        content = json.loads(data)
+    except json.JSONDecodeError as error:
+        raise LogError(path, error.lineno, error.doc[error.pos : error.pos + 40] or "the end", "JSON") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8; a number of 5,000 digits; 100,000 brackets
+        raise LogError(path, None, str(error), "JSON in UTF-8") from error
+    if not isinstance(content, dict):
+        raise LogError(path, 1, str(content), "a JSON object")
+    return content
+
+
+def read_folder(folder: Path) -> Run:
+    """A damaged run.json gives a run with a `problem`, never an exception."""
+    path = f"{folder}/run.json"
+    try:
+        if one_line(path) != path:
+            raise LogError(folder, None, "control characters in its name", "a name without them")
+        if folder.is_symlink():
+            raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
+        content = read_object(path)
+        for key in REQUIRED:
+            if content.get(key) is None:
+                raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
+        try:
+            record = typed(content, RunRecord)
+        except MistypedError as error:
+            raise LogError(path, None, error.found, error.expected) from error
+        if record.state not in STATES:
+            raise LogError(path, None, f"state {record.state!r}", f"one of {', '.join(STATES)}")
+        for key in ("exercise", "config"):  # names of a folder and of a file that tools look for
+            if (name := getattr(record, key)) and not _NAME.fullmatch(name):
+                raise LogError(path, None, f"{key} {name!r}", "a name without a folder")
+        if _time(record.start_time) is None:
+            raise LogError(path, None, f"start_time {record.start_time!r}", "an ISO 8601 time")
+    except LogError as error:
+        return Run(folder, problem=str(error))
+    return Run(folder, content, record)
+
+
+def is_mine(path: Path) -> bool:
+    """Whether the file or folder is there, is no link, and belongs to this user."""
+    return path.exists() and not path.is_symlink() and path.lstat().st_uid == os.getuid()
 
 
 def duration(seconds: float) -> str:
     """The time as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None if it is gone: a run may be deleted while others are read."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+@cache
+def _login_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        stamp = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)

@@ -9,26 +9,24 @@ from pathlib import Path
 from typing import TypeVar
 
 from tools.errors import InputError
-from tools.logs.folder import read_record
-from tools.logs.run import Run
+from tools.logs.run import Run, read_folder
 
-_SEARCH_DEPTH = 3
+_SEARCH_DEPTH = 3  # machine, experiment, run
 _FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
 T = TypeVar("T")
 
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    place = folder.resolve() if folder.is_symlink() else folder
-    return Run(place, *read_record(place))
+    return read_folder(folder.resolve() if folder.is_symlink() else folder)
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
     """All runs of the folders together, oldest first; with `experiment`, of that experiment or exercise only.
 
-    Folders holding a run.json are found to a depth of three (machine, experiment, run). The committed reference runs
-    in logs/reference are other machines' figures, and those in logs/replay are nobody's: both are found only when asked
-    for by name, and replays only with `replays`, by who tells them apart from measured runs.
+    The committed reference runs in logs/reference are other machines' figures, and those in logs/replay are nobody's:
+    both are found only when asked for by name, and replays only with `replays`, by who tells them apart from measured
+    runs.
 
     Raises:
         InputError: one is not a folder.
@@ -37,8 +35,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        folders = progress(list(run_folders(logs, 0)), "reading run.json")
-        found += [Run(folder, *read_record(folder)) for folder in folders]
+        found += map(read_folder, progress(list(run_folders(logs, 0)), "reading run.json"))
     found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
@@ -47,7 +44,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
     return [
         run
         for run in found
-        if experiment in (run.record.get("exercise"), run.record.get("experiment"))
+        if experiment in (run.record.exercise, run.record.experiment)
         or (run.problem and run.folder.parent.name == experiment)
     ]
 

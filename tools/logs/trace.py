@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tools.errors import LogError
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 from workshop.run_folder.gpu_time import merged
 from workshop.run_folder.safe_open import read_plain
 
@@ -77,7 +77,7 @@ def class_of(kernel: str) -> str:
     return next((name for name, words in _CLASSES.items() if re.search(words, kernel, re.IGNORECASE)), REST)
 
 
-def read_trace(run: RunFolder) -> Trace:
+def read_trace(run: Run) -> Trace:
     """A run's trace. Raises LogError where there is none, where it is damaged, and where no GPU ran."""
     heading, path = run.folder / "profile.txt", run.folder / "profile_trace.json.gz"
     if path.name not in run.files:

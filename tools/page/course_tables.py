@@ -9,8 +9,8 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from tools.logs.run import Run
-from tools.tables.definitions import defaults_of, definitions, tiny_views
 from tools.tables.fill import FilledTable, fill
+from tools.tables.labels import blank_tables, tiny_views
 from tools.tables.markdown import BLOCK_START, Table
 from tools.tables.repository import ROOT, documents, exercises
 
@@ -36,7 +36,7 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
 
     Those of tiny runs come last, and only where there are such runs.
     """
-    blank = {folder.name: definitions(folder) for folder in exercises()}
+    blank = {folder.name: blank_tables(folder) for folder in exercises()}
     known = {table.number: (exercise, table) for exercise, found in blank.items() for table in found}
     machines = _reference_folders()
     places = [(run.folder.resolve(), run) for run in reference]
@@ -56,8 +56,7 @@ def course_tables(own: Sequence[Run], reference: Sequence[Run]) -> list[CourseTa
 
 def _filled(table: Table, runs: Sequence[Run]) -> FilledTable | None:
     """None: there is no run that the table could be about."""
-    exercises = defaults_of(table).exercises
-    about = [run for run in runs if run.record.get("exercise") in exercises and run.facts["tiny"] == table.tiny]
+    about = [run for run in runs if run.record.exercise in table.exercises and run.tiny == table.tiny]
     return fill(table, about) if about else None
 
 
@@ -69,7 +68,7 @@ def _reference_folders() -> dict[tuple[str, str], list[list[Path]]]:
             filled = re.match(r"python -m tools fill (\S+) --logs", block)
             only = re.search(r"--only (\S+)", block)
             folders = [(ROOT / folder).resolve() for folder in re.findall(r"--logs (\S+)", block)]
-            for table in definitions(ROOT / filled[1]) if filled else []:
+            for table in blank_tables(ROOT / filled[1]) if filled else []:
                 places = found.setdefault((filled[1], table.number), [])
                 if (not only or table.number in only[1].split(",")) and folders not in places:
                     places.append(folders)

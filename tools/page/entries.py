@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tools.logs.figures import FIGURES
+from tools.errors import LogError, UnavailableError
+from tools.logs.figures import OF_ONE_RUN, figure, files, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
-from tools.tables.fill import written
-from tools.tables.metrics import METRICS
 from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
-_ACRONYMS = {"gpu": "GPU", "cpu": "CPU", "pss": "PSS", "mfu": "MFU", "f1": "F1", "smi": "SMI"}
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ class Entry:
     @property
     def name(self) -> str:
         """What a list calls it: exercise, configuration or rung, fault, folder."""
-        facts = self.run.facts
-        fault = "" if facts["fault"] in (None, "none") else str(facts["fault"]).replace("_", " ")
-        what = [facts["exercise"] or self.run.folder.parent.name, configuration(self.run), fault]
-        return " · ".join(one_line(str(part)) for part in (*what, self.run.folder.name) if part)
+        run = self.run
+        fault = "" if run.fault in (None, "none") else run.fault.replace("_", " ")
+        what = [run.record.exercise or run.folder.parent.name, configuration(run), fault]
+        return " · ".join(one_line(str(part)) for part in (*what, run.folder.name) if part)
 
     @property
     def kind(self) -> str:
@@ -83,14 +81,6 @@ def _unique(name: str, taken: set[str]) -> str:
     return free
 
 
-def title(metric: str) -> str:
-    """A figure's name in words, with its unit: "peak GPU (MiB)", "samples/s"."""
-    words = " ".join(_ACRONYMS.get(word, word) for word in metric.removesuffix("_gb").split("_"))
-    if " per second" in words:
-        return words.replace(" per second", "/s")
-    return f"{words} ({METRICS[metric].unit})" if METRICS[metric].unit else words
-
-
 def together(folders: Sequence[Path]) -> str:
     """Their names; of a course's forty folders only how many."""
     return ", ".join(map(str, folders)) if len(folders) < 4 else f"{len(folders)} folders"
@@ -107,64 +97,65 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
 
 def damaged(run: Run) -> list[str]:
     """What is wrong in which line of the logs that cost figures."""
-    outcomes = [run.figures.outcome(name) for name in FIGURES]
-    return [outcome[0] for outcome in outcomes if isinstance(outcome, list)]
+    found = []
+    for name in OF_ONE_RUN:
+        try:
+            measure(run, name)
+        except UnavailableError:
+            continue
+        except LogError as error:
+            found.append(str(error))
+    return found
 
 
 def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
-    """Every figure that the run has, as metric and text, by the files that figures are from."""
+    """Every figure that the run has, as name and text, by the files that figures are from."""
     found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for name, metric in FIGURES.items():
-        if (value := getattr(run.figures, name)) is not None:
-            rows = found.setdefault(tuple(run.figures.files(name)), [])
-            rows.append((metric.name, written(metric, value, unit_named=True)))
+    for name, one in OF_ONE_RUN.items():
+        if (value := figure(run, name)) is not None:
+            found.setdefault(tuple(files(run, name)), []).append((name, one.written(value, unit_named=True)))
     return [(list(own), rows) for own, rows in found.items()]
 
 
 def numbers(run: Run) -> dict[str, float]:
-    """The run's figures for charts and comparisons: metric to number, rounded to five digits; JSON has no nan."""
-    found = {metric.name: getattr(run.figures, name) for name, metric in FIGURES.items()}
+    """The run's figures for charts and comparisons: name to number, rounded to five digits; JSON has no nan."""
+    found = {name: figure(run, name) for name in OF_ONE_RUN}
     return {
-        metric: float(f"{value:.5g}")
-        for metric, value in found.items()
+        name: float(f"{value:.5g}")
+        for name, value in found.items()
         if value is not None and not isinstance(value, bool) and math.isfinite(value)
     }
 
 
 def settings(run: Run) -> dict[str, str]:
     """What the run was asked for, and with which versions it ran, as text."""
-    record = run.record
-    found: dict[str, Any] = dict(record.get("settings") or {})
-    found |= {f"version of {name}": version for name, version in (record.get("versions") or {}).items()}
+    found = run.settings | {f"version of {name}": version for name, version in run.record.versions.items()}
     return {one_line(str(name)): _as_text(value) for name, value in found.items()}
 
 
 def facts(run: Run) -> dict[str, str]:
     """What ran, where and how it ended."""
-    record, model = run.record, run.record.get("model") or {}
-    gpus = sorted(set(map(str, record.get("gpu_names") or [])))
-    runtime = run.runtime_s
-    code = record.get("git_commit")
+    record, runtime, code = run.record, run.runtime_s, run.record.git_commit
     found = {
-        "replay of": (record.get("replay") or {}).get("of"),
-        "exercise": record.get("exercise"),
-        "configuration": record.get("config"),
-        "rung": run.facts["rung"],
-        "fault": run.facts["fault"],
+        "replay of": record.replay and record.replay.of,
+        "exercise": record.exercise or None,
+        "configuration": record.config,
+        "rung": run.rung,
+        "fault": run.fault,
         "attempts": "; ".join(text for _, text in run.resumptions) or None,
-        "model": model.get("name") or run.facts["model"],
-        "precision that ran": record.get("precision"),
-        "sharding, as observed": run.facts["method"],
-        "nodes": f"{record.get('nodes')}{' (emulated on one host)' if record.get('emulated_nodes') else ''}",
-        "GPUs per node": record.get("gpus_per_node"),
-        "device": ", ".join(gpus) or record.get("device"),
-        "host": record.get("host"),
+        "model": record.model.name or run.model,
+        "precision that ran": record.precision,
+        "sharding, as observed": run.method,
+        "nodes": f"{record.nodes}{' (emulated on one host)' if record.emulated_nodes else ''}",
+        "GPUs per node": record.gpus_per_node,
+        "device": ", ".join(sorted(set(record.gpu_names))) or record.device,
+        "host": record.host,
         "owner of the folder": run.owner,
-        "SLURM job": record.get("slurm_job_id"),
+        "SLURM job": record.slurm_job_id,
         "start (UTC)": f"{run.start:%Y-%m-%d %H:%M:%S}",
         "runtime": None if runtime is None else duration(runtime),
-        "exit code": record.get("exit_code"),
-        "code": f"{code[:12]}{', with changes (code.diff)' if record.get('git_dirty') else ''}" if code else None,
+        "exit code": record.exit_code,
+        "code": f"{code[:12]}{', with changes (code.diff)' if record.git_dirty else ''}" if code else None,
     }
     return {name: _as_text(value) for name, value in found.items() if value not in (None, "", "None")}
 
@@ -179,13 +170,13 @@ def command(run: Run) -> str:
     It is the line of submit.txt, with `sbatch` after its settings and the exercise before its launcher.
     """
     try:
-        words = shlex.split(str(run.record.get("submission") or ""))
+        words = shlex.split(str(run.record.submission or ""))
     except ValueError:
         return ""
     launcher = next((place for place, word in enumerate(words) if word.endswith(".slurm")), None)
     if launcher is None:
         return ""
-    words[launcher] = f"{run.record.get('exercise')}/{words[launcher]}"
+    words[launcher] = f"{run.record.exercise}/{words[launcher]}"
     first = next(place for place, word in enumerate(words) if not _ASSIGNMENT.match(word))
     # A value in quotes stays an assignment, all of it in quotes would be a command.
     pairs = [word.partition("=") for word in words[:first]]
@@ -197,5 +188,5 @@ def command(run: Run) -> str:
 def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
     """The newest completed reference run of the same exercise, configuration, fault, model and number of GPUs."""
     keys = ("exercise", "config", "model", "rung", "fault", "world_size")
-    wanted = {key: entry.run.facts[key] for key in keys}
+    wanted = {key: entry.run.fact(key) for key in keys}
     return next((one for one in reference if one.run.state == "completed" and one.run.matches(wanted)), None)

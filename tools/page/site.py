@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES
+from tools.logs.figures import FIGURES, OF_ONE_RUN
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
@@ -29,14 +29,13 @@ from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
-from tools.tables.metrics import METRICS
 from tools.tables.repository import REFERENCE
 from workshop.run_folder.safe_open import read_plain
 
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
-_LISTED = ("train_loss", "samples_per_second", "peak_gpu")
+_LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
 _FILTERS = ("exercise", "config", "model", "state")  # of that list
 
 
@@ -95,8 +94,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path)
     pages = rendering.environment()
     pages.globals |= {
         "site": site,
-        "title": entries.title,
-        "metrics": METRICS,
+        "known_figures": FIGURES,
         "own_states": Counter(one.run.state for one in site.own),
     }
 
@@ -110,7 +108,7 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path)
     render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
     render("tables.html", "tables.html", tables=tables)
     render("compare.html", "compare.html")
-    definitions = {one.name: one.definition for one in FIGURES.values()}
+    definitions = {name: one.definition for name, one in OF_ONE_RUN.items()}
     render("figures.html", "figures.html", definitions=definitions)
     _write_script(folder / "data" / "runs.js", "list", _list(every, rows))
 
@@ -127,7 +125,7 @@ def _write_run(one: Entry, site: Site, folder: Path, output: Path, render: Any) 
         f"runs/{one.id}.html",
         entry=one,
         facts=facts,
-        note=run.record.get("note"),
+        note=run.record.note,
         settings=settings,
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
@@ -164,35 +162,35 @@ def _write_script(path: Path, name: str, data: Any) -> None:
 
 def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
     """A row of the list of runs."""
-    run, facts = one.run, one.run.facts
-    gpus = "none" if run.record.get("device") == "cpu" else str(facts["world_size"] or "")
-    several_nodes = f" ({facts['nodes']} nodes)" if (facts["nodes"] or 1) > 1 else ""
+    run, record = one.run, one.run.record
+    gpus = "none" if record.device == "cpu" else str(run.world_size or "")
+    several_nodes = f" ({record.nodes} nodes)" if (record.nodes or 1) > 1 else ""
     return {
         "entry": one,
         "whose": one.where if not one.own else run.owner if several_owners else "yours",
-        "exercise": str(facts["exercise"] or ""),
+        "exercise": record.exercise,
         "config": configuration(run),
-        "fault": str(facts["fault"] or ""),
-        "model": str(facts["model"] or ""),
+        "fault": run.fault or "",
+        "model": run.model or "",
         "gpus": gpus + several_nodes,
         "state": run.state,
         "reason": one.trouble if run.state in ("running", "completed") else run.reason,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
-        "figures": [figure_of(run, METRICS[metric]) if run.state == "completed" else "" for metric in _LISTED],
+        "figures": [figure_of(run, FIGURES[name]) if run.state == "completed" else "" for name in _LISTED],
     }
 
 
 def _list(runs: list[Entry], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """For the scripts: what the overview's chart draws, column by column, in the order of the list's rows."""
     numbers = [entries.numbers(one.run) for one in runs]
-    used = [one.name for one in FIGURES.values() if any(one.name in row for row in numbers)]
+    used = [name for name in OF_ONE_RUN if any(name in row for row in numbers)]
     return {
         "id": [one.id for one in runs],
         "name": [one.name for one in runs],
         "kind": [one.kind for one in runs],
         **{key: [row[key] for row in rows] for key in _FILTERS},
-        "figures": {metric: [row.get(metric) for row in numbers] for metric in used},
-        "titles": {metric: entries.title(metric) for metric in used},
+        "figures": {name: [row.get(name) for row in numbers] for name in used},
+        "titles": {name: FIGURES[name].title for name in used},
     }
 
 

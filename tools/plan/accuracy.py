@@ -18,16 +18,16 @@ from typing import Any
 
 from tools import plots
 from tools.errors import InputError
-from tools.logs.folder import read_object
-from tools.logs.run import Run
+from tools.logs.figures import FIGURES, Figure
+from tools.logs.figures import figure as measured_figure
+from tools.logs.run import Run, read_object
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, Range, first_choice, markdown, predict_from
 from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
-from tools.tables.fill import Cell, FilledTable, written
-from tools.tables.metrics import METRICS as KNOWN
+from tools.tables.fill import Cell, FilledTable
 from workshop.run_folder.plural import counted
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
@@ -139,7 +139,7 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
     """Comparable runs by family, workload and type of GPU; their lengths may differ."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
     for run in runs:
-        if run.state not in ("completed", "oom") or run.record.get("device") == "cpu" or run.facts["shared_gpu"]:
+        if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
             continue
         if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
             continue
@@ -147,9 +147,9 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
             workload = of_run(run)
         except InputError:
             continue
-        names = run.record.get("gpu_names") or []
+        names = run.record.gpu_names
         gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
-        groups.setdefault((run.record["exercise"], workload.key, gpu), []).append((workload, run))
+        groups.setdefault((run.record.exercise, workload.key, gpu), []).append((workload, run))
     return groups
 
 
@@ -176,19 +176,19 @@ def measured_of(run: Run) -> dict[str, float]:
     A step's time is the median, because an fp16 step may skip its update. A resumed run loads a checkpoint first, which
     changes the allocator's gaps: only its tensors are compared.
     """
-    figures, summary = run.figures, run.summary
+    summary = run.summary
     found = {
         "peak_allocated_mib": summary["peak_mem_alloc_mib"],
         "peak_reserved_mib": summary["peak_mem_reserved_mib"],
-        "nvidia_smi_mib": figures.peak_gpu_mib,
-        "cpu_mib": figures.peak_cpu_mib,
+        "nvidia_smi_mib": measured_figure(run, "peak_gpu_mib"),
+        "cpu_mib": measured_figure(run, "peak_cpu_mib"),
     }
     warmup = summary.get("warmup_steps") or 0
-    steps = None if run.facts["timed"] or run.facts["profiled"] else run.steps
+    steps = None if run.timed or run.profiled else run.steps
     if steps is not None and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
-        found["total_runtime_s"] = figures.total_runtime_s
-    if run.record.get("attempts"):
+        found["total_runtime_s"] = measured_figure(run, "total_runtime_s")
+    if run.record.attempts:
         del found["peak_reserved_mib"], found["nvidia_smi_mib"]
     return {name: float(value) for name, value in found.items() if value}
 
@@ -290,10 +290,11 @@ def configurations(cases: Sequence[Case]) -> str:
     rows = []
     for family, own in _by_family(cases).items():
         for case in own:
-            facts, nodes = case.runs[0].facts, case.workload.nodes
-            gpus = f"x{facts['world_size']}" + (f" on {nodes} nodes" if nodes > 1 else "")
-            words = (facts["rung"] or facts["config"], facts["model"], gpus, facts["precision"])
-            name = " ".join(str(word) for word in (*words, f"{facts['batch_size']}x{facts['grad_acc']}") if word)
+            run, nodes = case.runs[0], case.workload.nodes
+            gpus = f"x{run.world_size}" + (f" on {nodes} nodes" if nodes > 1 else "")
+            rows_per_step = f"{run.settings['batch_size']}x{run.settings['grad_acc']}"
+            words = (run.rung or run.record.config, run.model, gpus, run.precision, rows_per_step)
+            name = " ".join(str(word) for word in words if word)
             allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
             step = _cells(case, "step_time_s", 1000, ("-", "-"))
             rows.append([family, name, *allocated, *step, case.predicted.parts.decided_by])
@@ -340,7 +341,7 @@ def _class(case: Case) -> str:
     """The class of the case's step. The CPU's optimizer is a class: nvidia-smi calls a GPU busy that waits for it."""
     if case.workload.strategy.share_on_cpu:
         return _CLASSES[2]
-    found = [run.figures.gpu_utilization_percent for run in case.runs]
+    found = [measured_figure(run, "gpu_utilization_percent") for run in case.runs]
     busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
     return _CLASSES[0] if busy else _CLASSES[1]
 
@@ -391,9 +392,9 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
     """
     wanted = {line: set(line.split()) for line in lines}
     newest: dict[str, Run] = {}
-    usable = [run for run in runs if run.state == "completed" and run.record.get("device") != "cpu"]
-    for run in sorted(usable, key=lambda run: run.record["start_time"]):
-        started = {f"{run.record['exercise']}:", *(run.record.get("submission") or "").split()}
+    usable = [run for run in runs if run.state == "completed" and run.record.device != "cpu"]
+    for run in sorted(usable, key=lambda run: run.record.start_time):
+        started = {f"{run.record.exercise}:", *(run.record.submission or "").split()}
         own = [line for line, words in wanted.items() if words <= started]
         if own:
             newest[max(own, key=lambda line: len(wanted[line]))] = run
@@ -411,17 +412,15 @@ def _without_usual(line: str) -> str:
 PREFIX = "predicted_"
 # By metric: the prediction's name, and the factor between the units.
 _SAME = {
-    "peak_allocated": ("peak_allocated_mib", 1),
-    "memory_allocated": ("peak_allocated_mib", 1),
-    "memory_allocated_gb": ("peak_allocated_mib", 2**20 / 1e9),
-    "peak_reserved": ("peak_reserved_mib", 1),
-    "peak_gpu": ("nvidia_smi_mib", 1),
-    "peak_cpu": ("cpu_mib", 1),
-    "step_time": ("step_time_s", 1000),
+    "peak_allocated_mib": ("peak_allocated_mib", 1),
+    "peak_reserved_mib": ("peak_reserved_mib", 1),
+    "peak_gpu_mib": ("nvidia_smi_mib", 1),
+    "peak_cpu_mib": ("cpu_mib", 1),
+    "step_time_ms": ("step_time_s", 1000),
     "tokens_per_second": ("tokens_per_second", 1),
     "median_tokens_per_second": ("tokens_per_second", 1),
     "samples_per_second": ("samples_per_second", 1),
-    "total_runtime": ("total_runtime_s", 1),
+    "total_runtime_s": ("total_runtime_s", 1),
 }
 NAMES = [PREFIX + name for name in _SAME]
 Predictions = dict[Path, Prediction]
@@ -437,12 +436,12 @@ def predictions(runs: Sequence[Run]) -> Predictions:
 
 def figure(found: Predictions, run: Run, name: str) -> str:
     """The predicted figure as printed, without its unit; `name`: one of NAMES."""
-    return _text(found[run.folder], name.removeprefix(PREFIX)) if run.folder in found else "not predicted"
+    return _text(found[run.folder], FIGURES[name.removeprefix(PREFIX)]) if run.folder in found else "not predicted"
 
 
 def is_predicted(name: str) -> bool:
     """True for the name of a prediction. Raises InputError for one that does not exist."""
-    if name.startswith(PREFIX) and name not in KNOWN and name not in NAMES:
+    if name.startswith(PREFIX) and name not in FIGURES and name not in NAMES:
         raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
     return name in NAMES
 
@@ -451,16 +450,16 @@ def with_predictions(table: FilledTable, found: Predictions) -> FilledTable:
     """The table with the prediction beside every figure that has one."""
 
     def add(cell: Cell | None) -> Cell | None:
-        if cell is None or cell.metric.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
+        if cell is None or cell.figure.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
             return cell
-        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.metric.name)})")
+        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.figure)})")
 
     return replace(table, cells=[[add(cell) for cell in row] for row in table.cells])
 
 
-def _text(prediction: Prediction, name: str) -> str:
-    source, factor = _SAME[name]
-    return written(KNOWN[name], prediction.ranges[source].expected * factor, unit_named=True)
+def _text(prediction: Prediction, wanted: Figure) -> str:
+    source, factor = _SAME[wanted.name]
+    return wanted.written(prediction.ranges[source].expected * factor / wanted.per_unit, unit_named=True)
 
 
 # ---- first choice ----
@@ -505,9 +504,9 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
 def _machines(runs: Sequence[Run]) -> dict[Path, str]:
     """By run folder: the folder that holds the exercise's folder, with a number from the second loan on."""
     found, last, loans = {}, {}, {}
-    for run in sorted(runs, key=lambda run: run.record["start_time"]):
+    for run in sorted(runs, key=lambda run: run.record.start_time):
         place = Path(run.folder).parent.parent.name
-        start = datetime.fromisoformat(run.record["start_time"])
+        start = datetime.fromisoformat(run.record.start_time)
         loans[place] = loans.get(place, 1) + (start - last.get(place, start) > _ONE_LOAN)
         last[place] = start
         found[run.folder] = place + (f" ({loans[place]})" if loans[place] > 1 else "")
@@ -524,9 +523,9 @@ def _way(case: Case) -> str:
 
 def _name(case: Case) -> str:
     """The configuration, and how the rows are split."""
-    shape, facts = case.workload.shape, case.runs[0].facts
+    shape, config = case.workload.shape, case.runs[0].record.config
     split = f"{shape['batch_size']} x {case.workload.strategy.accumulation}"
-    return f"{facts['config'] or case.workload.strategy.method}, {split}"
+    return f"{config or case.workload.strategy.method}, {split}"
 
 
 def _work(case: Case) -> str:

@@ -75,6 +75,6 @@ def _measured_s(exercise: str, launcher: str) -> float | None:
     times_s = [
         run.runtime_s
         for run in runs
-        if run.state == "completed" and run.runtime_s and launcher in run.record.get("submission", "").split()
+        if run.state == "completed" and run.runtime_s and launcher in (run.record.submission or "").split()
     ]
     return statistics.median(times_s) if times_s else None

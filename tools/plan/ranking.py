@@ -17,8 +17,8 @@ from textwrap import indent
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.folder import read_object
 from tools.logs.mfu import PEAK_TFLOPS
+from tools.logs.run import read_object
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits

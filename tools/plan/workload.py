@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.folder import read_object
-from tools.logs.run import Run
+from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.tables.repository import ROOT
 from workshop.run_folder.attention import fastest_kernel
@@ -228,14 +227,14 @@ class Workload:
 
 def of_run(run: Run) -> Workload:
     """The workload of a recorded run. Raises InputError if its record lacks settings or ranks."""
-    record = run.record
-    if not record.get("settings") or not run.facts["world_size"]:
+    record = run.json
+    if not record.get("settings") or not run.world_size:
         raise InputError(f"{run.folder}/run.json: no settings or no number of ranks; expected both")
     name = record.get("config")
     script = next((word for word in record.get("command", []) if word in SCRIPTS), None)
     if not script:
         raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
-    settings, world_size = record["settings"], run.facts["world_size"]
+    settings, world_size = record["settings"], run.world_size
     if has_experts(settings["model_name"]):
         raise InputError(f"{run.folder}/run.json: its model has experts, which are not simulated")
     path = _config_path(ROOT / record["exercise"], name) if name else None
@@ -247,7 +246,7 @@ def of_run(run: Run) -> Workload:
         config = read_configuration(path, settings, world_size, exercise).values
     else:
         config = None
-    found = of_settings(settings, config, world_size, run.facts["nodes"] or 1, script)
+    found = of_settings(settings, config, world_size, run.record.nodes or 1, script)
     if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
         # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
         rows = int(run.steps.tokens.min()) // found.shape["max_length"]

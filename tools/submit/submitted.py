@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.logs.run import SHOWN_STATES, Not, Run
+from tools.logs.run import SHOWN_STATES, NoneOf, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.settings import defaults
@@ -24,13 +24,13 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     """
     candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
-    if not _only_configs(submission) or not any(run.record.get("settings") for run in candidates):
+    if not _only_configs(submission) or not any(run.settings for run in candidates):
         return candidates
     expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
 
     def has_them(run: Run) -> bool:
-        recorded = run.record.get("settings") or {}
-        by_line = "submission" in run.record  # which has the paths whole
+        recorded = run.settings
+        by_line = run.record.submission is not None  # which has the paths whole
         return all(_same(recorded[name], expected[name], by_line) for name in recorded.keys() & expected.keys())
 
     return list(filter(has_them, candidates))
@@ -38,16 +38,16 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
 
 def _maybe(submission: Submission, run: Run) -> bool:
     record = run.record
-    if record["exercise"] != submission.exercise.name:
+    if record.exercise != submission.exercise.name:
         return False
-    if "submission" in record:
-        return record["submission"] == submission.text
+    if record.submission is not None:
+        return record.submission == submission.text
     # Started by hand. Without its settings, which rank 0 writes, nobody can say what it was.
     configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
-    same_config = record.get("config") in configs if configs else record.get("config") in (None, "ds_config")
-    same_shape = (record.get("nodes"), record.get("gpus_per_node")) == shape
-    return bool(record.get("settings")) and _only_configs(submission) and same_config and same_shape
+    same_config = record.config in configs if configs else record.config in (None, "ds_config")
+    same_shape = (record.nodes, record.gpus_per_node) == shape
+    return bool(run.settings) and _only_configs(submission) and same_config and same_shape
 
 
 def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
@@ -61,16 +61,16 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
     wanted = {"exercise": submission.exercise.name, "nodes": submission.count("nodes"), "tiny": False}
     wanted |= {"gpus_per_node": submission.count("gpus-per-node"), "profiled": False, "shared_gpu": False}
     others = [Path(argument).stem for line in lines for argument in line.arguments if argument.endswith(".json")]
-    wanted["config"] = configs[0].stem if configs else Not(others)  # a launcher has its own default
+    wanted["config"] = configs[0].stem if configs else NoneOf(others)  # a launcher has its own default
     expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
     apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
     steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
     found = []
     for run in runs:
-        recorded = run.record.get("settings") or {}
-        if run.state != "completed" or run.runtime_s is None or run.record.get("device") == "cpu":
+        recorded = run.settings
+        if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
             continue
-        command = " ".join(run.record.get("command") or [])
+        command = " ".join(run.record.command)
         other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
         if run.matches(wanted) and all(file.name in command for file in scripts) and not apart & other:
             found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))

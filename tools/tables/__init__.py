@@ -1,1 +1,1 @@
-"""From figures to the tables of the documents: definitions, fill, judging. Reads tools.logs, nothing above."""
+"""From figures to the tables of the documents: labels, fill, judging. Reads tools.logs, nothing above."""

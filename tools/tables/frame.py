@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.logs.figures import FIGURES
+from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import SHOWN_STATES, Run
 from tools.logs.runs import find_runs, progress
 from workshop.run_folder.printable import one_line
@@ -37,11 +37,18 @@ FACTS: dict[str, tuple[str, str]] = {
     "grad_acc": ("Int64", "micro-batches per optimizer step"),
     "max_length": ("Int64", "tokens per row"),
     "train_examples": ("Int64", "training examples"),
+    "adapters": ("category", "full, or in lora/ also lora or qlora"),
+    "lora_rank": ("Int64", "rank of the adapters"),
+    "gradient_checkpointing": ("boolean", "whether activations were computed again"),
+    "compile": ("boolean", "whether the blocks were compiled"),
+    "learning_rate": ("float64", "the highest"),
+    "seed": ("Int64", "of weights and order"),
+    "git_commit": ("string", "commit of the code"),
     "repeat": ("Int64", "number of the repeat"),
     "reason": ("string", "why a run did not complete, or why its run.json cannot be read"),
 }
 _TYPES = {float: "float64", bool: "boolean", str: "string"}
-_FIGURE_TYPES = {name: _TYPES[one.kind] for name, one in FIGURES.items()}
+_FIGURE_TYPES = {name: _TYPES[one.kind] for name, one in OF_ONE_RUN.items()}
 
 
 def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
@@ -55,19 +62,16 @@ def load_runs(*log_dirs: str | Path) -> pd.DataFrame:
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """The frame of runs that have been found."""
-    rows = [
-        _facts(run) | {name: getattr(run.figures, name) for name in _FIGURE_TYPES}
-        for run in progress(runs, "reading logs")
-    ]
+    rows = [_facts(run) | {name: figure(run, name) for name in _FIGURE_TYPES} for run in progress(runs, "reading logs")]
     found = pd.DataFrame(rows, columns=[*FACTS, *_FIGURE_TYPES])
     types = {name: kind for name, (kind, _) in FACTS.items()} | _FIGURE_TYPES
     return found.astype(types | {"state": pd.CategoricalDtype(SHOWN_STATES)})
 
 
 def _facts(run: Run) -> dict[str, object]:
-    names = run.record.get("gpu_names") or [None]
-    own = {"folder": one_line(str(run.folder)), "state": run.state, "start": run.start, "reason": run.reason or None}
-    return run.facts | own | {"ran_in": run.record.get("precision"), "gpu": names[0]}
+    own = {"folder": one_line(str(run.folder)), "reason": run.reason or None, "ran_in": run.record.precision}
+    own["gpu"] = run.record.gpu_names[0] if run.record.gpu_names else None
+    return {name: own[name] if name in own else run.fact(name) for name in FACTS}
 
 
 def repeats(runs: pd.DataFrame, by: Sequence[str], figures: Sequence[str]) -> pd.DataFrame:
@@ -82,5 +86,5 @@ def columns() -> str:
     """Every column with its type and meaning, as a Markdown list."""
     facts = [f"- `{name}` ({kind}): {meaning}" for name, (kind, meaning) in FACTS.items()]
     return "\n".join(
-        facts + [f"- `{name}` ({kind}): {FIGURES[name].definition}" for name, kind in _FIGURE_TYPES.items()]
+        facts + [f"- `{name}` ({kind}): {OF_ONE_RUN[name].definition}" for name, kind in _FIGURE_TYPES.items()]
     )

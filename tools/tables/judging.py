@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tools.errors import InputError
-from tools.logs.figures import Metric
-from tools.tables.definitions import normalised
+from tools.logs.figures import Figure
 from tools.tables.fill import FilledTable
+from tools.tables.labels import normalised
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
@@ -15,11 +15,11 @@ _DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(?!\d{3}\b)(\d+)")  # 0,7039 and 12,5,
 _NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
 _DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
 _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na", "n.a.", "none", "tbd", "todo"}
-# Other ways to write a metric's unit.
+# Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
 
-def read_cell(text: str, metric: Metric) -> float | str | None:
+def read_cell(text: str, figure: Figure) -> float | str | None:
     """A cell as a participant wrote it: a figure, or a word; None where nothing stands, or that there is nothing.
 
     Raises:
@@ -31,14 +31,14 @@ def read_cell(text: str, metric: Metric) -> float | str | None:
     if not any(character.isdigit() for character in plain):
         return plain
     plain = _DECIMAL_COMMA.sub(r"\1.\2", _ABOUT.sub("", text.strip("*_` "), count=1))
-    if metric.unit == "s" and (match := _DURATION.fullmatch(plain)):
+    if figure.unit == "s" and (match := _DURATION.fullmatch(plain)):
         return int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3])
     match = _NUMBER.fullmatch(plain)
     if not match:
         raise InputError("neither a figure such as 12.5 or 21,658 nor a word such as OOM")
     unit = _UNIT_NAMES.get(match[2], match[2])
-    if unit and unit != metric.unit:
-        raise InputError(f"in {match[2]}, but the column is in {metric.unit or 'no unit'}")
+    if unit and unit != figure.unit:
+        raise InputError(f"in {match[2]}, but the column is in {figure.unit or 'no unit'}")
     return float(match[1].replace(",", ""))
 
 

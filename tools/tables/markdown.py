@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from tools.errors import InputError
 from workshop.run_folder.plural import counted
@@ -30,6 +31,7 @@ class Table:
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether it is about tiny runs.
+        exercises, where: of a blank table, whose runs fill it, and conditions on all of them (labels.py).
     """
 
     path: Path
@@ -41,6 +43,8 @@ class Table:
     lines: list[int]
     header_line: int
     tiny: bool = False
+    exercises: tuple[str, ...] = ()
+    where: dict[str, Any] = field(default_factory=dict)
 
     @property
     def blank(self) -> bool:
@@ -145,9 +149,5 @@ def section(text: str, anchor: str) -> str | None:
 
 def render(table: Table, rows: list[list[str]]) -> str:
     """The table with its caption and other rows, as Markdown."""
-    lines = [table.caption, "", _line(table.header), table.separator.strip(), *map(_line, rows)]
-    return "\n".join(lines)
-
-
-def _line(row: list[str]) -> str:
-    return f"| {' | '.join(row)} |"
+    header, *lines = [f"| {' | '.join(row)} |" for row in (table.header, *rows)]
+    return "\n".join([table.caption, "", header, table.separator.strip(), *lines])

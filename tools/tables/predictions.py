@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools.tables.definitions import meaning, normalised
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.judging import BLANK, WRONG, Checked
+from tools.tables.labels import meaning, normalised
 from tools.tables.markdown import BY_HAND, grids, is_blank, section
 
 _TITLE, _COLUMN = "Prediction", "Yours"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.definitions import definitions, exercises_of
+from tools.tables.labels import blank_tables, exercises_of
 from tools.tables.markdown import Table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def documents(root: Path = ROOT) -> list[Path]:
 
 def table_definitions(root: Path = ROOT) -> dict[str, Table]:
     """The blank table of each number."""
-    return {table.number: table for folder in exercises(root) for table in definitions(folder)}
+    return {table.number: table for folder in exercises(root) for table in blank_tables(folder)}
 
 
 def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:
@@ -68,6 +68,6 @@ def borrowed_runs(folder: str) -> str:
     lists = sorted(path.relative_to(ROOT) for path in ROOT.glob(f"*/{folder}*.txt")) if borrows else []
     if not lists:
         return ""
-    owners = ", ".join(exercises_of(definitions(place)))
+    owners = ", ".join(exercises_of(*blank_tables(place)))
     commands = " or ".join(f"`python -m tools submit --list {path}`" for path in lists)
     return f"The tables of {folder} are about runs of {owners}; {commands} starts them."

@@ -61,13 +61,13 @@ def _table(shown: Sequence[LiveRun], width: int) -> Table:
 
 
 def _cells(one: LiveRun) -> list[str]:
-    facts, record = one.run.facts, one.run.record
-    configuration = [facts["config"] or facts["rung"], facts["model"], f"x {facts['world_size'] or '?'}"]
+    run = one.run
+    configuration = [run.record.config or run.rung, run.model, f"x {run.world_size or '?'}"]
     loss = f"{one.losses[-1]:.3f}" if one.losses else "-"
     return [
-        one.run.shown_state,
-        one.run.owner,
-        record.get("exercise") or one.run.folder.parent.name,
+        run.shown_state,
+        run.owner,
+        run.record.exercise or run.folder.parent.name,
         " ".join(filter(None, configuration)),
         f"{one.step}/{one.steps or '?'}",
         "-" if one.left_s is None else duration(one.left_s),

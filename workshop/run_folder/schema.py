@@ -6,8 +6,12 @@ are not listed are allowed and not looked at, so that a newer job can be read by
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
+from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import record_types
 
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
@@ -16,57 +20,146 @@ STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "f
 LEAST_ENERGY_S = 10  # of the timed steps: NVML's counter moves in steps, so a shorter part has no figure in joules
 REQUIRED = ("exercise", "state", "start_time")
 
-Schema = dict[str, Any]  # key to type: a type, [the type of a list's entries], or the schema of an object
-
-_MODEL: Schema = {
-    "name": str,
-    **dict.fromkeys(("parameters", "block_parameters", "embedding_parameters", "layers", "hidden_size"), int),
-    **dict.fromkeys(("trained_parameters", "idle_parameters", "attention_size", "key_value_size"), int),
-    **{"untied_embedding": bool, "flops_per_token": int},
-}
-# What was seen while the run trained.
-_SHARDING: Schema = {
-    "method": str,
-    **dict.fromkeys(("parameters", "gradients", "optimizer", "cpu_offload", "reshard_after_forward"), bool),
-    **dict.fromkeys(("weights_mib", "gradients_mib", "optimizer_states_mib", "states_mib"), float),
-    **{"own_modules": [str], "replicas": int},
-    # Of dimensions/.
-    **dict.fromkeys(("tp_size", "cp_size", "sp_size", "pp_size", "rank_parameters", "stages"), int),
-    **{"schedule": str, "bubble": float, "imbalance": float},
-}
-# Those that every exercise has, and those of single exercises that tables select by or show.
-_SETTINGS: Schema = {
+Schema = dict[str, Any]  # key to type
+# Settings that every exercise has, and those of single exercises that tables select by or show.
+SETTINGS: Schema = {
     **record_types(),
-    **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str},
+    **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str, "compile": bool},
     **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
     **{"method": str, "lora_rank": int, "lora_alpha": float, "lora_dropout": float, "lora_targets": str},
 }
-# What ended before the run went on.
-_ATTEMPT: Schema = {
-    **dict.fromkeys(("state", "cause", "reason", "start_time", "end_time"), str),
-    **dict.fromkeys(("exit_code", "last_step", "resumed_step", "steps_lost"), int),
-    **dict.fromkeys(("last_step_s", "seconds_lost"), float),
-}
-RUN_RECORD: Schema = {
-    # The launcher, before the training.
-    **dict.fromkeys(("exercise", "experiment", "config", "host", "slurm_job_id", "launcher", "submission"), str),
-    **{"version": int, "command": [str], "nodes": int, "gpus_per_node": int, "oom_kills_before": int},
-    **{"git_commit": str, "git_dirty": bool, "git_diff": str, "start_time": str, "state": str},
-    # The training's rank 0.
-    **{"settings": _SETTINGS, "model": _MODEL, "sharding": _SHARDING, "precision": str, "trainer_classes": [str]},
-    **{"device": str, "gpu_names": [str], "emulated_nodes": bool, "versions": dict},
-    **dict.fromkeys(("world_size", "dp_size", "cpu_threads", "flops_per_gpu_per_step"), int),
-    **dict.fromkeys(("train_examples", "eval_examples", "steps_per_epoch"), int),
-    # The launcher, at the end, and after each attempt but the first.
-    **{"exit_code": int, "cause": str, "reason": str, "end_time": str},
-    **{"attempt_start_time": str, "attempts": [_ATTEMPT]},
-    "note": str,  # by hand, of a record that was corrected
-    "shared_gpu": bool,  # by hand, of a reference run beside others on its GPU
-    "replay": {"of": str, "speed": float},  # `python -m tools replay` wrote the folder, not a job
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """`model` of run.json."""
+
+    name: str | None = None
+    parameters: int | None = None
+    trained_parameters: int | None = None
+    block_parameters: int | None = None
+    embedding_parameters: int | None = None
+    idle_parameters: int | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    attention_size: int | None = None
+    key_value_size: int | None = None
+    untied_embedding: bool | None = None
+    flops_per_token: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """`sharding` of run.json: what was seen while the run trained."""
+
+    method: str | None = None
+    parameters: bool | None = None
+    gradients: bool | None = None
+    optimizer: bool | None = None
+    cpu_offload: bool | None = None
+    reshard_after_forward: bool | None = None
+    weights_mib: float | None = None
+    gradients_mib: float | None = None
+    optimizer_states_mib: float | None = None
+    states_mib: float | None = None
+    own_modules: list[str] | None = None
+    replicas: int | None = None
+    # of dimensions/
+    tp_size: int | None = None
+    cp_size: int | None = None
+    sp_size: int | None = None
+    pp_size: int | None = None
+    rank_parameters: int | None = None
+    stages: int | None = None
+    schedule: str | None = None
+    bubble: float | None = None
+    imbalance: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An entry of `attempts` of run.json: what ended before the run was resumed."""
+
+    state: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    exit_code: int | None = None
+    last_step: int | None = None
+    resumed_step: int | None = None
+    steps_lost: int | None = None
+    last_step_s: float | None = None
+    seconds_lost: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """`replay` of run.json: `python -m tools replay` wrote the folder, not a job."""
+
+    of: str | None = None
+    speed: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """run.json; None, or an empty list or object: not known."""
+
+    # the launcher, before the training
+    exercise: str = ""
+    state: str = ""
+    start_time: str = ""
+    version: int | None = None
+    experiment: str | None = None
+    config: str | None = None
+    command: list[str] = field(default_factory=list)
+    host: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    slurm_job_id: str | None = None
+    launcher: str | None = None
+    submission: str | None = None
+    oom_kills_before: int | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    git_diff: str | None = None
+    # the training's rank 0
+    settings: Settings = field(default_factory=dict)
+    model: Model = Model()
+    sharding: Sharding = Sharding()
+    precision: str | None = None
+    trainer_classes: list[str] = field(default_factory=list)
+    device: str | None = None
+    gpu_names: list[str] = field(default_factory=list)
+    emulated_nodes: bool = False
+    versions: dict = field(default_factory=dict)
+    world_size: int | None = None
+    dp_size: int | None = None
+    cpu_threads: int | None = None
+    flops_per_gpu_per_step: int | None = None
+    train_examples: int | None = None
+    eval_examples: int | None = None
+    steps_per_epoch: int | None = None
+    # the launcher, at the end, and after each attempt but the first
+    exit_code: int | None = None
+    cause: str | None = None
+    reason: str | None = None
+    end_time: str | None = None
+    attempt_start_time: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    # by hand, of a reference run: what was corrected; whether others were on its GPU
+    note: str | None = None
+    shared_gpu: bool = False
+    replay: Replay | None = None
+
+
+class Settings(dict):
+    """`settings` of run.json, of the types in SETTINGS; those of other exercises are not looked at."""
+
+
 SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train_runtime_s", "train_loss"), float),
-    "eval_loss": [float],
+    "eval_loss": list[float],
     **dict.fromkeys(("train_samples_per_second", "train_steps_per_second", "eval_samples_per_second"), float),
     **dict.fromkeys(("train/samples_per_second", "train/steps_per_second"), float),
     **dict.fromkeys(("train/tokens_per_second", "train/real_tokens_per_second"), float),
@@ -74,7 +167,7 @@ SUMMARY_RECORD: Schema = {
     **{"warmup_steps": int, "timed_start": str, "timed_end": str},
     **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
-    "peak_mem_alloc_mib_of_ranks": [float],
+    "peak_mem_alloc_mib_of_ranks": list[float],
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
     "checkpoints": int,
@@ -103,6 +196,9 @@ STEPS_VERSIONS = {1: tuple(STEPS_COLUMNS)[:6], 2: tuple(STEPS_COLUMNS)}
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
+_OBJECTS = (RunRecord, Model, Sharding, Attempt, Replay, Settings)
+
+
 class MistypedError(ValueError):
     """A value has another type than its key asks for."""
 
@@ -111,22 +207,40 @@ class MistypedError(ValueError):
         self.found, self.expected = f"{key}: {value!r}", expected
 
 
-def check(value: Any, schema: Any, key: str = "") -> None:
-    """Raises MistypedError for the first value of a record that is not as the schema says."""
-    if isinstance(schema, list):
-        if type(value) is not list:
-            raise MistypedError(key, value, "a list")
-        for one in value:
-            check(one, schema[0], key)
-    elif isinstance(schema, dict):
+@cache
+def types_of(kind: type) -> Schema:
+    """The keys of a record with their types; any of them may be null."""
+    if kind is Settings:
+        return SETTINGS
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints}
+
+
+def typed(value: Any, kind: Any, key: str = "") -> Any:
+    """A JSON value as its type, an object as its dataclass; what is null is left to the default.
+
+    Texts can be shown in a line of a table and on a terminal.
+
+    Raises:
+        MistypedError: names the first value that has another type.
+    """
+    if kind in _OBJECTS:
         if type(value) is not dict:
             raise MistypedError(key, value, "an object")
-        for name, entry in value.items():
-            if entry is not None and name in schema:
-                check(entry, schema[name], f"{key}.{name}".removeprefix("."))
+        found, prefix = {}, f"{key}." if key else ""
+        for name, wanted in types_of(kind).items():
+            if (entry := value.get(name)) is not None:
+                found[name] = typed(entry, wanted, prefix + name)
+        return Settings(value | found) if kind is Settings else kind(**found)
+    if get_origin(kind) is list:
+        if type(value) is not list:
+            raise MistypedError(key, value, "a list")
+        return [typed(entry, get_args(kind)[0], key) for entry in value]
+    if kind is str and type(value) is str:
+        return one_line(value)
     # JSON has one kind of number: 1.0 may be written as 1. One of more than 64 bits is no count of anything, and no
     # float can hold it.
-    elif type(value) is int and schema in (int, float) and -(2**63) < value < 2**63:
-        return
-    elif type(value) is not schema or schema is int:
-        raise MistypedError(key, value, _JSON_NAMES[schema])
+    whole = type(value) is int and kind in (int, float) and -(2**63) < value < 2**63
+    if not whole and (type(value) is not kind or kind is int):
+        raise MistypedError(key, value, _JSON_NAMES[kind])
+    return value

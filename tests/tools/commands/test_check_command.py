@@ -4,8 +4,8 @@ import pytest
 
 from tools.__main__ import main
 from tools.commands import check
+from tools.logs.figures import FIGURES
 from tools.tables.fill import Cell
-from tools.tables.metrics import METRICS
 from tools.tables.repository import table_definitions
 
 README = """**Table 1** *Summary*
@@ -13,7 +13,7 @@ README = """**Table 1** *Summary*
 | Metric | Value |
 |---|---|
 | Train Loss (mean) | |
-| Training Speed without evaluation and saving (samples/sec) | |
+| Samples/s | |
 | Steps per Epoch | |
 | F1 (%) | |
 """
@@ -141,5 +141,5 @@ def test_table_that_is_not_the_readme_s_is_an_error_with_its_line(checked, make_
 
 @pytest.mark.parametrize("value", ["0:05:00", "5:00", "300 sec", "300"])
 def test_runtime_may_be_written_as_a_duration(value):
-    cell = Cell("300 s", 300.0, METRICS["total_runtime"])
+    cell = Cell("300 s", 300.0, FIGURES["total_runtime_s"])
     assert check.judge(value, cell, 0.0) == ("right", "")

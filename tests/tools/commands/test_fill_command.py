@@ -25,7 +25,7 @@ def test_fill_prints_tables_sources_notes_and_the_next_command(fill, make_run):
     code, printed, _ = fill()
     assert code == 0
     assert "| F1 (%) | 55.12 |" in printed
-    assert "| Peak GPU Memory Usage (MiB) | no GPU log |" in printed
+    assert "| Peak GPU Memory (MiB) | no GPU log |" in printed
     assert printed.count(f"From `{folder}`") == 2
     assert f"- Table 2: {folder}: no GPU log" in printed
     last = printed.split("\nnext: ")[1].splitlines()[1:]
@@ -61,17 +61,17 @@ def test_blank_tables_need_no_run(fill):
 def test_figures_of_an_exercise_are_explained_under_the_labels_of_its_tables(fill):
     code, printed, _ = fill("--explain", default_logs=False)
     assert code == 0 and printed.startswith("<details><summary>Where each figure of Table 1, 2 is read</summary>\n\n- ")
-    assert "- **Peak GPU Memory Usage (MiB)**: largest memory.used of any GPU of any node (gpu_memory*.csv)" in printed
+    assert "- **Peak GPU Memory (MiB)**: largest memory.used of any GPU of any node (gpu_memory*.csv)" in printed
     assert "(summary.json or train.out); key `eval_samples_per_second`\n" in printed
     assert "Table 2b" not in printed and "PSS" not in printed
-    assert printed.count("- **Training Speed (samples/sec)**: the Trainer's own") == 1
+    assert printed.count("- **Trainer's samples/s**: the Trainer's own") == 1
 
 
 def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
     make_run("r1", **{"gpu_memory.csv": None})
     code, printed, _ = fill("--format", "csv")
     assert code == 0 and printed.startswith("table,row,column,value,unit,text\n")
-    assert "\n1,F1 (%),Value,55.125,%,55.12\n2,Peak GPU Memory Usage (MiB),Value,,MiB,no GPU log\n" in printed
+    assert "\n1,F1 (%),Value,55.125,%,55.12\n2,Peak GPU Memory (MiB),Value,,MiB,no GPU log\n" in printed
 
 
 def test_table_takes_the_runs_of_every_folder_given_or_of_one_owner(fill, make_run, tmp_path, monkeypatch):

@@ -77,14 +77,14 @@ def test_check_says_each_familys_error(capsys) -> None:
 def test_predictions_stand_beside_what_was_measured(capsys) -> None:
     logs = ["--logs", str(REFERENCE / "h200x1")]
     assert main(["fill", "baseline", *logs, "--predicted", "--plain"]) == 0
-    assert "| Memory Allocated (MiB) | 19,597 (predicted 19,597) |" in capsys.readouterr().out
-    names = "peak_allocated,predicted_peak_allocated"
+    assert "| Peak allocated (MiB) | 19,597 (predicted 19,597) |" in capsys.readouterr().out
+    names = "peak_allocated_mib,predicted_peak_allocated_mib"
     assert main(["runs", "baseline", *logs, "--figures", names]) == 0
     header, run, *_ = capsys.readouterr().out.splitlines()
-    assert "predicted_peak_allocated (MiB)" in header
+    assert "predicted_peak_allocated_mib (MiB)" in header
     assert run.split().count("19,597") == 2
     assert main(["runs", "baseline", *logs, "--figures", "predicted_f1"]) == 2
-    assert "--figures predicted_f1: unknown; predictions are predicted_peak_allocated" in capsys.readouterr().err
+    assert "--figures predicted_f1: unknown; predictions are predicted_peak_allocated_mib" in capsys.readouterr().err
 
 
 def test_simulation_shows_a_bar_at_once_and_ends_with_ctrl_c_without_a_traceback() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.launching import REPO
 from tools.__main__ import main
 from tools.commands.replay import replay
-from tools.logs.figures import FIGURES
+from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run
 
@@ -25,7 +25,7 @@ FILES = {"steps.csv": STEPS, "train.out": TRAIN_OUT, "nccl.log": "before\n"}
 
 
 def figures(run: Run) -> dict[str, object]:
-    return {name: getattr(run.figures, name) for name in FIGURES}
+    return {name: figure(run, name) for name in OF_ONE_RUN}
 
 
 def replayed(folder: Path, logs: Path) -> Path:
@@ -53,7 +53,7 @@ def test_logs_grow_line_by_line_over_the_whole_run(make_run, tmp_path: Path, mon
     assert not (folder / "summary.json").exists()
     assert (folder / "gpu_memory.csv").read_text().count("V100") == 0
     assert last_step(9) == "2" and (folder / "gpu_memory.csv").read_text().count("V100") == 2
-    assert read_run(folder).record["state"] == "running"
+    assert read_run(folder).record.state == "running"
     assert last_step(20.1) == "4" and read_run(folder).state == "completed"
     for name in ("steps.csv", "train.out", "summary.json", "gpu_memory.csv", "cpu_memory.txt", "nccl.log"):
         assert (folder / name).read_bytes() == (run / name).read_bytes()
@@ -65,7 +65,7 @@ def test_replay_is_marked_as_one_and_its_figures_are_those_of_the_run(name: str,
     for run in [run for run in find_runs(REFERENCE / name) if run.state != "running"][-4:]:
         copy = read_run(replayed(run.folder, tmp_path / run.folder.name))
         assert copy.shown_state == f"{run.state} (replay, not measured)" and figures(copy) == figures(run)
-        assert copy.record["replay"]["of"] == str(run.folder.relative_to(REPO)) and "-replay1" in copy.folder.name
+        assert copy.record.replay.of == str(run.folder.relative_to(REPO)) and "-replay1" in copy.folder.name
         assert abs(time.time() - copy.start.timestamp()) < 60 and copy.runtime_s == run.runtime_s
         sizes = [{file: size for file, (size, _) in one.files.items() if file != "run.json"} for one in (copy, run)]
         assert sizes[0] == sizes[1]

@@ -5,10 +5,10 @@ import pytest
 from tests.launching import REPO
 from tests.tools.conftest import write_run
 from tools.__main__ import main
+from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 from tools.tables.fill import figure_of
-from tools.tables.metrics import METRICS
 
 
 def test_folders_of_a_whole_course_follow_one_option(make_run, logs, tmp_path, capsys):
@@ -99,9 +99,9 @@ def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(mak
     make_run("r3", **{"cpu_memory.txt": "no log\n"})
     make_run("r4", {"state": "failed", "reason": full, "cause": "disk full"})
     make_run("r5", {"state": "failed"}, **{"train.out": f"{full}\n"})  # nobody recorded why
-    assert main(["runs", "--figures", "peak_gpu, peak_cpu", "--logs", str(logs)]) == 0
+    assert main(["runs", "--figures", "peak_gpu_mib, peak_cpu_mib", "--logs", str(logs)]) == 0
     header, *rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:6]]
-    assert header[-3:] == ["peak_gpu (MiB)", "peak_cpu (MiB)", "reason"]
+    assert header[-3:] == ["peak_gpu_mib (MiB)", "peak_cpu_mib (MiB)", "reason"]
     one, two, three, four, five = sorted(rows)
     assert one[-2:] == ["no GPU log", "8,000"] and three[-2:] == ["21,658", "unreadable log"]
     assert two[-3:] == ["OOM", "OOM", "CUDA out of memory"]
@@ -111,9 +111,9 @@ def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(mak
 
 def test_every_figure_can_be_asked_for_and_those_that_compare_runs_say_so(make_run):
     run = read_run(make_run("r1", summary={"train/samples_per_second": 2.0, "train/real_tokens_per_second": 100.0}))
-    written = {name: figure_of(run, metric) for name, metric in METRICS.items()}
+    written = {name: figure_of(run, one) for name, one in FIGURES.items()}
     comparing = {name for name, text in written.items() if text == "compares runs"}
-    assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings"} <= comparing
+    assert {"gain_over_textbook", "gain_over_rung_below", "share_of_one_gpu", "memory_savings_percent"} <= comparing
     assert written["real_tokens_per_second"] == "100"
 
 
@@ -147,7 +147,7 @@ def test_durations_are_of_the_completed_run_nearest_to_each_line_and_say_whether
     ("options", "code", "said"),
     [
         (["--state", "faild"], 2, "--state faild: unknown; states are running, completed"),
-        (["--figures", "peak_cpu,peak_tpu"], 2, "--figures peak_tpu: unknown; known are train_loss"),
+        (["--figures", "peak_cpu_mib,peak_tpu"], 2, "--figures peak_tpu: unknown; known are train_loss"),
         (["--durations", "--format", "csv"], 2, "expected no --state, --figures or --format"),
         (["fsdp"], 3, "sbatch fsdp/"),
         (["--logs", str(REPO / "fsdp")], 2, "write an exercise before --logs"),

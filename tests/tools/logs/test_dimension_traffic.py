@@ -3,9 +3,9 @@
 import pytest
 
 from tests.launching import REPO
+from tools.logs.figures import measure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.tables.metrics import METRICS
 
 RUNS = [run for name in "prs" for run in find_runs(REPO / f"logs/reference/h200x2-host-{name}-dimensions")]
 
@@ -13,5 +13,5 @@ RUNS = [run for name in "prs" for run in find_runs(REPO / f"logs/reference/h200x
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.folder.name)
 def test_gpus_sent_what_the_formula_says(run: Run) -> None:
     """Of Llama 3.1 8B it said half: the record's settings have the custom model's hidden size, too."""
-    sent, predicted = (METRICS[name].value(lambda _: [run], {}) for name in ("sent_bytes", "predicted_bytes"))
+    sent, predicted = (measure(run, name) for name in ("sent_mib", "predicted_sent_mib"))
     assert sent == pytest.approx(predicted, rel=0.005)

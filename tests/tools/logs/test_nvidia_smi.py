@@ -1,7 +1,8 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs.memory_logs import MemoryLog, read_nvidia_smi
+from tools.logs.figures import measure
+from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi
 from tools.logs.runs import read_run
 
 HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n"
@@ -23,12 +24,12 @@ def read(tmp_path):
 
 def test_B4_memory_is_averaged_over_zeros_too(read):
     log = read(HEADER + row(1, 0, 0) + row(2, 500, 80) + row(3, 500, 100) + row(4, 0, 0))
-    assert tuple(log.figures().values()) == (500, 250, 0)
+    assert tuple(extremes([log], "empty log").values()) == (500, 250, 0)
 
 
 def test_peak_is_of_one_gpu_and_mean_over_all(read):
     log = read(HEADER + row(1, 100, 0, gpu=0) + row(3, 300, 0, gpu=1), with_time=True)
-    assert tuple(log.figures().values()) == (300, 200, 100)
+    assert tuple(extremes([log], "empty log").values()) == (300, 200, 100)
     assert (log.gpu, log.time_s) == ([0, 1], [0, 2])  # seconds since the start
 
 
@@ -48,7 +49,7 @@ def test_cell_of_another_unit_or_without_a_size_is_refused(read, cell):
 
 def test_seconds_since_1970_are_not_read_as_a_year(read):
     text = HEADER + row(1, 10, 5).replace("2026/11/21 05:55:41.717", "1732430000.123")
-    assert read(text).figures()["peak_mib"] == 10
+    assert extremes([read(text)], "empty log")["peak_mib"] == 10
     with pytest.raises(LogError, match=r"gpu_memory\.csv:2: found '1732430000.123', expected a timestamp such as"):
         read(text, with_time=True)
 
@@ -65,8 +66,8 @@ def test_header_without_memory_used_is_an_error(read):
 
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + row(1, 10, 5), "gpu_memory-b.csv": HEADER + row(1, 20, 15) + row(2, 30, 25)}
-    figures = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None})).figures
-    assert (figures.peak_gpu_mib, figures.mean_gpu_mib) == (30, 20)
+    run = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    assert (measure(run, "peak_gpu_mib"), measure(run, "mean_gpu_mib")) == (30, 20)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,6 @@ def test_nodes_are_merged_sample_by_sample(make_run):
 )
 def test_real_log(sample_logs, name, samples, most, mean):
     log = read_nvidia_smi(sample_logs / f"nvidia-smi-{name}")
-    figures = log.figures()
+    figures = extremes([log], "empty log")
     assert (len(log.mib), figures["peak_mib"]) == (samples, most)
     assert mean is None or figures["mean_mib"] == pytest.approx(mean)

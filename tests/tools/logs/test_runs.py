@@ -3,9 +3,10 @@ import time
 
 import pytest
 
+from tests.tools.conftest import figure_or_word
 from tools.errors import InputError
-from tools.logs import runs
-from tools.logs.runs import find_runs, read_run
+from tools.logs.figures import figure
+from tools.logs.runs import default_logs, find_runs, read_run
 
 
 def age(folder, seconds):
@@ -50,8 +51,8 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
 
 
 def test_attempt_without_its_checkpoint_s_step_is_not_recorded(make_run):
-    figures = read_run(make_run("r1", {"attempts": [{"state": "failed"}]})).figures
-    assert (figures.reason("fault_state"), figures.reason("resumed_step")) == ("failed", "not recorded")
+    run = read_run(make_run("r1", {"attempts": [{"state": "failed"}]}))
+    assert (figure_or_word(run, "fault_state"), figure_or_word(run, "resumed_step")) == ("failed", "not recorded")
 
 
 def test_reference_runs_of_other_machines_are_not_mixed_with_one_s_own(make_run, logs):
@@ -73,18 +74,18 @@ def test_runs_are_in_order_of_their_start_not_of_their_names(make_run, logs):
 def test_job_that_failed_before_rank_0_wrote_is_known_by_its_settings(make_run):
     unknown = {"world_size": ..., "model": ..., "train_examples": ..., "nodes": 2, "gpus_per_node": 4}
     settings = {"model_name": "bigscience/bloom-3b", "train_size": 10_000}
-    facts = read_run(make_run("r1", unknown | {"state": "oom", "settings": settings})).facts
-    assert (facts["world_size"], facts["model"], facts["train_examples"]) == (8, "bloom-3b", 10_000)
-    assert facts["examples_per_gpu"] == 1250
+    run = read_run(make_run("r1", unknown | {"state": "oom", "settings": settings}))
+    assert (run.world_size, run.model, run.train_examples) == (8, "bloom-3b", 10_000)
+    assert run.examples_per_gpu == 1250
 
 
 def test_run_without_any_log_has_no_evidence_and_no_error(make_run):
     nothing = dict.fromkeys(["train.out", "gpu_memory.csv", "cpu_memory.txt", "steps.csv"])
     run = read_run(make_run("r1", summary=None, **nothing))
-    figures = run.figures
-    assert (figures.train_loss, figures.peak_gpu_mib, figures.peak_cpu_mib, figures.optimizer_steps) == (None,) * 4
-    names = ("train_loss", "peak_gpu_mib", "peak_cpu_pss_mib")
-    assert [figures.reason(name) for name in names] == ["no train_loss", "no GPU log", "no PSS log"]
+    names = ("train_loss", "peak_gpu_mib", "peak_cpu_pss_mib", "optimizer_steps")
+    assert [figure(run, name) for name in names] == [None] * 4
+    words = ["no train_loss", "no GPU log", "no PSS log", "no step times"]
+    assert [figure_or_word(run, name) for name in names] == words
 
 
 def test_reason_comes_from_the_output_when_the_launcher_gave_none(make_run):
@@ -104,4 +105,4 @@ def test_missing_logs_folder_is_named(tmp_path):
 
 def test_LOG_DIR_is_the_default(monkeypatch, tmp_path):
     monkeypatch.setenv("LOG_DIR", str(tmp_path))
-    assert runs.default_logs() == tmp_path
+    assert default_logs() == tmp_path

@@ -1,7 +1,7 @@
 import pytest
 
 from tools.errors import LogError
-from tools.logs.folder import StepLog, read_steps
+from tools.logs.run import StepLog, read_steps
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
 

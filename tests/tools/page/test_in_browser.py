@@ -98,7 +98,7 @@ def test_two_runs_are_compared_in_settings_figures_and_curves(look):
     page.wait_for_selector("#t-figures td")
     assert re.search(r"batch_size\s+8\s+4", page.inner_text("#t-differences"))
     assert "train_size" not in page.inner_text("#t-differences")
-    assert re.search(r"peak GPU \(MiB\)\s+21,658\s+21,658\s+1\n", page.inner_text("#t-figures"))
+    assert re.search(r"Peak GPU Memory[ \w]* \(MiB\)\s+21,658\s+21,658\s+1\n", page.inner_text("#t-figures"))
     page.wait_for_selector("#charts figure:nth-child(4) .main-svg")
     page.reload()
     page.wait_for_selector("#t-figures td")

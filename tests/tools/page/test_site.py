@@ -13,7 +13,7 @@ import pytest
 from tests.tools.conftest import write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 from tools.logs.runs import find_runs
 
 
@@ -47,7 +47,7 @@ def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(ma
 
 def test_figures_of_the_course_s_tables_are_one_s_own_with_the_reference_below(made: Path) -> None:
     table = re.search(r'<section id="table-1" .*?</section>', (made / "tables.html").read_text(), re.DOTALL)[0]
-    row = re.search(r"<tr>(?:(?!</tr>).)*Training Speed.*?</tr>", table, re.DOTALL)[0]
+    row = re.search(r"<tr>(?:(?!</tr>).)*Trainer&#39;s samples.*?</tr>", table, re.DOTALL)[0]
     own, reference = re.findall(r'<a href="(runs/[^"#]+)#figures">([\d.]+)</a>', row)
     assert own == (run_page("j2"), "11.50")
     assert reference[0].startswith("runs/h200x1-baseline-") and reference[1] != "11.80"
@@ -59,7 +59,7 @@ def test_a_run_s_page_has_its_settings_figures_and_command_and_of_a_failed_one_t
 ) -> None:
     text = text_of(made / run_page("j2"))
     assert re.search(r"batch_size\s+8\b", text)
-    assert re.search(r"peak GPU \(MiB\)\s+21,658", text)
+    assert re.search(r"Peak GPU Memory[ \w]* \(MiB\)\s+21,658", text)
     assert "BATCH_SIZE=8 sbatch baseline/baseline.slurm" in text
     text = text_of(made / run_page("j3"))
     assert "torch.OutOfMemoryError: CUDA out of memory." in text
@@ -99,10 +99,10 @@ def test_what_vanishes_between_listing_and_reading_ends_no_command(
     make_run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, left: list[str]
 ) -> None:
     """Somebody deletes a run's files, or all of it, once they are listed."""
-    gone, listed = make_run("r1", **{"steps.csv": None}), RunFolder.files.func
+    gone, listed = make_run("r1", **{"steps.csv": None}), Run.files.func
     make_run("r2")
 
-    def files(run: RunFolder) -> dict[str, list[int]]:
+    def files(run: Run) -> dict[str, list[int]]:
         found = listed(run)
         for name in found if run.folder == gone else ():
             if name not in left:
@@ -111,7 +111,7 @@ def test_what_vanishes_between_listing_and_reading_ends_no_command(
             gone.rmdir()
         return found
 
-    monkeypatch.setattr(RunFolder, "files", property(files))
+    monkeypatch.setattr(Run, "files", property(files))
     words = {"page": ["--output", str(tmp_path / "page")], "fill": ["baseline"], "runs": ["--format", "json"]}
     assert main([command, *words[command], "--logs", str(logs)]) == 0
 

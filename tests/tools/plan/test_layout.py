@@ -12,6 +12,7 @@ from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import predict
 from tools.plan.simulate import without_errors
 from tools.plan.workload import of_layout
+from workshop.run_folder.schema import RunRecord, typed
 
 RUNS = REPO / "logs/reference/h200x2-host-s-dimensions/dimensions"
 
@@ -49,9 +50,9 @@ def proved(layout: Layout) -> float:
     settings = {"padding": "max_length", "bf16": True, "batch_size": 1, "grad_acc": 4, "max_length": layout.length}
     settings |= {"sequence_parallel": True, "gradient_checkpointing": layout.checkpointing, "loss_chunk": LOSS_CHUNK}
     sharding = {"method": layout.script.removesuffix(".py"), "stages": layout.chunks * layout.pp}
-    sharding["rank_parameters"] = 500 / layout.tp
+    sharding["rank_parameters"] = 500 // layout.tp
     ranks = {"dp_size": layout.dp, "world_size": layout.dp * layout.tp * layout.cp * layout.pp}
-    return sent_bytes({"model": model, "settings": settings, "sharding": sharding} | ranks)
+    return sent_bytes(typed({"model": model, "settings": settings, "sharding": sharding} | ranks, RunRecord))
 
 
 @pytest.mark.parametrize(

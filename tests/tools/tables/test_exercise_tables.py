@@ -61,7 +61,7 @@ def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(run,
         run(f"r{gpus}", MULTI, "zero0", gpus=gpus, speed=10.0 * gpus, train_examples=10_000 * gpus, **model)
     run("r8", MULTI, "zero0", gpus=8, train_examples=10_000, **model)  # 10,000 in all: strong scaling
     rows = filled_by_column(MULTI, "5")
-    assert [*rows["Samples/sec"].values()] == ["20.00", "40.00", "not measured", "not measured"]
+    assert [*rows["Samples/s"].values()] == ["20.00", "40.00", "not measured", "not measured"]
     assert [*rows["Steps/sec"].values()][:2] == ["0.625", "0.625"]
 
 
@@ -129,7 +129,7 @@ def test_rung_is_compared_with_the_one_below_and_the_textbook(rung, filled_by_co
         "Real tokens/s": "30,000",
         "MFU (%)": "18.2",  # 51,200 x 3.506 GFLOP / 989 TFLOP/s
         "MFU by the convention (%)": "18.2",
-        "Memory Allocated (MiB)": "1,000",
+        "Peak allocated (MiB)": "1,000",
         "Gain over the rung below": "1.50",
         "Gain over the textbook": "3.00",
         **dict.fromkeys(("Mean GPU Power (W)", "Energy (J)", "Real tokens per joule"), "not logged"),

@@ -3,10 +3,10 @@ import pytest
 from tools.errors import InputError
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.definitions import definitions, tiny_view
+from tools.tables.labels import blank_cells, blank_tables, tiny_view
 from tools.tables.repository import table_definitions
 
-TABLE_2 = "**Table 2** *GPU memory*\n\n| Metric | Value |\n|---|---|\n| Peak GPU Memory Usage (MiB) | |\n"
+TABLE_2 = "**Table 2** *GPU memory*\n\n| Metric | Value |\n|---|---|\n| Peak GPU Memory (MiB) | |\n"
 GPU_LOG = """\
 timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]
 2026/11/21 09:45:01.000, 0, H200, {used}, 143771, 50
@@ -115,8 +115,8 @@ def test_evaluation_of_an_epoch_is_found_among_those_within_epochs(make_run, fil
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        ("completed", ["40,000 MiB", "30,000 MiB", "25.0", "100.0 s", "350.0 s", "250.0"]),
-        ("oom", ["OOM", "30,000 MiB", "OOM", "OOM", "350.0 s", "OOM"]),
+        ("completed", ["40,000", "30,000", "25.0", "100.0", "350.0", "250.0"]),
+        ("oom", ["OOM", "30,000", "OOM", "OOM", "350.0", "OOM"]),
     ],
 )
 def test_offload_trade_off_compares_with_the_run_without_offload_or_says_how_that_failed(make_run, fill, state, shown):
@@ -135,14 +135,16 @@ def test_offload_trade_off_compares_with_the_run_without_offload_or_says_how_tha
     [
         (TABLE_2.replace("Peak GPU", "Peak TPU"), "README.md:5: Table 2: nothing fills the label 'Peak TPU Memory"),
         (TABLE_2.replace("Table 2", "Table 99"), "README.md:3: Table 99 is unknown"),
-        (TABLE_2.replace("Value", "F1 (%)"), r"README.md:5: the labels .* give two metrics \(f1, peak_gpu\)"),
-        (TABLE_2.replace("Peak GPU Memory Usage (MiB)", "Stage 1"), "README.md:5: .* give no metric"),
+        (
+            TABLE_2.replace("Value", "F1 (%)"),
+            r"README.md:5: .* give two figures \(f1_percent, peak_gpu_mib\)",
+        ),
+        (TABLE_2.replace("Peak GPU Memory (MiB)", "Stage 1"), "README.md:5: .* give no figure"),
     ],
 )
 def test_label_that_nothing_fills_is_named_with_file_and_line(make_readme, text, error):
-    (table,) = definitions(make_readme(text).parent)
     with pytest.raises(InputError, match=error):
-        tables.plan(table)
+        blank_cells(*blank_tables(make_readme(text).parent))
 
 
 @pytest.fixture

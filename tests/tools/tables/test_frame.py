@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 
 import tools
+from tests.tools.conftest import figure_or_word
 from tools.__main__ import main
-from tools.logs.figures import FIGURES
+from tools.logs.figures import OF_ONE_RUN
 from tools.logs.runs import find_runs
 from tools.tables import frame
 from tools.tables.fill import figure_of
-from tools.tables.metrics import METRICS
 
 REPO = Path(__file__).parents[3]
 
@@ -22,14 +22,14 @@ def test_frame_s_figures_are_those_that_the_tables_show() -> None:
     table = tools.load_runs(*folders).set_index("folder")
     compared = 0
     for run in find_runs(*folders):
-        for name, definition in FIGURES.items():
-            shown, value = figure_of(run, METRICS[definition.name]), table.loc[str(run.folder), name]
+        for name, definition in OF_ONE_RUN.items():
+            shown, value = figure_of(run, definition), table.loc[str(run.folder), name]
             # What a method can do is asked of several runs; a failed run's cell is its state.
-            if definition.name.startswith("shards_") or run.state != "completed":
+            if name.startswith("shards_") or run.state != "completed":
                 continue
             if pd.isna(value):
-                assert shown == run.figures.reason(name)
-            elif isinstance(getattr(run.figures, name), bool):
+                assert shown == figure_or_word(run, name)
+            elif definition.kind is bool:
                 assert shown == ("yes" if value else "no")
             else:
                 assert shown == f"{value:,.{definition.decimals}f}", (run.folder, name)
@@ -40,7 +40,7 @@ def test_frame_s_figures_are_those_that_the_tables_show() -> None:
 def test_types_of_the_columns_do_not_depend_on_the_runs(make_run, logs) -> None:
     make_run("r1", {"state": "failed", "world_size": ..., "model": ...}, summary=None, **{"gpu_memory.csv": None})
     few, many = tools.load_runs(logs), tools.load_runs(REPO / "logs/reference/h200x1")
-    plain = [name for name, (kind, _) in frame.FACTS.items() if kind != "category"] + list(FIGURES)
+    plain = [name for name, (kind, _) in frame.FACTS.items() if kind != "category"] + list(OF_ONE_RUN)
     assert few.dtypes[plain].equals(many.dtypes[plain])
     assert list(few["state"].cat.categories) == list(many["state"].cat.categories)
     assert few.columns.is_unique and list(few.columns) == list(many.columns)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tools.__main__ import main
-from tools.tables.definitions import definitions, tiny_view
 from tools.tables.fill import fill
+from tools.tables.labels import blank_tables, tiny_view
 from tools.tables.predictions import cell_at, questions
 from tools.tables.repository import exercises
 
@@ -18,7 +18,7 @@ TAUGHT = [folder for folder in exercises() if folder.name != "models"]
 def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_runs(folder: Path) -> None:
     named = tomllib.loads((folder / "tables.toml").read_text()).get("predictions", {})
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
-    tables = {table.number: table for table in definitions(folder)}
+    tables = {table.number: table for table in blank_tables(folder)}
     for number, row, column in (place.split(" | ") for places in named.values() for place in places):
         assert cell_at(fill(tables[number], []), row, column), (number, row, column)
         assert cell_at(fill(tiny_view(tables[number]), []), row, column), (number, row, column)
@@ -26,8 +26,8 @@ def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_r
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)
 def test_exercise_has_few_cells_to_fill_by_hand_all_in_its_readme(folder: Path) -> None:
-    cells = {table.path.name: 0 for table in definitions(folder)}
-    for table in definitions(folder):
+    cells = {table.path.name: 0 for table in blank_tables(folder)}
+    for table in blank_tables(folder):
         cells[table.path.name] += table.by_hand
         assert table.by_hand <= 10
     assert 5 <= cells.pop("README.md") <= 13
@@ -51,7 +51,7 @@ def test_check_asks_for_the_marked_cells_and_shows_figures_that_were_read_beside
     assert "F1 (%)" not in printed and "Table 2b: not filled in" not in printed
     assert "13 cells: 1 right, 0 wrong, 12 not filled in" in printed
     assert "prediction 1: 125\n  Table 1, Steps per Epoch, Value: 32\n" in printed
-    assert "prediction 3: 20\n  Table 1, Training Speed (samples/sec), Value: first read it\n" in printed
+    assert "prediction 3: 20\n  Table 1, Trainer's samples/s, Value: first read it\n" in printed
     assert "prediction 2" not in printed
     main(["check", str(form), "--logs", str(logs), "--show"])
-    assert "prediction 3: 20\n  Table 1, Training Speed (samples/sec), Value: 11.50\n" in capsys.readouterr().out
+    assert "prediction 3: 20\n  Table 1, Trainer's samples/s, Value: 11.50\n" in capsys.readouterr().out

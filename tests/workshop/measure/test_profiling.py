@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tools.logs.folder import RunFolder
+from tools.logs.run import Run
 from tools.logs.trace import read_trace
 from workshop.measure.profiling import Profiler
 from workshop.run_folder.gpu_time import covered, shares
@@ -40,6 +40,6 @@ def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: 
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": trace["traceEvents"][0].get("ts", 0), "dur": 5}
     with gzip.open(tmp_path / "profile_trace.json.gz", "wt") as file:
         json.dump({"traceEvents": [*trace["traceEvents"], kernel]}, file)
-    read = read_trace(RunFolder(tmp_path, {}, None))
+    read = read_trace(Run(tmp_path, {}, None))
     assert (read.first, read.last) == tuple(map(int, asked.split(":"))) and read.wall_us > 0
     assert sum(one.name == "aten::mm" for one in read.operators) == products

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workshop.run_folder.collectives import COLUMNS
-from workshop.run_folder.schema import RUN_RECORD, STEPS_COLUMNS, SUMMARY_RECORD
+from workshop.run_folder.schema import STEPS_COLUMNS, SUMMARY_RECORD, RunRecord, types_of
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -20,7 +20,9 @@ def described(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("schema", "name"), [(RUN_RECORD, "run.json"), (SUMMARY_RECORD, "summary.json")], ids=["run.json", "summary.json"]
+    ("schema", "name"),
+    [(types_of(RunRecord), "run.json"), (SUMMARY_RECORD, "summary.json")],
+    ids=["run.json", "summary.json"],
 )
 def test_keys_of_the_schema_are_those_of_the_description_and_of_the_records(schema: dict, name: str) -> None:
     assert set(described(name)) == set(schema)

@@ -1,7 +1,7 @@
 """A simulated step with frozen weights: what LoRA and QLoRA compute and keep."""
 
 import json
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +9,8 @@ from bitsandbytes.functional import quantize_4bit
 
 from tests.launching import REPO
 from tools.logs.mfu import utilisation
+from tools.logs.run import Run
+from workshop.run_folder.schema import RunRecord, typed
 from workshop.simulate.step_on_meta import StepShape, simulate
 
 WEIGHTS, HEAD, ADAPTERS = 559_214_592, 250_880 * 1024, 24 * 8 * (1024 + 3072 + 2 * 1024 + 2 * (1024 + 4096))
@@ -23,7 +25,7 @@ def test_only_adapters_have_gradients_and_mfu_counts_the_products_that_are_compu
     assert step["parts"][-1]["gradient_bytes"] == 4 * ADAPTERS  # fp32, as the adapters under autocast
     model = {"parameters": WEIGHTS + ADAPTERS, "trained_parameters": ADAPTERS, "embedding_parameters": HEAD}
     record = {"gpu_names": ["NVIDIA H200"], "precision": "bf16", "model": model | {"layers": 24, "hidden_size": 1024}}
-    run = SimpleNamespace(record=record, facts={"world_size": 1})
+    run = Run(Path("run"), record=typed(record | {"world_size": 1}, RunRecord))
     speeds = {"train/tokens_per_second": 1024, "train/samples_per_second": 2, "train/logit_positions_per_second": 0}
     found = utilisation(run, speeds.get)
     by_convention, without_head = (found[name] / 100 * 989e12 for name in ("mfu_by_convention_percent", "mfu_percent"))

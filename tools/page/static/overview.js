@@ -110,7 +110,7 @@ function axis(id, preferred) {
 }
 
 axis("axis-y", ["samples_per_second", "train_loss"]);
-axis("axis-x", ["peak_gpu", "peak_cpu"]);
+axis("axis-x", ["peak_gpu_mib", "peak_cpu_mib"]);
 byId("filters").addEventListener("input", () => {
   if (named()) history.replaceState(null, "", location.pathname);
   filter();

@@ -1,24 +1,24 @@
 """What the blank tables of an exercise's README.md and RESULTS.md ask for, as its tables.toml says.
 
-A row's or column's label names a metric, or selects runs, or both ("GPU Mem (Offload)"). A cell is its table's
-conditions merged with its row's and its column's meaning, and must end with exactly one metric. Labels that several
+A row's or column's label names a figure, or selects runs, or both ("Peak GPU Memory, offload (MiB)"). A cell is its
+table's conditions merged with its row's and its column's, and must end with exactly one figure. Labels that several
 exercises use are in words.toml beside this file; CONTRIBUTING.md describes the format.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import Not
+from tools.logs.figures import FIGURES, Figure
+from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.markdown import Table, is_blank, read_tables
-from tools.tables.metrics import METRICS, Metric, Where
 
 # What tiny.env changes: no table about tiny runs asks for it.
 SIZES = {
@@ -34,7 +34,7 @@ _WORDS = Path(__file__).with_name("words.toml")
 # What a label may have in place of {model} and so on; of all others a number.
 _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
-# How labels write a metric's unit where it is not simply in parentheses.
+# How labels write a figure's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {
     "s": ("(sec)", "(s)", "Seconds "),
     "samples/s": ("amples/s",),
@@ -44,28 +44,22 @@ _UNITS_IN_LABELS = {
 
 
 @dataclass(frozen=True)
-class Meaning:
+class Label:
     """What a label stands for.
 
     Attributes:
-        metric: a key of METRICS or None.
-        where: conditions on the run (see Run.facts; stage, offload).
+        figure: its name, or None.
+        where: conditions on the run (see Run.fact; stage, offload).
         std: the figure's standard deviation over the repeats, in place of its median.
+        in_gb: the figure in 10^9 bytes.
         tiny: the label in a table about tiny runs: without the size that it names.
     """
 
-    metric: str | None = None
+    figure: str | None = None
     where: Where = field(default_factory=dict)
     std: bool = False
+    in_gb: bool = False
     tiny: str = ""
-
-
-@dataclass(frozen=True)
-class TableDefaults:
-    """Attributes: exercises: the folders whose runs fill the table; where: conditions on all of the table's runs."""
-
-    exercises: tuple[str, ...]
-    where: Where
 
 
 @dataclass(frozen=True)
@@ -73,15 +67,15 @@ class Dictionary:
     """A tables.toml.
 
     Attributes:
-        tables: by number.
-        labels: a pattern for each, the label as written there, its meaning.
+        tables: by number: the exercises whose runs fill the table, and conditions on all of its runs.
+        labels: a pattern for each, the label as written there, what it stands for.
         rungs: as labels name them -> as runs do.
         bases: what ratios compare with: a word, or a rung -> a rung.
         grid: whether `plot` draws the exercise's many short runs as a grid, not curve by curve.
     """
 
-    tables: dict[str, TableDefaults]
-    labels: list[tuple[re.Pattern, str, Meaning]]
+    tables: dict[str, tuple[tuple[str, ...], Where]]
+    labels: list[tuple[re.Pattern, str, Label]]
     rungs: dict[str, str]
     bases: dict[str, str]
     grid: bool
@@ -94,32 +88,33 @@ def dictionary_of(folder: Path) -> Dictionary:
 
 @cache
 def _dictionary(path: Path) -> Dictionary:
-    """Raises InputError: it is no TOML, or a label names an unknown metric."""
+    """Raises InputError: it is no TOML, or a label names an unknown figure or condition."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from error
     below = content.get("rungs", {})
     rungs = {rung.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " "): rung for rung in below}
-    tables = {}
+
+    def where(label: str, written: dict) -> Where:
+        """Conditions as TOML has them: a value, { not = [values] } or { unset = true }."""
+        if unknown := [key for key in written if key != "offload" and not is_fact(key)]:
+            raise InputError(f"{path}: {label!r}: unknown condition {unknown[0]!r}; see `fact` in tools/logs/run.py")
+        return {
+            key: wanted if not isinstance(wanted, dict) else NoneOf(wanted["not"]) if "not" in wanted else None
+            for key, wanted in written.items()
+        }
+
+    tables, labels = {}, []
     for block in content.get("tables", []):
         exercises, shared = block.pop("exercises", [path.parent.name]), block.pop("where", {})
-        tables |= {number: TableDefaults(tuple(exercises), _where(shared | own)) for number, own in block.items()}
-    labels = []
+        tables |= {number: (tuple(exercises), where(number, shared | own)) for number, own in block.items()}
     for label, means in content.get("labels", {}).items():
-        metric, std = means.pop("metric", None), means.pop("std", False)
-        if metric not in (None, *METRICS):
-            raise InputError(f"{path}: {label!r}: unknown metric {metric!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label, rungs), label, Meaning(metric, _where(means), std)))
+        figure, std, in_gb = means.pop("figure", None), means.pop("std", False), means.pop("in_gb", False)
+        if figure not in (None, *FIGURES):
+            raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
+        labels.append((_pattern(label, rungs), label, Label(figure, where(label, means), std, in_gb)))
     return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("grid", False))
-
-
-def _where(written: dict[str, Any]) -> Where:
-    """Conditions as TOML has them: a value, { not = [values] } or { unset = true }."""
-    return {
-        key: wanted if not isinstance(wanted, dict) else Not(wanted["not"]) if "not" in wanted else None
-        for key, wanted in written.items()
-    }
 
 
 def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
@@ -139,10 +134,10 @@ def normalised(label: str) -> str:
     return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
-_METRIC_OF = {normalised(label): name for name, metric in METRICS.items() for label in metric.labels}
+_FIGURE_OF = {normalised(label): name for name, figure in FIGURES.items() for label in figure.labels}
 
 
-def meaning(folder: Path, label: str) -> Meaning | None:
+def meaning(folder: Path, label: str) -> Label | None:
     """What a label of a table in this folder stands for, or None if it stands for nothing."""
     name = normalised(label)
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
@@ -152,7 +147,7 @@ def meaning(folder: Path, label: str) -> Meaning | None:
                 groups = {key: _condition(dictionary, key, text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
                 return replace(found, where=found.where | groups, tiny=tiny)
-    return Meaning(_METRIC_OF[name], tiny=label) if name in _METRIC_OF else None
+    return Label(_FIGURE_OF[name], tiny=label) if name in _FIGURE_OF else None
 
 
 def _condition(dictionary: Dictionary, key: str, text: str) -> str | int:
@@ -168,88 +163,90 @@ def run_conditions(where: Where) -> Where:
     return where if stage is None else where | {"config": f"zero{stage}{'_offload' if offload else ''}"}
 
 
-def definitions(folder: Path) -> list[Table]:
-    """The blank tables of the README.md and the RESULTS.md in a folder, by their numbers: 9, 10, 10b."""
+def blank_tables(folder: Path) -> list[Table]:
+    """The blank tables of the README.md and the RESULTS.md in a folder, by their numbers: 9, 10, 10b.
+
+    They have what its tables.toml says of them.
+
+    Raises:
+        InputError: it does not have a table's number.
+    """
     documents = (folder / name for name in ("README.md", "RESULTS.md"))
-    found = [table for path in documents if path.exists() for table in read_tables(path) if table.blank]
+    known, found = dictionary_of(folder).tables, []
+    for table in (table for path in documents if path.exists() for table in read_tables(path) if table.blank):
+        if table.number not in known:
+            place, numbers = f"{table.path}:{table.header_line}: Table {table.number}", ", ".join(known)
+            raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
+        exercises, where = known[table.number]
+        found.append(replace(table, exercises=exercises, where=where))
     return sorted(found, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
-def defaults_of(table: Table) -> TableDefaults:
-    """Raises InputError if the folder's tables.toml does not have the table's number."""
-    known = dictionary_of(table.path.parent).tables
-    if table.number not in known:
-        place, path, numbers = f"{table.path}:{table.header_line}", table.path.parent / "tables.toml", ", ".join(known)
-        raise InputError(f"{place}: Table {table.number} is unknown; {path} has the tables {numbers or 'none'}")
-    return known[table.number]
-
-
-def exercises_of(tables: Iterable[Table]) -> list[str]:
+def exercises_of(*tables: Table) -> list[str]:
     """The exercises whose runs fill the tables, each once."""
-    return list(dict.fromkeys(name for table in tables for name in defaults_of(table).exercises))
+    return list(dict.fromkeys(name for table in tables for name in table.exercises))
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a blank cell is about.
+class BlankCell:
+    """What a blank cell asks for.
 
     Attributes:
-        metric, where: what it shows, and conditions on the run; `bases`: what ratios compare with.
-        unit_named: a label names the metric's unit.
+        figure, where: what it shows, and conditions on the run; `bases`: what ratios compare with.
+        unit_named: a label names the figure's unit.
         std: of several repeats the standard deviation, not the median.
     """
 
-    metric: Metric
+    figure: Figure
     where: Where
     unit_named: bool
     std: bool
 
 
-def plan(table: Table) -> list[list[Plan | None]]:
-    """What every blank cell is about.
+def blank_cells(table: Table) -> list[list[BlankCell | None]]:
+    """What every blank cell asks for.
 
     Raises:
-        InputError: a label means nothing, or a cell's labels give no metric or two; names file, line and label.
+        InputError: a label means nothing, or a cell's labels give no figure or two; names file, line and label.
     """
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Such runs are in no table that does not ask for them.
-    where = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | defaults_of(table).where
+    shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | table.where
     if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
-        several = {"world_size"} if where.get("world_size") != 1 else set()
-        where = {key: wanted for key, wanted in where.items() if key not in {*SIZES, *several, "shared_gpu"}}
-    where |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
-    labels = table.label_columns
-    columns = [_meaning(table, label, table.header_line) for label in table.header[labels:]]
-    planned = []
+        several = {"world_size"} if shared.get("world_size") != 1 else set()
+        shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, *several, "shared_gpu"}}
+    shared |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
+    count = table.label_columns
+    columns = [_label(table, text, table.header_line) for text in table.header[count:]]
+    found = []
     for row, line in zip(table.rows, table.lines, strict=True):
-        meanings = [_meaning(table, label, line) for label in row[:labels]]
-        cells: list[Plan | None] = [None] * labels
-        for position, (text, column) in enumerate(zip(row[labels:], columns, strict=True), labels):
-            names = [*row[:labels], table.header[position]]
-            cells.append(_plan(f"{table.path}:{line}", where, names, [*meanings, column]) if is_blank(text) else None)
-        planned.append(cells)
-    return planned
-
-
-def _meaning(table: Table, label: str, line: int) -> Meaning:
-    found = meaning(table.path.parent, label)
-    if found is None:
-        where = table.path.parent / "tables.toml"
-        raise InputError(f"{table.path}:{line}: Table {table.number}: nothing fills the label {label!r}; see {where}")
+        own = [_label(table, text, line) for text in row[:count]]
+        cells: list[BlankCell | None] = [None] * count
+        for text, title, column in zip(row[count:], table.header[count:], columns, strict=True):
+            if not is_blank(text):
+                cells.append(None)
+                continue
+            names, labels = [*row[:count], title], [*own, column]
+            figures = {one.figure for one in labels if one.figure}
+            if len(figures) != 1:
+                given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
+                raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
+            figure = FIGURES[figures.pop()]
+            figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
+            units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
+            unit_named = any(unit in name for unit in units for name in names)
+            where = reduce(operator.or_, [one.where for one in labels], shared)
+            cells.append(BlankCell(figure, where, unit_named, any(one.std for one in labels)))
+        found.append(cells)
     return found
 
 
-def _plan(place: str, where: Where, labels: list[str], meanings: list[Meaning]) -> Plan:
-    metrics = {one.metric for one in meanings if one.metric}
-    if len(metrics) != 1:
-        found = "no metric" if not metrics else f"two metrics ({', '.join(sorted(metrics))})"
-        raise InputError(f"{place}: the labels {' / '.join(map(repr, labels))} give {found}")
-    metric = METRICS[metrics.pop()]
-    units = _UNITS_IN_LABELS.get(metric.unit, (f"({metric.unit})", f"({metric.unit},"))
-    unit_named = any(unit in label for unit in units for label in labels)
-    for one in meanings:
-        where = where | one.where
-    return Plan(metric, where, unit_named, any(one.std for one in meanings))
+def _label(table: Table, text: str, line: int) -> Label:
+    found = meaning(table.path.parent, text)
+    if found is None:
+        where = table.path.parent / "tables.toml"
+        raise InputError(f"{table.path}:{line}: Table {table.number}: nothing fills the label {text!r}; see {where}")
+    return found
 
 
 def tiny_view(table: Table) -> Table:
@@ -258,17 +255,17 @@ def tiny_view(table: Table) -> Table:
     Rows and columns that then ask for nothing new are left out.
     """
     labels = table.label_columns
-    model = re.compile(re.escape(defaults_of(table).where.get("model") or "(no model)"), re.IGNORECASE)
+    model = re.compile(re.escape(table.where.get("model") or "(no model)"), re.IGNORECASE)
 
     def titled(text: str) -> str:
         return model.sub("tiny", _SIZE_IN_TITLE.sub("", text))
 
-    columns = [titled(label) for label in table.header[:labels]]
-    columns += [_meaning(table, label, table.header_line).tiny for label in table.header[labels:]]
-    kept = [place for place, label in enumerate(columns) if place < labels or columns.index(label) == place]
+    columns = [titled(text) for text in table.header[:labels]]
+    columns += [_label(table, text, table.header_line).tiny for text in table.header[labels:]]
+    kept = [place for place, text in enumerate(columns) if place < labels or columns.index(text) == place]
     rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
     for row, line in zip(table.rows, table.lines, strict=True):
-        key = tuple(_meaning(table, label, line).tiny for label in row[:labels])
+        key = tuple(_label(table, text, line).tiny for text in row[:labels])
         rows.setdefault(key, ([*key, *(row[place] for place in kept[labels:])], line))
     return replace(
         table,
@@ -285,7 +282,7 @@ def tiny_views(tables: Sequence[Table]) -> list[Table]:
     """Those of all tables, without one whose cells are all in an earlier one."""
     found, known = [], set()
     for view in map(tiny_view, tables):
-        cells = {(cell.metric.definition, str(cell.where)) for row in plan(view) for cell in row if cell}
+        cells = {(cell.figure.definition, str(cell.where)) for row in blank_cells(view) for cell in row if cell}
         if not cells <= known:
             found.append(view)
             known |= cells

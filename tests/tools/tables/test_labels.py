@@ -4,45 +4,46 @@ import pytest
 
 from tools.__main__ import main
 from tools.errors import InputError
+from tools.logs.figures import FIGURES
+from tools.logs.run import is_fact
 from tools.logs.runs import find_runs, read_run
 from tools.page.course_tables import course_tables
 from tools.tables import markdown
-from tools.tables.definitions import (
+from tools.tables.fill import value_of
+from tools.tables.labels import (
     SIZES,
     TINY_CAPTION_END,
-    definitions,
+    blank_cells,
+    blank_tables,
     meaning,
-    plan,
     run_conditions,
     tiny_view,
     tiny_views,
 )
-from tools.tables.metrics import METRICS
 from tools.tables.repository import ROOT, exercises, table_definitions
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise, make_run):
-    run = read_run(make_run("r1"))
-    for table in definitions(exercise):
-        for cell in (cell for row in plan(table) for cell in row if cell):
-            assert run_conditions(cell.where).keys() <= run.facts.keys()
+def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise):
+    for table in blank_tables(exercise):
+        for cell in (cell for row in blank_cells(table) for cell in row if cell):
+            assert all(map(is_fact, run_conditions(cell.where)))
 
 
 def test_every_table_of_the_toml_is_in_a_document():
     for exercise in exercises():
         content = tomllib.loads((exercise / "tables.toml").read_text())
         numbers = {number for block in content["tables"] for number in block} - {"where", "exercises"}
-        assert numbers == {table.number for table in definitions(exercise)}
+        assert numbers == {table.number for table in blank_tables(exercise)}
 
 
 def test_blank_table_in_the_results_is_found_by_fill_check_and_page(make_readme, make_run, logs, capsys, monkeypatch):
     folder = make_readme("# Baseline\n").parent
-    text = "**Table 2** *T*\n\n| | Value |\n|---|---|\n| Peak GPU Memory Usage (MiB) | |\n"
+    text = "**Table 2** *T*\n\n| | Value |\n|---|---|\n| Peak GPU Memory (MiB) | |\n"
     (folder / "RESULTS.md").write_text(text)
     make_run("r1")
     assert main(["fill", str(folder), "--logs", str(logs)]) == 0
-    assert "| Peak GPU Memory Usage (MiB) | 21,658 |" in capsys.readouterr().out
+    assert "| Peak GPU Memory (MiB) | 21,658 |" in capsys.readouterr().out
 
     monkeypatch.setattr("tools.commands.check.table_definitions", lambda: table_definitions(folder.parent))
     (folder.parent / "mine.md").write_text(text.replace("(MiB) |", "(MiB) | 21,658"))
@@ -56,7 +57,8 @@ def test_blank_table_in_the_results_is_found_by_fill_check_and_page(make_readme,
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[labels]\nA = { metric = 'speed' }\n", "tables.toml: 'A': unknown metric 'speed'"),
+        ("[labels]\nA = { figure = 'speed' }\n", "tables.toml: 'A': unknown figure 'speed'"),
+        ("[labels]\nA = { modle = 'gpt2' }\n", "tables.toml: 'A': unknown condition 'modle'"),
         ("[labels\n", "tables.toml: "),
     ],
 )
@@ -69,16 +71,16 @@ def test_wrong_toml_is_named(tmp_path, text, says):
 def test_ratio_without_a_base_names_the_file_that_lacks_it(make_run) -> None:
     run = read_run(make_run("r1", summary={"train/real_tokens_per_second": 1000.0}))
     with pytest.raises(InputError, match=r"tables\.toml: \[bases\]: no 'textbook'; found nothing"):
-        METRICS["gain_over_textbook"].value(lambda _: [run], {"bases": {}})
+        value_of(FIGURES["gain_over_textbook"], lambda _: [run], {"bases": {}})
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
 def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_check_knows(exercise, tmp_path):
     compared = {"precision"} if exercise.name == "benchmark" else set()
-    for table in definitions(exercise):
-        cells = [cell for row in plan(tiny_view(table)) for cell in row if cell]
+    for table in blank_tables(exercise):
+        cells = [cell for row in blank_cells(tiny_view(table)) for cell in row if cell]
         assert cells and all(cell.where["tiny"] and not cell.where.keys() & (SIZES - compared) for cell in cells)
-    views = tiny_views(definitions(exercise))
+    views = tiny_views(blank_tables(exercise))
     (tmp_path / "my_results.md").write_text("\n\n".join(markdown.render(view, view.rows) for view in views))
     copies = markdown.read_tables(tmp_path / "my_results.md")
     assert [(copy.number, copy.header, copy.rows) for copy in copies] == [(v.number, v.header, v.rows) for v in views]
@@ -104,7 +106,7 @@ def test_row_that_differs_in_size_only_and_a_table_that_asks_for_nothing_new_are
     rows = "| BLOOM-560m, 500 | Stage 2 | |\n| BLOOM-3b, 10,000 | Stage 2 | |\n| BLOOM-3b, 10,000 | Stage 3 | |\n"
     captions = "**Table 4** *Large: 2 GPUs, 10,000 rows of 512 tokens, twice*", "**Table 4b** *BLOOM-560m again*"
     readme = make_readme("\n".join(f"{caption}\n\n{head}{rows}" for caption in captions))
-    (view,) = tiny_views(definitions(readme.parent))
+    (view,) = tiny_views(blank_tables(readme.parent))
     assert view.caption == "**Table 4** *Large: 2 GPUs, twice (tiny runs)*"
     assert [row[:2] for row in view.rows] == [["tiny", "Stage 2"], ["tiny", "Stage 3"]]
     assert view.lines == [5, 7]

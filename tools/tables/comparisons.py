@@ -1,0 +1,134 @@
+"""The figures that compare runs: a function each, from the runs that a cell selects to its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.errors import InputError, UnavailableError
+from tools.logs.figures import figure, median_of
+from tools.logs.run import NoneOf, Run, Where
+
+# The runs that meet the conditions: one, or several that differ in REPEAT only. Beside conditions on a run `where` has
+# `bases`, which say what a ratio compares with (tables.toml).
+Select = Callable[[Where], list[Run]]
+Comparison = Callable[[Select, Where], float | bool]
+
+EQUAL_LOSS = 1e-5
+_ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
+
+
+def ratio(
+    name: str, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1, equal_work: bool = False
+) -> Comparison:
+    """scale x the figure here over that of another run.
+
+    Args:
+        reference: in which conditions the other one differs; or a function from the conditions here to those there.
+        sign: -1: the other way round, where less is better.
+        equal_work: no figure if the two trained on other amounts of data: MAX_STEPS=25 on four GPUs is four times the
+            work of MAX_STEPS=25 on one.
+    """
+
+    def value(select: Select, where: Where) -> float:
+        other = reference(where) if callable(reference) else where | reference
+        if equal_work:
+            positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
+            # The last step of an epoch is filled up.
+            if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
+                raise UnavailableError("unequal work")
+        here, there = (median_of(select(one), name) for one in (where, other))
+        if not (here and there):
+            raise UnavailableError("no factor defined from 0")
+        return (here / there) ** sign * scale
+
+    return value
+
+
+def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Comparison:
+    """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
+    factor = ratio(name, {"offload": False}, equal_work=equal_work)
+    return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
+
+
+def _base(where: Where, name: str) -> str:
+    """The rung that a ratio compares with, or the exercise whose run it does."""
+    bases = where["bases"]
+    if name not in bases:
+        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
+    return bases[name]
+
+
+def _on_rung(name: str) -> Callable[[Where], Where]:
+    """The same on the rung that this base names."""
+    return lambda where: where | {"rung": _base(where, name)}
+
+
+def _at_rung(name: str) -> Callable[[Where], Where]:
+    """That rung at its own batch size and loss, on the same machine."""
+    own = ("batch_size", "loss", "loss_chunk")
+    return lambda where: (
+        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": NoneOf(["liger"])}
+    )
+
+
+def _one_gpu(where: Where) -> Where:
+    """This rung and model on one GPU, without any method."""
+    same = {key: where[key] for key in ("model", "tiny") if key in where}
+    return {"rung": where["rung"], "exercise": _base(where, "one_gpu"), "world_size": 1} | same
+
+
+def per_gpu(of: Comparison) -> Comparison:
+    """The figure over the number of GPUs."""
+
+    def value(select: Select, where: Where) -> float:
+        found, gpus = of(select, where), select(where)[-1].world_size
+        if not gpus:
+            raise UnavailableError("no world_size")
+        return found / gpus
+
+    return value
+
+
+def shards(key: str) -> Comparison:
+    """What a method can do: seen in any of its runs, or in none of those on several GPUs."""
+
+    def value(select: Select, where: Where) -> float | bool:
+        try:
+            return median_of(select(where | {f"sharding.{key}": True}), f"shards_{key}")
+        except UnavailableError:
+            return median_of(select(where | {"several_gpus": True}), f"shards_{key}")
+
+    return value
+
+
+def loss_difference(select: Select, where: Where) -> float:
+    """The largest difference of a step's loss from that of the run to which nothing happened."""
+    here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
+    if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
+        raise UnavailableError("other steps")
+    if not here.step.size:
+        raise UnavailableError("no steps")
+    return float(abs(here.loss - undisturbed.loss).max())
+
+
+_SPEED = "real_tokens_per_second"
+COMPARISONS: dict[str, Comparison] = {
+    "memory_savings_percent": offload_change_percent("peak_gpu_mib", -1),
+    "runtime_change_percent": offload_change_percent("train_runtime_s", 1, equal_work=True),
+    # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
+    "efficiency_percent": ratio("step_time_ms", {"world_size": 2}, sign=-1, scale=100),
+    "samples_scale_factor": ratio("samples_per_second", _ALONE),
+    "runtime_scale_factor": ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
+    "share_of_ddp": ratio("samples_per_second", {"config": "ddp"}, scale=100),
+    "gain_over_rung_below": ratio(_SPEED, lambda where: _on_rung(where["rung"])(where)),
+    "gain_over_textbook": ratio(_SPEED, _on_rung("textbook")),
+    "gain_over_bf16": ratio(_SPEED, _on_rung("top")),
+    "real_tokens_per_gpu": per_gpu(lambda select, where: median_of(select(where), _SPEED)),
+    "share_of_stream": ratio(_SPEED, _at_rung("stream"), scale=100),
+    "share_of_top": ratio(_SPEED, _at_rung("top"), scale=100),
+    # Not of samples: packed for several GPUs a row holds other numbers of examples.
+    "share_of_one_gpu": per_gpu(ratio(_SPEED, _one_gpu, scale=100)),
+    "loss_difference": loss_difference,
+    "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
+    **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},
+}
