@@ -54,6 +54,7 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 #export GENERATE_SIZE=100           # held-out questions to answer for exact match and F1; 0: none
 #export GENERATE_TRAIN_SIZE=0       # training questions to answer too
 #export GENERATE_BEFORE=false       # answer before the training too
+#export GENERATE_STEPS=0            # and after every so many steps; 0: not
 #export MAX_NEW_TOKENS=32           # of an answer
 #export PROFILE=                    # FIRST:LAST, the steps to look at closely
 #export TIMERS=false                # DeepSpeed prints the parts of each step

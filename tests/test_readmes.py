@@ -5,6 +5,7 @@ that submit a job are given to a real SLURM, which holds it (tests/slurm/test_to
 the end in other tests.
 """
 
+import csv
 import io
 import os
 import re
@@ -147,8 +148,10 @@ def test_shell_lines_of_exercise_1_read_the_memory_that_fill_shows() -> None:
     read = [subprocess.check_output(["bash", "-c", line], cwd=run.parent, text=True) for line in lines]
     printed = io.StringIO()
     with redirect_stdout(printed):
-        main(["fill", "baseline", "--only", "2", "--format", "csv", "--logs", str(REPO / "logs/reference/h200x1")])
-    shown = [float(line.split(",")[3]) for line in printed.getvalue().splitlines()[1:4]]  # peak, mean, minimum
+        main(["fill", "baseline", "--only", "2,2b", "--format", "csv", "--logs", str(REPO / "logs/reference/h200x1")])
+    figures = {row["row"]: row["value"] for row in csv.DictReader(io.StringIO(printed.getvalue()))}
+    gpu = [figures[f"{which} GPU Memory Usage (MiB)"] for which in ("Peak", "Mean", "Minimum")]
+    shown = [float(figure) for figure in (*gpu, figures["Peak CPU Memory, RSS (MiB)"])]
     assert [float(text.removesuffix("MiB\n")) for text in read] == pytest.approx(shown, rel=1e-5)
 
 

@@ -120,10 +120,8 @@ def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
             peers.check(LadderSettings.from_environment(ENVIRONMENT | usual | own))
 
 
-def test_laptop_command_of_the_readme_runs(tmp_path: Path) -> None:
-    (command,) = re.findall(
-        r"^    \((source tiny\.env && \S+ bash \S+)\) ", (REPO / "speed-ladder/README.md").read_text(), re.M
-    )
+def test_top_rung_runs_on_a_laptop_and_answers_on_the_way(tmp_path: Path) -> None:
+    command = f"source tiny.env && RUNG={LADDER[-1]} bash speed-ladder/ladder.slurm"
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
     environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile
     environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}

@@ -91,7 +91,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),
         ("fsdp/single_gpu.slurm fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU into"),
         ("fsdp/single_gpu.slurm", {"OUTPUT_DIR": "."}, "OUTPUT_DIR='.' "),
-        ("speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "GENERATE_SIZE": "4"}, "no peer reads it"),
+        ("speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
     ],
 )
 def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(

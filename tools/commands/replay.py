@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     waiting, active = _chosen(arguments.what), list[Iterator[None]]()
     fills = {f"  python -m tools fill {run.record.exercise} --logs {logs}": None for run in waiting}
     one_by_one = duration(sum(run.runtime_s for run in waiting) / arguments.speed)
-    print(f"{counted(len(waiting), 'run')}, {one_by_one} h one after the other, {_AT_A_TIME} at a time")
+    print(
+        f"{counted(len(waiting), 'run')}, {one_by_one} h one after the other, {_AT_A_TIME} at a time; Ctrl-C ends them"
+    )
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     try:

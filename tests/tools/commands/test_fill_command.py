@@ -126,7 +126,7 @@ def test_fill_starts_without_training_libraries(make_run, logs):
     code = (
         "import sys; from tools.__main__ import main\n"
         f"assert main(['fill', 'baseline', '--logs', {str(logs)!r}]) == 0\n"
-        "heavy = {'torch', 'transformers', 'workshop', 'matplotlib', 'pandas', 'datasets', 'deepspeed'}\n"
+        "heavy = {'torch', 'transformers', 'matplotlib', 'pandas', 'datasets', 'deepspeed'}\n"
         "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
