@@ -150,7 +150,7 @@ def test_shell_lines_of_exercise_1_read_the_memory_that_fill_shows() -> None:
     with redirect_stdout(printed):
         main(["fill", "baseline", "--only", "2,2b", "--format", "csv", "--logs", str(REPO / "logs/reference/h200x1")])
     figures = {row["row"]: row["value"] for row in csv.DictReader(io.StringIO(printed.getvalue()))}
-    gpu = [figures[f"{which} GPU Memory Usage (MiB)"] for which in ("Peak", "Mean", "Minimum")]
+    gpu = [figures[f"{which} GPU Memory (MiB)"] for which in ("Peak", "Mean", "Minimum")]
     shown = [float(figure) for figure in (*gpu, figures["Peak CPU Memory, RSS (MiB)"])]
     assert [float(text.removesuffix("MiB\n")) for text in read] == pytest.approx(shown, rel=1e-5)
 
