@@ -36,7 +36,7 @@ from submitting import Job, submit  # noqa: E402
 from throwaway_slurm import ThrowawaySlurm  # noqa: E402
 
 from tools.__main__ import main as tools  # noqa: E402
-from tools.logs.run import find_runs  # noqa: E402
+from tools.logs.runs import find_runs  # noqa: E402
 
 FIRST_USER = 50_001
 # The smallest training that fills every row of the tiny tables.
