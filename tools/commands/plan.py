@@ -14,12 +14,13 @@ from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.plan import accuracy, constants, cost, published, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.predict import TITLES, Prediction, markdown
+from tools.plan.predict import TITLES, Prediction
 from tools.plan.ranking import Question, rank
 from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
+from workshop.run_folder.printable import markdown
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT, MEASURED = "h100-80gb", "h200"

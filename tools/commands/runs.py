@@ -21,7 +21,7 @@ from tools.submit.submitted import nearest
 from tools.tables.fill import figure_of
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import one_line, spreadsheet_text
+from workshop.run_folder.printable import markdown, one_line, spreadsheet_text
 
 if TYPE_CHECKING:
     from tools.plan.accuracy import Predictions
@@ -116,8 +116,8 @@ def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:
                 )
                 cells = [len(some), len(found), sum(whole for _, whole in found), f"{minutes:.1f}", ", ".join(gpus)]
                 rows.append([f"{file.parent.name}: {name}", *cells])
-    header = "| Reference runs | Number | Measured | With all steps | One after the other (min) | GPU |"
-    return "\n".join([header, "|---|---|---|---|---|---|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+    titles = ("Reference runs", "Number", "Measured", "With all steps", "One after the other (min)", "GPU")
+    return markdown(titles, [[str(cell) for cell in row] for row in rows])
 
 
 def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:

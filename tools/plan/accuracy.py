@@ -24,11 +24,12 @@ from tools.logs.run import Run, read_object
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, Range, first_choice, markdown, predict_from
+from tools.plan.predict import Prediction, Range, first_choice, predict_from
 from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
 from tools.tables.fill import Cell, FilledTable
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import markdown
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 METRICS = (*MEMORY, "cpu_mib", "step_time_s", "total_runtime_s")

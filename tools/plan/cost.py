@@ -13,11 +13,11 @@ from itertools import chain
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
-from tools.plan.predict import markdown
 from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import predictions_of
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
+from workshop.run_folder.printable import markdown
 
 # Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
 MUST_DO = "must-do"

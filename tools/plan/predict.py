@@ -13,7 +13,6 @@ from tools.plan.memory import MIB, Terms
 from tools.plan.simulate import Step, steps
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
-from workshop.run_folder.printable import markdown as markdown
 
 # The largest error of allocated memory of any reference configuration is 3.1 %, but of one that had older code, and of
 # DDP with compiled blocks (_gpu_memory).

@@ -8,9 +8,10 @@ from typing import Any
 from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.layout import Layout
-from tools.plan.predict import markdown, predict_from
+from tools.plan.predict import predict_from
 from tools.plan.simulate import steps, without_errors
 from tools.plan.workload import Strategy, Workload, of_layout
+from workshop.run_folder.printable import markdown
 
 
 def _shape(model: str, length: int, rows: int, checkpointing: bool = False) -> dict[str, Any]:

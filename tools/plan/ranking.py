@@ -22,7 +22,7 @@ from tools.logs.run import read_object
 from tools.plan.constants import NOISE
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
-from tools.plan.predict import TITLES, Prediction, Range, first_choice, markdown, predict
+from tools.plan.predict import TITLES, Prediction, Range, first_choice, predict
 from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
@@ -38,6 +38,7 @@ from tools.plan.workload import (
 )
 from tools.tables.repository import ROOT
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import markdown
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")

@@ -1,14 +1,14 @@
 """What a participant predicts: the questions of a README, typed into a form, beside what the runs say."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.judging import BLANK, WRONG, Checked
-from tools.tables.labels import meaning, normalised
+from tools.tables.labels import dictionary_of, meaning, normalised
 from tools.tables.markdown import BY_HAND, grids, is_blank, section
+from workshop.run_folder.printable import markdown
 
 _TITLE, _COLUMN = "Prediction", "Yours"
 
@@ -24,8 +24,8 @@ def questions(folder: Path) -> list[str]:
 
 def form(folder: Path) -> str:
     """A table with a cell for each prediction, "" if nothing is asked."""
-    rows = [f"| {number}. {question} | {BY_HAND} |" for number, question in enumerate(questions(folder), 1)]
-    return "\n".join([f"| {_TITLE} | {_COLUMN} |", "|---|---|", *rows]) if rows else ""
+    rows = [(f"{number}. {question}", BY_HAND) for number, question in enumerate(questions(folder), 1)]
+    return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
 def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
@@ -38,7 +38,7 @@ def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """
     typed = [row for grid in grids(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
-    cells = tomllib.loads((folder / "tables.toml").read_text(encoding="utf-8")).get("predictions", {})
+    cells = dictionary_of(folder).predictions
     for question, yours, *_ in typed:
         if not is_blank(yours):
             number = question.partition(".")[0]

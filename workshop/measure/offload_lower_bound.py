@@ -35,6 +35,7 @@ from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.flops import flops_per_token
 from workshop.run_folder.json_file import read_json
+from workshop.run_folder.printable import markdown
 
 REPO = Path(__file__).resolve().parents[2]
 FP32_BYTES = 4
@@ -96,8 +97,7 @@ def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere
     Args:
         elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
     """
-    lines = [*machine_rates.table(rates), "", "| part of a step | amount | seconds |", "|---|---|---|"]
-    known, missing = [], False
+    rows, known, missing = [], [], False
     for name, amount in work.items():
         if not amount:
             continue
@@ -108,7 +108,8 @@ def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere
             taken = f"{short} / {rate / UNITS[unit]:.4g} = {amount / rate:.3g}"
         else:
             taken, missing = NOT_MEASURED, True
-        lines.append(f"| {name} | {short} {unit.removesuffix('/s')} | {taken} |")
+        rows.append((name, f"{short} {unit.removesuffix('/s')}", taken))
+    lines = [*machine_rates.table(rates), "", *markdown(("part of a step", "amount", "seconds"), rows).split("\n")]
     partly = ", of the parts that were measured" if missing else ""
     lines += ["", f"floor, if all parts overlap: {max(known):.3g} s{partly}; one after the other: {sum(known):.3g} s"]
     if step_s and elsewhere:
