@@ -11,11 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from workshop.run_folder.exercises import find_exercise
 from workshop.run_folder.run_record import update_run_record
 
 REPO = Path(__file__).parents[1]
 # This test's Python first, so that the launchers find its packages.
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def folder_of(exercise: str) -> Path:
+    """The folder of an exercise of this repository."""
+    return find_exercise(exercise, "*", REPO)
 
 
 def tiny_profile() -> dict[str, str]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.launching import REPO
+from workshop.run_folder.exercises import find_exercise
 
-_PAGES = [path for pattern in ("*.md", "*/*.md", "instructor/*/*.md") for path in REPO.glob(pattern)]
+_PAGES = [path for pattern in ("*.md", "*/*.md", "further/*/*.md", "instructor/*/*.md") for path in REPO.glob(pattern)]
 DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_results"))
 # What cannot run here as it stands (no container engine, no hub, or it is this suite); the tests beside run it.
 RUN_ELSEWHERE = (
@@ -20,12 +21,12 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
-    r"python -m tools submit .*--resume",  # tests/resilience/test_drill_launcher.py
-    r"bash lora/quality\.sh",  # tests/lora
+    r"python -m tools submit .*--resume",  # tests/further/resilience/test_drill_launcher.py
+    r"bash further/lora/quality\.sh",  # tests/further/lora
     r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
-    r"python -m pytest by-hand/holes",  # tests/by_hand/test_holes.py
+    r"python -m pytest further/by-hand/holes",  # tests/further/by_hand/test_holes.py
     r"(cp|mv|sed -i) .*my-idea",  # tests/tools/test_contributing.py
 )
 REFERENCE = "logs/reference"
@@ -137,7 +138,7 @@ def _options(command: str, words: str) -> str:
     if command == "page":  # of all reference runs: tests/bench/test_thousand_runs.py
         return " --help"
     if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):
-        exercise = next((name for name in words.split() if (REPO / name).is_dir()), "baseline")
+        exercise = next((name for name in words.split() if find_exercise(name, "*", REPO)), "baseline")
         words = words or f" {exercise}"
         if "--tiny" in words:
             return words  # the participant's own run: tests/test_readmes.py

@@ -9,28 +9,29 @@ from functools import cache
 import pytest
 
 from custom_model.flops import Shapes
-from tests.launching import REPO
+from tests.launching import REPO, folder_of
 from tools.logs.figures import figure
 from tools.logs.mfu import PEAK_TFLOPS
 from tools.logs.runs import find_runs
 from tools.tables.markdown import grids
+from workshop.run_folder.exercises import exercises_with
 
 KEY = REPO / "instructor" / "answers"
-CHAPTERS = [path.parent.name for path in REPO.glob("*/README.md") if "\n## Quiz\n" in path.read_text()]
+CHAPTERS = [folder.name for folder in exercises_with("submit.txt")]
 LENGTH = 512
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_settings_in_the_key_are_those_of_the_code(chapter: str) -> None:
     (table,) = (grid for grid in grids((KEY / f"{chapter}.md").read_text()) if grid.name == "From the settings")
-    exports = re.findall(r"^export (\w+)=\"\$\{\w+:-([^}]*)\}", (REPO / chapter / "env_vars.sh").read_text(), re.M)
+    exports = re.findall(r"^export (\w+)=\"\$\{\w+:-([^}]*)\}", (folder_of(chapter) / "env_vars.sh").read_text(), re.M)
     known = dict(exports) | models() | custom_model() | elsewhere()
     assert table.rows == [[label, known[label]] for label, _ in table.rows]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
-    key, readme = (KEY / f"{chapter}.md").read_text(), (REPO / chapter / "README.md").read_text()
+    key, readme = (KEY / f"{chapter}.md").read_text(), (folder_of(chapter) / "README.md").read_text()
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
         asked = re.findall(r"^\d\. (.+(?:\n   .+)*)", section, re.M)

@@ -23,7 +23,7 @@ from workshop.run_folder.env_file import sourced
 REPO = Path(__file__).parents[1]
 # The speed ladder's rungs, from the textbook to the top.
 LADDER = sorted(
-    (path.stem for path in (REPO / "speed-ladder/rungs").glob("[0-9]*.env")), key=lambda r: int(r.split("_")[0])
+    (path.stem for path in (REPO / "further/speed-ladder/rungs").glob("[0-9]*.env")), key=lambda r: int(r.split("_")[0])
 )
 TEXTBOOK, TOP = LADDER[0], LADDER[11]  # the last one that the hosts below have run
 
@@ -89,11 +89,11 @@ def table_headed(title: str, readme: str) -> list[list[str]]:
 
 
 def ladder_table(number: str, *hosts: str) -> dict[str, dict[str, str]]:
-    return filled_table(REPO / "speed-ladder", number, *(REPO / "logs/reference" / host for host in hosts))
+    return filled_table(REPO / "further/speed-ladder", number, *(REPO / "logs/reference" / host for host in hosts))
 
 
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
-    quoted = [row[2:4] for row in table_headed("Predicted", "speed-ladder/RESULTS.md")]
+    quoted = [row[2:4] for row in table_headed("Predicted", "further/speed-ladder/RESULTS.md")]
     hosts = [ladder_table("18", "h200x1-host-o", "h200x1-host-q-energy"), ladder_table("18", "h200x2")]
     expected = [[rows[rung.replace("_", " ")]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:12]]
     assert quoted == [*expected, [rows[TOP.replace("_", " ")]["Gain over the textbook"] for rows in hosts]]
@@ -105,7 +105,7 @@ def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> No
         if run.profiled:
             found = re.findall(r"(\d+\.\d)%\n", (run.folder / "profile.txt").read_text())[:4]
             shares[run.record.config] = [f"{float(share):.0f}%" for share in found]
-    rows = table_headed("Rank 0's GPU", "speed-ladder/RESULTS.md")
+    rows = table_headed("Rank 0's GPU", "further/speed-ladder/RESULTS.md")
     assert [row[1:] for row in rows] == [list(pair) for pair in zip(shares["full_shard"], shares["ddp"], strict=True)]
 
 
@@ -119,7 +119,7 @@ def test_how_steady_the_ladder_s_steps_are_is_what_was_measured() -> None:
         times_s = run.steps.step_time_s[run.summary["warmup_steps"] :].tolist()
         steps[textbook] += len(times_s)
         outside[textbook] += sum(abs(time_s / statistics.median(times_s) - 1) > 0.1 for time_s in times_s)
-    assert table_headed("More than 10 % from their run's median", "speed-ladder/RESULTS.md") == [
+    assert table_headed("More than 10 % from their run's median", "further/speed-ladder/RESULTS.md") == [
         ["rungs 9 to 11", f"{steps[False]}", f"{outside[False]}"],
         ["textbook", f"{steps[True]}", f"{outside[True]}"],
     ]
@@ -141,7 +141,7 @@ def test_profile_in_the_ladder_s_results_is_the_measured_one() -> None:
         columns.append([*texts, f"{step_ms - busy_ms:.0f} ms", f"{step_ms:.0f} ms"])
     names = [*parts_ms["10_stream"], "idle", "the step, unprofiled"]
     expected = [list(row) for row in zip(names, *columns, strict=True)]
-    assert table_headed("Per step", "speed-ladder/RESULTS.md") == expected
+    assert table_headed("Per step", "further/speed-ladder/RESULTS.md") == expected
 
 
 def kernels_ms_per_step(profile: str) -> dict[str, float]:

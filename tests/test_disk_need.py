@@ -18,6 +18,7 @@ from custom_model.weak_scaling import read_rule
 from tests.launching import REPO
 from tools.submit.submissions import Submission, read
 from tools.submit.submitted import effective_settings
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.json_file import read_json
 from workshop.training.models import ModelSize, model_size, shape_config
 
@@ -86,6 +87,7 @@ def needed(exercise: Path) -> list[str]:
 
 
 def test_table_of_disk_need_is_computed() -> None:
-    rows = {tuple(needed(path.parent)) for path in REPO.glob("*/submit.txt")}
-    found = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| ([\d,]+) \|$", (REPO / "RESULTS.md").read_text(), re.MULTILINE)
+    rows = {tuple(needed(folder)) for folder in exercises_with("submit.txt")}
+    text = (REPO / "documents/RESULTS.md").read_text()
+    found = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)
     assert set(found) == {row for row in rows if row[1] != "0"}

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from workshop.run_folder.exercises import exercises_with
+
 REPO = Path(__file__).parents[1]
-EXERCISES = sorted({path.parent.name for path in REPO.glob("*/*.slurm")})
+EXERCISES = [str(folder.relative_to(REPO)) for folder in exercises_with("*.slurm")]
 # Each imports from those after it only.
 TOOLS = ("commands", "doctor", "watch", "page", "plan", "submit", "tables", "logs")
 WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "run_folder")
 # Makes the import of these packages fail, then imports all modules of the tools.
 WITHOUT_TORCH = """
+from workshop.run_folder.exercises import exercises_with
 import importlib, pathlib, sys
 for name in ("torch", "transformers", "accelerate", "deepspeed", "datasets"):
     sys.modules[name] = None

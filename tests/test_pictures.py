@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PICTURES = sorted((Path(__file__).parents[1] / "pictures").glob("*.svg"))
+PICTURES = sorted((Path(__file__).parents[1] / "documents/pictures").glob("*.svg"))
 # In the browser: texts that leave their picture, or lie on one another by more than a pixel.
 LOOK = """
 const faults = [];

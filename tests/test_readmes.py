@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, folder_of
 from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
@@ -28,9 +28,10 @@ from tools.__main__ import main
 from tools.tables.labels import blank_tables
 from tools.tables.markdown import grids
 from workshop.data.prefetch import TIMETABLE
+from workshop.run_folder.exercises import exercises_with
 
 BLOCKS = all_blocks()
-CHAPTERS = [path.parent.name for path in REPO.glob("*/README.md") if "\n## Quiz\n" in path.read_text()]
+CHAPTERS = [folder.name for folder in exercises_with("submit.txt")]
 # A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
 
@@ -40,10 +41,10 @@ def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
     for row in timetable():
         if match := re.fullmatch(r"(\d+) (\S+)", row["Exercise"]):
             number, folder = match.groups()
-            needed = (REPO / folder / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
+            needed = (folder_of(folder) / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
             assert re.findall(r"\d+", row["Needs"]) == re.findall(r"\d+", needed), folder
             assert {*re.findall(r"\d+", row["Needs"])} <= done, folder
-            assert int(row["Cells by hand"]) == sum(table.by_hand for table in blank_tables(REPO / folder)), folder
+            assert int(row["Cells by hand"]) == sum(table.by_hand for table in blank_tables(folder_of(folder))), folder
             done.add(number)
     assert len(done) == 12
 
@@ -69,7 +70,7 @@ def timetable() -> list[dict[str, str]]:
 def test_readme_of_an_exercise_is_short_enough_to_be_read(chapter: str) -> None:
     """At most 180 lines; exercise 1 has 220, because it explains what the others use."""
     most = 220 if chapter == "baseline" else 180
-    shown = (REPO / chapter / "README.md").read_text().partition("\n<!-- figures")[0]  # which is no text to read
+    shown = (folder_of(chapter) / "README.md").read_text().partition("\n<!-- figures")[0]  # which is no text to read
     assert len(shown.splitlines()) <= most
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.launching import REPO, tiny_profile
 from tools.submit.submissions import Submission, read
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import exercises_with
 
 TINY = tiny_profile()
-LISTS = [
-    path for path in (*REPO.glob("*/*.txt"), *REPO.glob("logs/reference/*/runs.txt")) if ".slurm" in path.read_text()
-]
+FILES = (file for folder in exercises_with("*.slurm") for file in folder.glob("*.txt"))
+LISTS = [path for path in (*FILES, *REPO.glob("logs/reference/*/runs.txt")) if ".slurm" in path.read_text()]
 SMALL = {"MODEL_NAME": "tiny", "MODEL_INIT": "random", "DATASET": "sample", "TOKENIZER_NAME": "sample"}
 MOST = {
     **{"TRAIN_SIZE": 200, "EVAL_SIZE": 40, "MAX_LENGTH": 256, "NUM_EPOCHS": 5, "BATCH_SIZE": 4, "GRAD_ACC": 2},

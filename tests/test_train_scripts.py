@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import folder_of
+from workshop.run_folder.exercises import exercises_with
 from workshop.settings import Settings
 
 REPO = Path(__file__).parents[1]
 
 
-TRAINERS = [path.parent.name for path in REPO.glob("*/train.py") if "Trainer(" in path.read_text()]
+TRAINERS = [folder.name for folder in exercises_with("train.py") if "Trainer(" in (folder / "train.py").read_text()]
 # The chapter that each is compared with, and how many lines of code are removed and added since, at most. An exercise
 # that is not described here is compared with the baseline.
 CHAPTERS: dict[str, tuple[str, int]] = {
@@ -27,7 +29,7 @@ CHAPTERS: dict[str, tuple[str, int]] = {
 
 def code_lines(chapter: str) -> list[str]:
     """Its train.py's lines without docstring and comments, as `diff` compares them."""
-    text = (REPO / chapter / "train.py").read_text()
+    text = (folder_of(chapter) / "train.py").read_text()
     below = text.splitlines()[ast.parse(text).body[0].end_lineno :]
     lines = (line.split("  # ")[0].rstrip() for line in below if not line.lstrip().startswith("#"))
     return [line for line in lines if line]
@@ -64,7 +66,7 @@ def test_every_setting_and_variable_is_where_a_participant_looks_for_it() -> Non
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_what_a_chapter_changes_comes_first_and_the_rest_is_the_baselines(chapter: str) -> None:
-    text = (REPO / chapter / "env_vars.sh").read_text()
+    text = (folder_of(chapter) / "env_vars.sh").read_text()
     first, second = text.index(CHANGED), text.index(REST)
     assert not EXPORT.search(text[:first])
     changed, rest = dict(EXPORT.findall(text[first:second])), dict(EXPORT.findall(text[second:]))
@@ -77,12 +79,12 @@ def test_what_a_chapter_changes_comes_first_and_the_rest_is_the_baselines(chapte
 # Launchers
 
 QUERY = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total,utilization.gpu,power.draw --format=csv"
-LAUNCHERS = sorted(REPO.glob("*/*.slurm"))
+LAUNCHERS = [path for folder in exercises_with("*.slurm") for path in sorted(folder.glob("*.slurm"))]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
-    folder, text = launcher.parent.name, launcher.read_text()
+    folder, text = str(launcher.parent.relative_to(REPO)), launcher.read_text()
     assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
     loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)

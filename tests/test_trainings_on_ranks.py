@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 # Exercise and configuration; the first is what the others are compared with.
 METHODS = {
     "ddp": ("fsdp", "fsdp_configs/ddp.json"),
-    "fsdp2": ("fsdp", "../models/full_shard.json"),
+    "fsdp2": ("fsdp", "../further/models/full_shard.json"),
     "zero2": ("deepspeed-multi-gpu", "ds_configs/zero2.json"),
     "zero3": ("deepspeed-multi-gpu", "ds_configs/zero3.json"),
     "zero3, offload": ("deepspeed-zero3-offload", "ds_zero3_offload.json"),

@@ -29,6 +29,7 @@ import psutil
 
 from tests.leftovers import own_namespaces_allowed, take_own_shm
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import find_exercise
 
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans
@@ -55,9 +56,10 @@ def training(
     run: Path, exercise: str, config: str | Path = "", command: Sequence[str | Path] = ("train.py",), **settings: str
 ) -> Training:
     """In the run folder `run`, with the exercise's env_vars.sh; `config`: a configuration, from its folder on."""
-    path = str(REPO / exercise / config) if config else ""
+    folder = find_exercise(exercise, "*", REPO)
+    path = str(folder / config) if config else ""
     given = SETTINGS | {"RUN_DIR": str(run), "EXPERIMENT_NAME": exercise, "CONFIG": path, "REPO": str(REPO)} | settings
-    environ = sourced(REPO / exercise / "env_vars.sh", given)
+    environ = sourced(folder / "env_vars.sh", given)
     return Training(exercise=exercise, environ=environ, command=list(map(str, command)))
 
 
@@ -164,7 +166,7 @@ def run_rank(trainings: list[Training]) -> None:
 
 def train(training: Training) -> None:
     """One training as its launcher would start it, but in this process."""
-    exercise, before = REPO / training["exercise"], dict(os.environ)
+    exercise, before = find_exercise(training["exercise"], "*", REPO), dict(os.environ)
     os.environ |= training["environ"]
     run = Path(training["environ"]["RUN_DIR"])
     run.mkdir(parents=True, exist_ok=True)  # each rank does it

@@ -9,7 +9,8 @@
 # GPUS_PER_NODE (default 1) is the number of processes, and EMULATED_NODES=2 lets this host play two nodes: each has its own
 # GPUS_PER_NODE GPUs and launcher, and NCCL takes the network from one to the other.
 
-export EXERCISE_DIR=$PWD REPO=$(dirname "$PWD") LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
+export REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)  # a snapshot of the code has no git
+export EXERCISE_DIR=$PWD LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
 trap 'export NOTICED=USR1' USR1  # SLURM's notice of the time limit (#SBATCH --signal), handed over to the supervisor
 
 die() { echo "error: $*" >&2; exit 1; }
@@ -26,7 +27,7 @@ find_launcher() {
     folder=$(cd "$(dirname "$script")" && pwd -P) || return 0
     [ "$folder" = "$(pwd -P)" ] ||
         die "$script was submitted, but $PWD would run; submit it in its own repository:" \
-            "cd $(dirname "$folder") && sbatch $(basename "$folder")/$LAUNCHER"
+            "cd $folder && sbatch $LAUNCHER"
 }
 
 activate_python() {

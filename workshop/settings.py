@@ -42,7 +42,7 @@ class Settings(DeclaredSettings):
             if environ.get(name) and name not in names:
                 raise InputError(
                     f"{name}={environ[name]}: only the speed ladder reads it; expected it to be unset, or one of "
-                    "speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
+                    "further/speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
                 )
         values = {}
         for item in fields(cls):

@@ -17,7 +17,7 @@ from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZE
 from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-from tests.launching import REPO
+from tests.launching import folder_of
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.submitted_lines import configuration_of, workload_of
@@ -138,7 +138,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def both(name: str, **changes: str) -> tuple[str | dict[str, Any], Any]:
         exercise = EXERCISES[name[0]]
-        monkeypatch.chdir(REPO / exercise)
+        monkeypatch.chdir(folder_of(exercise))
         words = [f"{key}={value}" for key, value in (own | changes).items() if key in own.keys() - {"RUN_DIR"}]
         words = [word for word in words if not word.startswith(("EXPERIMENT_NAME", "OUTPUT_DIR", "NPROC"))]
         words += [f"SAVE={changes.get('SAVE', 'steps')}", "--gpus-per-node=2", f"{exercise}/{LAUNCHERS[exercise]}"]

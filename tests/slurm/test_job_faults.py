@@ -38,7 +38,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         def started(name: str, fault: str = "time_limit", options: str = "", **settings: str) -> Job:
             settings = DRILL | {"FAULT": fault} | settings
             options = f"--gpus-per-node=1 {options}"
-            return submit(cluster, folder / name, "resilience/drill.slurm", options=options, **settings)
+            return submit(cluster, folder / name, "further/resilience/drill.slurm", options=options, **settings)
 
         jobs = {name: started(name) for name in ("notice", "preempted")}
         jobs |= {

@@ -98,6 +98,24 @@ def test_editing_while_queued_does_not_change_what_runs(slurm: ThrowawaySlurm, c
     assert "skipped: completed" in tools(slurm, copy, participant, *submit).stdout
 
 
+@pytest.mark.parametrize("folder", ["baseline", "further/lora"])
+def test_snapshot_runs_at_both_depths(slurm: ThrowawaySlurm, copy: Path, participant: Path, folder: str) -> None:
+    """Its links lead into the snapshot, not to what is edited meanwhile."""
+    exercise = copy / folder
+    (exercise / "train.py").write_text(TRAIN.format(version="submitted"))
+    launcher = min(exercise.glob("*.slurm"))
+    (exercise / "submit.txt").write_text(f"{launcher.name}\n")
+    job = job_of(tools(slurm, copy, participant, "submit", exercise.name, "--", "--hold", "--mem=1G").stdout)
+    (exercise / "train.py").write_text(TRAIN.format(version="edited"))
+    slurm.run("scontrol", "release", str(job))
+    assert slurm.wait(job) == "COMPLETED", slurm.job_output(job)
+    (run,) = (participant / "my_logs" / exercise.name).iterdir()
+    assert "train.py is submitted" in (run / "train.out").read_text()
+    assert (record(run)["exercise"], record(run)["state"]) == (exercise.name, "completed")
+    for given in (exercise.name, folder):
+        assert "skipped: completed" in tools(slurm, copy, participant, "submit", given).stdout
+
+
 def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySlurm, copy: Path) -> None:
     shell = environment(slurm, copy)
     script = copy / "baseline/baseline.slurm"

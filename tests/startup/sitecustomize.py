@@ -1,7 +1,7 @@
 """Python runs this first in each process of the tests (PYTHONPATH, conftest.py), so that it starts sooner.
 
 Every process that trains imports the libraries. Searches for cyclic garbage are a fifth of that time. bitsandbytes,
-which the Trainer imports by way of peft, is another quarter; only lora/ uses it, and there it is.
+which the Trainer imports by way of peft, is another quarter; only further/lora/ uses it, and there it is.
 """
 
 import gc

@@ -11,6 +11,7 @@ from tools.logs.run import SHOWN_STATES
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
 from tools.tables.labels import blank_tables
+from tools.tables.repository import exercise_folder
 
 REPO = Path(__file__).parents[2]
 SOURCE = REPO / "logs/reference/h200x4/custom_model"
@@ -71,7 +72,7 @@ def mutations(draw: st.DrawFn, sources: dict[str, bytes]) -> tuple[str, bytes | 
 def test_mutated_run_costs_only_its_own_figures(tmp_path_factory) -> None:
     logs, sources, cases = tmp_path_factory.mktemp("logs"), every_kind_of_file(), 0
     exercises = ("custom_model", "speed-ladder", "by-hand")
-    to_fill = [table for exercise in exercises for table in blank_tables(REPO / exercise)][:4]
+    to_fill = [table for exercise in exercises for table in blank_tables(exercise_folder(exercise))][:4]
     for name in (SOUND, DAMAGED):
         folder = logs / "custom_model" / name
         folder.mkdir(parents=True)

@@ -76,22 +76,22 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("fsdp/multi_node.slurm", {"GPUS_PER_NODE": "two"}, "GPUS_PER_NODE='two': expected a whole number"),
         ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
         ("fsdp/multi_node.slurm", {"EMULATED_NODES": "1.5"}, "EMULATED_NODES='1.5': expected a whole number"),
-        ("by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
-        ("by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "replicas is 2, which cannot split 1 GPU"),
-        ("by-hand/by_hand.slurm zero.py ds_configs/zero2.json", {"BATCH_SIZE": "few"}, "BATCH_SIZE='few'"),
-        ("dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
-        ("dimensions/dimensions.slurm tp.py", {"TP_SIZE": "2"}, "TP_SIZE=2 on 1 GPU: expected a divisor"),
+        ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
+        ("further/by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "which cannot split 1 GPU"),
+        ("further/by-hand/by_hand.slurm zero.py ds_configs/zero2.json", {"BATCH_SIZE": "few"}, "BATCH_SIZE='few'"),
+        ("further/dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
+        ("further/dimensions/dimensions.slurm tp.py", {"TP_SIZE": "2"}, "TP_SIZE=2 on 1 GPU: expected a divisor"),
         (
-            "dimensions/dimensions.slurm tp.py",
+            "further/dimensions/dimensions.slurm tp.py",
             {"SEQUENCE_PARALLEL": "true", "PADDING": "dynamic"},
             "PADDING=dynamic; expected rows of one length",
         ),
-        ("dimensions/dimensions.slurm fsdp.py", {}, "expected tp.py, cp.py, ulysses.py or pp.py"),
+        ("further/dimensions/dimensions.slurm fsdp.py", {}, "expected tp.py, cp.py, ulysses.py or pp.py"),
         ("custom_model/single_node.slurm", {"NUM_HEADS": "3"}, "HIDDEN_SIZE=64 cannot be shared"),
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),
         ("fsdp/single_gpu.slurm fsdp_configs/hybrid_shard.json", {}, "cannot split 1 GPU into"),
         ("fsdp/single_gpu.slurm", {"OUTPUT_DIR": "."}, "OUTPUT_DIR='.' "),
-        ("speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
+        ("further/speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
     ],
 )
 def test_K1_refused_start_is_one_line_before_torch_is_imported_and_no_run(
@@ -175,21 +175,23 @@ def test_two_jobs_whose_ports_are_equal_do_not_meet() -> None:
         assert int(bash("-c", script, SLURM_JOB_ID="16711").stdout) != first
 
 
-def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["baseline/baseline.slurm", "further/lora/lora.slurm"])
+def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path, launcher: str) -> None:
     """sbatch runs a copy of the script: the folder that it was submitted from decided whose code ran."""
-    submitted = tmp_path / "other/baseline/baseline.slurm"
+    submitted = tmp_path / "other" / launcher
     submitted.parent.mkdir(parents=True)
     submitted.touch()
     scontrol = tmp_path / "bin/scontrol"
     program(scontrol, f"echo '   Command={submitted} --steps 4'")
     copy = tmp_path / "spool/slurm_script"
     copy.parent.mkdir()
-    copy.write_text((REPO / "baseline/baseline.slurm").read_text())
+    copy.write_text((REPO / launcher).read_text())
     job = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": REPO, "PATH": f"{scontrol.parent}:{PATH}"}
     ran = bash(copy, cwd=tmp_path, LOG_DIR=tmp_path / "logs", **job)
     assert (ran.returncode, (tmp_path / "logs").exists()) == (1, False)
-    advice = f"submit it in its own repository: cd {tmp_path}/other && sbatch baseline/baseline.slurm"
-    assert ran.stderr == f"error: {submitted} was submitted, but {REPO}/baseline would run; {advice}\n"
+    advice = f"submit it in its own repository: cd {submitted.parent} && sbatch {submitted.name}"
+    would_run = (REPO / launcher).parent
+    assert ran.stderr == f"error: {submitted} was submitted, but {would_run} would run; {advice}\n"
 
 
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
@@ -201,7 +203,7 @@ UUIDS = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77,GPU-d33d2b2c-524d-9e3d-8d2b-8a
     [
         ("benchmark/benchmark", "localhost", 0, "2,3"),
         ("deepspeed-single-gpu/deepspeed", "localhost", 0, MIG),
-        ("speed-ladder/ladder_deepspeed", "localhost", 0, UUIDS),
+        ("further/speed-ladder/ladder_deepspeed", "localhost", 0, UUIDS),
         ("deepspeed-multi-gpu/deepspeed", "node1 node2", 1, "4,5"),
     ],
     ids=["two of four GPUs", "MIG slice", "UUIDs", "second of two nodes"],

@@ -10,6 +10,7 @@ import pytest
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import Settings
 from workshop.training.models import find_gpu
@@ -79,9 +80,9 @@ def test_settings_that_do_not_fit_together_or_lack_are_an_error(changes: dict[st
         Settings.from_environment(ENVIRONMENT | changes)
 
 
-@pytest.mark.parametrize("env_file", sorted(REPO.glob("*/env_vars.sh")), ids=lambda path: path.parent.name)
-def test_every_exercise_lets_the_shell_win(env_file: Path) -> None:
-    for line in env_file.read_text().splitlines():
+@pytest.mark.parametrize("exercise", exercises_with("env_vars.sh"), ids=lambda folder: folder.name)
+def test_every_exercise_lets_the_shell_win(exercise: Path) -> None:
+    for line in (exercise / "env_vars.sh").read_text().splitlines():
         if match := re.match(r"export (\w+)=", line):
             assert line.startswith(f'export {match[1]}="${{{match[1]}:-'), line
 

@@ -21,8 +21,9 @@ from tools.logs.runs import default_logs, find_runs
 from tools.submit import slurm
 from tools.submit.submissions import Submission, read
 from tools.tables.markdown import read_tables
-from tools.tables.repository import ROOT, borrowed_runs
+from tools.tables.repository import ROOT, borrowed_runs, exercise_folder
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.plural import counted
 
 _COLUMNS = ("submit", "fill", "check", "plot")
@@ -115,7 +116,7 @@ class Rehearsal:
         self.tool(exercise, ["check", str(filled), *logs], "check-of-fill.txt")
         plot = ["plot", name, *logs, "--output", str(self.logs / f"{name}.png")]
         if borrowed_runs(name):  # its runs are drawn in another exercise
-            plot += ["--tiny", "--table", read_tables(ROOT / name / "README.md")[0].number]
+            plot += ["--tiny", "--table", read_tables(exercise_folder(name) / "README.md")[0].number]
         self.tool(exercise, plot, "plot.txt")
 
     def _enter(self, exercise: Exercise, line: Submission, run: Run | None) -> None:
@@ -187,10 +188,10 @@ def tiny_environment(shell: Mapping[str, str]) -> dict[str, str]:
 
 def chosen(names: Sequence[str], environment: Mapping[str, str]) -> list[Exercise]:
     """The named exercises, or all, in the course's order; raises InputError if a name has no tiny.txt."""
-    every = {path.parent.name: path for path in sorted(ROOT.glob("*/tiny.txt"))}
-    course = re.findall(r"\]\(([\w-]+)/README\.md\)", (ROOT / "README.md").read_text())
+    every = {folder.name: folder / "tiny.txt" for folder in exercises_with("tiny.txt")}
+    course = re.findall(r"([\w-]+)/README\.md\)", (ROOT / "README.md").read_text())
     order = [name for name in dict.fromkeys([*course, *every]) if name in every]
-    wanted = [name.strip("/") for name in names] or order
+    wanted = [Path(name).name for name in names] or order
     if unknown := [name for name in wanted if name not in every]:
         raise InputError(f"{', '.join(unknown)}: found no tiny.txt; expected some of {', '.join(order)}")
     return [Exercise(name, every[name], read(every[name], environment)) for name in order if name in wanted]

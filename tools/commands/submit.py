@@ -23,6 +23,7 @@ from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
+from workshop.run_folder.exercises import repository_of
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
@@ -138,9 +139,12 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         raise InputError(f"--resume {folder.name}: {error}; expected a run of this version of the launchers") from None
     if not launcher.is_file():
         raise InputError(f"--resume {folder.name}: its launcher {launcher} is no longer there")
-    exercise, code = launcher.parent, launcher.parents[1]
+    exercise = launcher.parent
+    code = repository_of(exercise)
     snapshots = (logs.resolve() / ".code", folder.parents[1] / ".code")
-    is_snapshot = code.parent in snapshots and all(map(is_mine, (code.parent, code, exercise, launcher)))
+    is_snapshot = code.parent in snapshots and all(
+        is_mine(path) for path in (launcher, *launcher.parents) if path.is_relative_to(code.parent)
+    )
     if launcher.suffix != ".slurm" or not (code == ROOT or is_snapshot):
         expected = f"expected a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
         raise InputError(f"--resume {folder.name}: it was started with {launcher}; {expected}")
@@ -215,18 +219,20 @@ def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
 
 def _commands(due: list[Submission], logs: Path) -> list[tuple[Submission, list[str]]]:
     """Each line with its launcher as it is now, in a snapshot, and the launcher's arguments."""
-    code = {root: snapshot.take(root, logs) for root in dict.fromkeys(line.exercise.parent for line in due)}
+    code = {root: snapshot.take(root, logs) for root in dict.fromkeys(repository_of(line.exercise) for line in due)}
     for path in [path for one in code.values() for path in one.left_out]:
         print(f"note: {path} is not in the snapshot (untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB)")
-    return [
-        (line, [str(code[line.exercise.parent].folder / line.exercise.name / line.launcher), *line.arguments])
-        for line in due
-    ]
+
+    def copied(line: Submission) -> Path:
+        root = repository_of(line.exercise)
+        return code[root].folder / line.exercise.relative_to(root) / line.launcher
+
+    return [(line, [str(copied(line)), *line.arguments]) for line in due]
 
 
 def _environment(submission: Submission, logs: Path, launcher: str) -> dict[str, str]:
     """Args: launcher: its path; a job runs a copy of it, and learns here where its code lies."""
-    own = {"LOG_DIR": str(logs), "SUBMISSION": submission.text, "SHARDLAB": str(Path(launcher).parents[1])}
+    own = {"LOG_DIR": str(logs), "SUBMISSION": submission.text, "SHARDLAB": str(repository_of(Path(launcher).parent))}
     return os.environ | submission.settings | own
 
 
@@ -234,7 +240,9 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     refused = 0
     for submission, command in due:
         options = [f"--comment={slurm.mark(submission, logs)}", *submission.options]
-        environment = slurm.site_options(submission.exercise.parent) | _environment(submission, logs, command[0])
+        environment = slurm.site_options(repository_of(submission.exercise)) | _environment(
+            submission, logs, command[0]
+        )
         try:
             job = slurm.sbatch(options, command, environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)

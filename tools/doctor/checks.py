@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.tables.repository import ROOT
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line
 
@@ -234,7 +235,8 @@ def launchers(place: Place) -> Finding | None:
     """sbatch looks at each launcher's limits, account and GPUs without queueing it; not in a job, nor without SLURM."""
     if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed.code:
         return None
-    paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("*/*.slurm"))
+    folders = exercises_with("*.slurm")
+    paths = [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.glob("*.slurm"))]
     refused = {path: said.complaint for path in paths if (said := place.ask("sbatch", "--test-only", path)).code}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)}")

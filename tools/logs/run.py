@@ -66,7 +66,7 @@ class Run:
     fault = property(lambda run: run.settings.get("fault") or None)
     method = property(lambda run: run.record.sharding.method)  # as observed
     cpu_offload = property(lambda run: run.record.sharding.cpu_offload)
-    adapters = property(lambda run: run.settings.get("method"))  # of lora/: full, lora or qlora
+    adapters = property(lambda run: run.settings.get("method"))  # of further/lora/: full, lora or qlora
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
     timed = property(lambda run: bool(run.settings.get("timers")))

@@ -12,7 +12,7 @@ from tools.logs.run import Run
 from tools.tables.fill import FilledTable, fill
 from tools.tables.labels import blank_tables, tiny_views
 from tools.tables.markdown import BLOCK_START, Table
-from tools.tables.repository import ROOT, documents, exercises
+from tools.tables.repository import ROOT, documents, exercise_folder, exercises
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _reference_folders() -> dict[tuple[str, str], list[list[Path]]]:
             filled = re.match(r"python -m tools fill (\S+) --logs", block)
             only = re.search(r"--only (\S+)", block)
             folders = [(ROOT / folder).resolve() for folder in re.findall(r"--logs (\S+)", block)]
-            for table in blank_tables(ROOT / filled[1]) if filled else []:
+            for table in blank_tables(exercise_folder(filled[1])) if filled else []:
                 places = found.setdefault((filled[1], table.number), [])
                 if (not only or table.number in only[1].split(",")) and folders not in places:
                     places.append(folders)

@@ -17,6 +17,7 @@ from tools.logs.figures import OF_ONE_RUN, figure, files, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
+from workshop.run_folder.exercises import REPO, find_exercise
 from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
@@ -176,7 +177,8 @@ def command(run: Run) -> str:
     launcher = next((place for place, word in enumerate(words) if word.endswith(".slurm")), None)
     if launcher is None:
         return ""
-    words[launcher] = f"{run.record.exercise}/{words[launcher]}"
+    exercise = find_exercise(run.record.exercise, words[launcher], REPO)
+    words[launcher] = f"{exercise.relative_to(REPO) if exercise else run.record.exercise}/{words[launcher]}"
     first = next(place for place, word in enumerate(words) if not _ASSIGNMENT.match(word))
     # A value in quotes stays an assignment, all of it in quotes would be a command.
     pairs = [word.partition("=") for word in words[:first]]

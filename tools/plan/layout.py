@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def script(self) -> str:
-        """Of dimensions/, the one that runs it; "" if none does: each shares one thing beside the rows."""
+        """Of further/dimensions/, the one that runs it; "" if none does: each shares one thing beside the rows."""
         shared = [name for name in ("tp", "cp", "pp") if self.sizes[name] > 1] or ["cp"]
         return "" if len(shared) > 1 else f"{shared[0]}.py"
 

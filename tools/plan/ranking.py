@@ -43,7 +43,7 @@ from workshop.run_folder.printable import markdown
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-# By method of lora/: whether the frozen weights have 4 bits. Then the adapters' rank.
+# By method of further/lora/: whether the frozen weights have 4 bits. Then the adapters' rank.
 ADAPTERS = {"LoRA": False, "QLoRA": True}
 ADAPTER_RANK = 8
 # Rows per GPU without --tokens: exercise 3's weak scaling.
@@ -254,13 +254,13 @@ def candidates(question: Question) -> Iterator[Candidate]:
             for micro_batch in _micro_batches(question.batch):
                 if question.long and micro_batch > 1 and micro_batch * question.length > _MOST_TOKENS:
                     continue
-                # The ladder's rungs have no checkpointing: speed-ladder/ladder_settings.py.
+                # The ladder's rungs have no checkpointing: further/speed-ladder/ladder_settings.py.
                 for checkpointing in (False,) if question.rung else (False, True):
                     yield _candidate(question, launcher, name, micro_batch, checkpointing)
 
 
 def adapters(question: Question) -> Iterator[Candidate]:
-    """The same with LoRA and QLoRA, on one GPU, under DDP and FSDP2: only adapters are trained, by lora/'s script."""
+    """The same with LoRA and QLoRA, on one GPU, under DDP and FSDP2: exercise 12's script trains adapters only."""
     for one in candidates(question):
         if one.strategy in ("one GPU", "ddp", "full_shard"):
             for method, four_bits in ADAPTERS.items():
@@ -269,7 +269,7 @@ def adapters(question: Question) -> Iterator[Candidate]:
                 yield replace(
                     one,
                     strategy=f"{method} {ADAPTER_RANK}, {one.strategy}",
-                    command=replace(one.command, settings=settings, launcher="lora/lora.slurm"),
+                    command=replace(one.command, settings=settings, launcher="further/lora/lora.slurm"),
                     workload=replace(one.workload, shape=shape),
                     method=method,
                 )
@@ -303,7 +303,7 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
     settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
     settings["loss_chunk"] = LOSS_CHUNK
-    launched = (question.nodes, question.gpus_per_node, "dimensions/dimensions.slurm", layout.script)
+    launched = (question.nodes, question.gpus_per_node, "further/dimensions/dimensions.slurm", layout.script)
     return Candidate(layout.name, Command(settings, *launched), workload)
 
 
@@ -312,7 +312,7 @@ def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
     several = question.gpus > 1
     if question.rung:
         fsdp = ("ladder_torchrun", FSDP + FSDP_OFFLOAD) if several else ("ladder", ("",))
-        return [(f"speed-ladder/{name}.slurm", names) for name, names in (fsdp, ("ladder_deepspeed", ZERO))]
+        return [(f"further/speed-ladder/{name}.slurm", names) for name, names in (fsdp, ("ladder_deepspeed", ZERO))]
     if not several:
         return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)]
     fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
@@ -328,7 +328,7 @@ def _micro_batches(batch: int) -> list[int]:
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
-    exercise = launcher.split("/")[0]
+    exercise = (ROOT / launcher).parent
     fsdp, rung = name in (*FSDP[1:], *FSDP_OFFLOAD), question.rung
     # As many examples as the rows need; a rung may pack several into one.
     per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if rung else 1
@@ -337,14 +337,14 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
     if checkpointing and not fsdp:  # there the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
-    if rung and name.startswith("zero3"):  # as in speed-ladder/submit.txt
+    if rung and name.startswith("zero3"):  # as in further/speed-ladder/submit.txt
         settings["compile"] = False
     # The simulated shape has the model's own name, the command the hub's.
-    used = exercise_settings(ROOT / exercise, rung) | settings | {"model_name": question.model}
+    used = exercise_settings(exercise, rung) | settings | {"model_name": question.model}
     config, argument, changed = None, "", False
     if name:
         argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
-        shipped = read_object((ROOT / exercise / argument).resolve())
+        shipped = read_object((exercise / argument).resolve())
         config = dict(shipped)
         if fsdp and not question.model.startswith("bloom"):
             config.pop("transformer_layer_cls_to_wrap")  # then the library names the blocks
@@ -352,7 +352,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
             config["activation_checkpointing"] = True
         if changed := config != shipped:
             argument = "planned.json"
-    trained = read_values(ROOT / exercise / argument, config, used, question.gpus) if name else None
+    trained = read_values(exercise / argument, config, used, question.gpus) if name else None
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
@@ -406,7 +406,7 @@ def _first(question: Question, first: Candidate) -> str:
     )
     if not first.config:
         return text
-    folder = first.command.launcher.split("/")[0]
+    folder = Path(first.command.launcher).parent
     file = f"{folder}/{first.command.argument}{', to be written' * first.changed}"
     return f"{text}\n\n{file}:\n\n{json.dumps(first.config, indent=2)}"
 

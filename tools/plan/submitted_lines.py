@@ -31,7 +31,9 @@ from workshop.run_folder.settings import DeclaredSettings
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
-NOT_SIMULATED = "a line with peers, experts or a script of dimensions/ is not simulated"  # workload_of gives None
+NOT_SIMULATED = (
+    "a line with peers, experts or a script of further/dimensions/ is not simulated"  # workload_of gives None
+)
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 

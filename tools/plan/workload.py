@@ -16,7 +16,7 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, exercise_folder
 from workshop.run_folder.attention import fastest_kernel
 from workshop.run_folder.configuration import BY_HAND, read_configuration
 from workshop.run_folder.deepspeed_config import filled
@@ -33,7 +33,7 @@ _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
 # The ladder's switches that change the model, and their values in the library's own way.
 _USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
-# Kernels that keep what flex_attention keeps, and their time beside its on an H200 (speed-ladder/RESULTS.md).
+# Kernels that keep what flex_attention keeps, and their time beside its on an H200 (further/speed-ladder/RESULTS.md).
 _BESIDE_FLEX = {"documents": 0.47, "cudnn": 0.73}
 # torch/nn/parallel/distributed.py, bucket_cap_mb's default.
 _DDP_BUCKET_MIB = 25
@@ -170,7 +170,7 @@ class Workload:
 
     @property
     def by_hand(self) -> bool:
-        """The training loop of by-hand/, without a Trainer."""
+        """The training loop of further/by-hand/, without a Trainer."""
         return "loss_outside" in self.shape
 
     @property
@@ -237,7 +237,7 @@ def of_run(run: Run) -> Workload:
     settings, world_size = record["settings"], run.world_size
     if has_experts(settings["model_name"]):
         raise InputError(f"{run.folder}/run.json: its model has experts, which are not simulated")
-    path = _config_path(ROOT / record["exercise"], name) if name else None
+    path = _config_path(exercise_folder(record["exercise"]), name) if name else None
     if path and record["exercise"] == WEAK_SCALING:
         config = read_object(path)
     elif path:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from tools.tables.repository import ROOT
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import exercises_with
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -49,7 +49,7 @@ def waiting() -> list[str]:
     """
     if shutil.which("squeue") is None:
         return []
-    launchers = "".join(path.read_text() for path in ROOT.glob("*/*.slurm"))
+    launchers = "".join(path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm"))
     names = ",".join(sorted(set(re.findall(r"^#SBATCH --job-name=(\S+)", launchers, re.MULTILINE))))
     command = ["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"]
     try:

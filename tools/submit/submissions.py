@@ -17,9 +17,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from tools.errors import InputError, LogError
-from tools.tables.repository import ROOT, borrowed_runs
+from tools.tables.repository import borrowed_runs
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import utf8_lines
+from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
 from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from workshop.run_folder.typos import complaint, doubt
 
@@ -128,10 +129,10 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
     Raises:
         InputError: a name is no folder with a submit.txt.
     """
-    every = sorted(path.parent for path in ROOT.glob("*/submit.txt"))
+    every = exercises_with("submit.txt")
     found = []
     for name in names:
-        folder = next((path for path in (Path(name), ROOT / name) if (path / "submit.txt").is_file()), None)
+        folder = find_exercise(name, "submit.txt")
         if folder is None:
             have = ", ".join(path.name for path in every) or "none yet"
             borrowed = borrowed_runs(name)
@@ -171,7 +172,7 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     Raises:
         InputError: the shell has a variable that is nearly a setting's name.
     """
-    exercises = {line.exercise for line in lines} | {path.parent for path in ROOT.glob("*/env_vars.sh")}
+    exercises = {line.exercise for line in lines} | {*exercises_with("env_vars.sh")}
     known = {name for exercise in exercises for name in known_settings(exercise)}
     if text := complaint(shell, known):
         raise InputError(text)
@@ -197,7 +198,8 @@ def _submission(
     launcher = next((word for word in rest if word.endswith(".slurm")), "")
     if not path and "/" not in launcher:
         raise refusal(launcher or "no launcher", "a launcher with its exercise, as in fsdp/multi_gpu.slurm")
-    folder = ROOT / Path(launcher).parent if "/" in launcher else path.parent
+    named = Path(launcher).parent
+    folder = (find_exercise(named, "*", REPO) or REPO / named) if "/" in launcher else path.parent
     known = known_settings(folder)
     settings, options = {}, []
     while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):

@@ -7,6 +7,7 @@ from typing import Any
 from tools.logs.run import SHOWN_STATES, NoneOf, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import FURTHER, repository_of
 from workshop.run_folder.settings import defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
@@ -41,13 +42,18 @@ def _maybe(submission: Submission, run: Run) -> bool:
     if record.exercise != submission.exercise.name:
         return False
     if record.submission is not None:
-        return record.submission == submission.text
+        return _as_before(record.submission) == _as_before(submission.text)
     # Started by hand. Without its settings, which rank 0 writes, nobody can say what it was.
     configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
     same_config = record.config in configs if configs else record.config in (None, "ds_config")
     same_shape = (record.nodes, record.gpus_per_node) == shape
     return bool(run.settings) and _only_configs(submission) and same_config and same_shape
+
+
+def _as_before(line: str) -> str:
+    """Runs from before there was further/ have the old path to another exercise's configuration."""
+    return line.replace(f"../{FURTHER}/", "../")
 
 
 def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
@@ -93,7 +99,7 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
 
 def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:
     """The same for settings that are not a line's."""
-    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(exercise.parent)}
+    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(repository_of(exercise))}
     environment = sourced(exercise / "env_vars.sh", variables | dict(given))
     default_of = defaults()
     names = {*known_settings(exercise), *default_of} - OPERATIONAL

@@ -37,7 +37,7 @@ FACTS: dict[str, tuple[str, str]] = {
     "grad_acc": ("Int64", "micro-batches per optimizer step"),
     "max_length": ("Int64", "tokens per row"),
     "train_examples": ("Int64", "training examples"),
-    "adapters": ("category", "full, or in lora/ also lora or qlora"),
+    "adapters": ("category", "full, or in further/lora/ also lora or qlora"),
     "lora_rank": ("Int64", "rank of the adapters"),
     "gradient_checkpointing": ("boolean", "whether activations were computed again"),
     "compile": ("boolean", "whether the blocks were compiled"),

@@ -7,33 +7,33 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.labels import blank_tables, exercises_of
 from tools.tables.markdown import Table
+from workshop.run_folder.exercises import FURTHER, exercises_with, find_exercise
+from workshop.run_folder.exercises import REPO as ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "logs" / "reference"
 _DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "FIGURES.md", "PLANNER.md")
 
 
 def exercise_folder(name: str) -> Path:
-    """The exercise's folder: as given, or in the repository.
+    """The exercise's folder, named as `lora`, `further/lora` or by a path.
 
     Raises:
         InputError: there is no such folder with a README.md.
     """
-    for folder in (Path(name), ROOT / name):
-        if (folder / "README.md").is_file():
-            return folder
+    if folder := find_exercise(name, "README.md"):
+        return folder
     names = ", ".join(folder.name for folder in exercises())
     raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
 
 
 def exercises(root: Path = ROOT) -> list[Path]:
     """The folders that have tables."""
-    return sorted(path.parent for path in root.glob("*/tables.toml"))
+    return exercises_with("tables.toml", root)
 
 
 def documents(root: Path = ROOT) -> list[Path]:
     """Every document that may have generated blocks; none in hidden folders and participants' runs."""
-    places = ("", "[!.]*/", "logs/reference/")
+    places = ("", "[!.]*/", f"{FURTHER}/*/", "logs/reference/")
     found = {path for name in _DOCUMENTS for place in places for path in root.glob(f"{place}{name}")}
     return sorted(found | set(root.glob("instructor/answers/*.md")))
 
@@ -52,7 +52,8 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
     nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
     if unreadable := [f"unreadable: {run.problem}" for run in runs if run.problem]:
         return NoRunsError("\n".join([nothing, *unreadable]))
-    launchers = sorted((ROOT / exercise).glob("*.slurm")) if exercise else []
+    folder = find_exercise(exercise, "*.slurm", ROOT) if exercise else None
+    launchers = sorted(folder.glob("*.slurm")) if folder else []
     launcher = launchers[0].relative_to(ROOT) if launchers else "EXERCISE/LAUNCHER.slurm"
     start = f"Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
     return NoRunsError(f"{nothing} {(exercise and borrowed_runs(exercise)) or start}")
@@ -61,13 +62,14 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
 def borrowed_runs(folder: str) -> str:
     """Of a folder whose tables are about runs of other exercises: whose, and what starts them; "" of another one.
 
-    Their lists are named after it, as speed-ladder/models.txt.
+    Their lists are named after it, as further/speed-ladder/models.txt.
     """
-    place = ROOT / folder
-    borrows = place in exercises() and not (place / "submit.txt").exists()
-    lists = sorted(path.relative_to(ROOT) for path in ROOT.glob(f"*/{folder}*.txt")) if borrows else []
+    place = find_exercise(folder, "tables.toml", ROOT)
+    borrows = place and not (place / "submit.txt").exists()
+    owners = exercises_with(f"{place.name}*.txt") if borrows else []
+    lists = [path.relative_to(ROOT) for owner in owners for path in sorted(owner.glob(f"{place.name}*.txt"))]
     if not lists:
         return ""
-    owners = ", ".join(exercises_of(*blank_tables(place)))
+    about = ", ".join(exercises_of(*blank_tables(place)))
     commands = " or ".join(f"`python -m tools submit --list {path}`" for path in lists)
-    return f"The tables of {folder} are about runs of {owners}; {commands} starts them."
+    return f"The tables of {folder} are about runs of {about}; {commands} starts them."

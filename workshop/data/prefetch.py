@@ -24,8 +24,8 @@ from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.packaged_model import make_folder
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
 
-REPO = Path(__file__).parents[2]
 GIB = 2**30
 TIMETABLE = {  # of instructor/README.md
     "half-day": ("baseline", "deepspeed-single-gpu", "fsdp"),
@@ -55,19 +55,22 @@ def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
 
 def _needed(name: str, only_must_do: bool) -> list[Repository]:
     shell = {name: os.environ[name] for name in ("DATASET", "EVAL_DATASET") if os.environ.get(name)}
-    submit = REPO / name / "submit.txt"
-    if submit.is_file():
+    if exercise := find_exercise(name, "submit.txt", REPO):
         found: list[Repository] = []
         given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
-        lines = [line for line in submit.read_text().splitlines() if not only_must_do or "# must-do" in line]
+        lines = [
+            line
+            for line in (exercise / "submit.txt").read_text().splitlines()
+            if not only_must_do or "# must-do" in line
+        ]
         for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
             own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
             if "--model-name" in words:  # exercise 4 takes it as an argument, which wins
                 own["MODEL_NAME"] = words[words.index("--model-name") + 1]
-            found += needs(sourced(submit.parent / "env_vars.sh", given | own))
+            found += needs(sourced(exercise / "env_vars.sh", given | own))
         return found
     if "/" not in name.rstrip("/"):
-        have = ", ".join(sorted(path.parent.name for path in REPO.glob("*/submit.txt")))
+        have = ", ".join(folder.name for folder in exercises_with("submit.txt"))
         expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
         raise InputError(f"'{name}': expected {expected}")
     return needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)

@@ -18,18 +18,19 @@ from pathlib import Path
 from workshop.run_folder.checkpoints import checkpoints, is_of
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
+from workshop.run_folder.exercises import REPO, exercises_with
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
 from workshop.run_folder.typos import complaint, doubt
 from workshop.settings import Settings
 
-REPO = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "transformers", "accelerate")
 
 
 def setting_names(repo: Path = REPO) -> set[str]:
     """Every variable that an exercise reads: the settings' names, and what its own env_vars.sh or tiny.env exports."""
-    files = [*repo.glob("*/env_vars.sh"), repo / "tiny.env", repo / "cluster.env.example"]
+    files = [folder / "env_vars.sh" for folder in exercises_with("env_vars.sh", repo)]
+    files += [repo / "tiny.env", repo / "cluster.env.example"]
     in_files = {name for file in files for name in exported(file)}
     return {item.name.upper() for item in fields(Settings)} | LAUNCHER_NAMES | set(LADDER_NAMES) | in_files
 

@@ -33,11 +33,11 @@ import torch
 from workshop.measure import machine_rates
 from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.exercises import REPO, find_exercise
 from workshop.run_folder.flops import flops_per_token
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.printable import markdown
 
-REPO = Path(__file__).resolve().parents[2]
 FP32_BYTES = 4
 
 
@@ -132,7 +132,7 @@ def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, f
     if missing:
         raise InputError(f"{folder}/run.json: found no {missing[0]}, expected a run that trained with DeepSpeed")
     names = (f"{record['config']}.json", f"ds_{record['config']}.json")
-    exercise = REPO / record["exercise"]
+    exercise = find_exercise(record["exercise"], "*", REPO) or REPO / record["exercise"]
     folders = (exercise, exercise / "ds_configs", exercise / "ds_configs/tuning")
     paths = [place / name for place in folders for name in names if (place / name).is_file()]
     if not paths:

@@ -6,7 +6,7 @@ SHORT_ROW = 512  # tokens of a row of one document, up to which `documents` is f
 
 
 def fastest_kernel(kind: str, head_size: int, packed: bool, length: int) -> str:
-    """The kernel of ATTENTION=auto, which trains fastest on a GPU (speed-ladder/RESULTS.md has the times).
+    """The kernel of ATTENTION=auto, which trains fastest on a GPU (further/speed-ladder/RESULTS.md has the times).
 
     Args:
         kind: the decoder's model_type.

@@ -64,7 +64,7 @@ class Sharding:
     states_mib: float | None = None
     own_modules: list[str] | None = None
     replicas: int | None = None
-    # of dimensions/
+    # of further/dimensions/
     tp_size: int | None = None
     cp_size: int | None = None
     sp_size: int | None = None

@@ -16,7 +16,7 @@ LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
-# Settings that only speed-ladder/ has: another exercise would leave them without effect.
+# Settings that only further/speed-ladder/ has: another exercise would leave them without effect.
 LADDER_NAMES = (
     *("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS"),
     "FLOAT8",

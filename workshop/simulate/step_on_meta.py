@@ -31,7 +31,7 @@ from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.models import blocks_of, shape_config
 
 _LOSS = "loss"
-# By LossHead, as in dimensions/, whose rows are whole: without a mask.
+# By LossHead, as in further/dimensions/, whose rows are whole: without a mask.
 _RECOMPUTED = "recomputed"
 # Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
 _BLOCKS, _MIDDLE = 3, "1"
@@ -49,7 +49,7 @@ class StepShape:
         labelled: positions with logits per micro-batch; 0: all.
         fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
         ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
-        loss_outside: computed from the model's logits by the training loop, which keeps them, as in by-hand/.
+        loss_outside: computed from the model's logits by the training loop, which keeps them, as in further/by-hand/.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
         adapter_rank: of LoRA's adapters beside a frozen model in half precision; 0: all weights are trained.
         adapter_targets: the ends of their layers' names, with commas; empty: all linear ones of the blocks.
@@ -271,7 +271,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
 
 
 def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) -> torch.Tensor:
-    """The loss as by-hand/ddp.py's loss_sum: a part of its own, after the model's forward pass."""
+    """The loss as further/by-hand/ddp.py's loss_sum: a part of its own, after the model's forward pass."""
     logits.register_hook(lambda _: tracker.begin("backward", "head"))
     tracker.begin("forward", _LOSS)
     predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()

@@ -65,7 +65,7 @@ def load_model(
 ) -> PreTrainedModel:
     """A causal language model; mixed precision casts per operation and keeps weights in fp32 as master weights.
 
-    Weights that are not trained need no fp32: lora/ asks for another `dtype`.
+    Weights that are not trained need no fp32: further/lora/ asks for another `dtype`.
 
     Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
     `options` go to from_pretrained or from_config. Raises InputError for a shape or a hub name that does not exist.

@@ -34,7 +34,7 @@ GO_ON, SAVE, END = 0, 1, 2  # what the ranks agree on; the highest that one of t
 
 MOST_TIME_SHARE = 0.01
 # Before the first save nobody knows how long it takes. Two H200 took 8.4 to 13.8 s for 559 million parameters
-# (resilience/RESULTS.md). On a slower disk it costs more than its share once; the second then waits the longer.
+# (further/resilience/RESULTS.md). On a slower disk it costs more than its share once; the second then waits the longer.
 FIRST_SAVE_S = 1.0
 FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
 

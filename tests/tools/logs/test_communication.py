@@ -56,7 +56,7 @@ def test_hybrid_shard_sends_only_its_copies_sums_between_nodes(run_by_hand, fill
     lines = [f"all-gather,0 1,bfloat16,{message},2", f"reduce-scatter,0 1,bfloat16,{message},1"]
     lines += [f"all-reduce,0 2,bfloat16,{message // 2},1", "broadcast,0 1 2 3,float32,0,5"]
     run_by_hand("r2", "hybrid_shard", whole | {"replicas": 2}, lines)
-    rows = filled_by_column(REPO / "by-hand", "21")
+    rows = filled_by_column(REPO / "further/by-hand", "21")
     names = ["All-reduce", "All-gather", "Reduce-scatter", "Other collectives"]
     sizes = ["Sent per rank (MiB)", "Predicted (MiB)", "Between two nodes (MiB)"]
     assert [rows["FULL_SHARD"][name] for name in names] == ["0", "2", "1", "0"]
@@ -69,7 +69,7 @@ def test_hybrid_shard_sends_only_its_copies_sums_between_nodes(run_by_hand, fill
 def test_run_without_a_count_says_so(make_run, filled_by_column) -> None:
     facts = {"exercise": "by-hand", "experiment": "by-hand", "world_size": 4, "config": "full_shard"}
     make_run("r1", facts | {"settings": {"grad_acc": 1}})
-    assert filled_by_column(REPO / "by-hand", "21")["FULL_SHARD"]["Sent per rank (MiB)"] == "not counted"
+    assert filled_by_column(REPO / "further/by-hand", "21")["FULL_SHARD"]["Sent per rank (MiB)"] == "not counted"
 
 
 def written(folder: Path, text: str) -> Path:

@@ -20,7 +20,7 @@ def test_time_is_the_planners_and_of_a_run_that_is_not_planned_the_reference_run
     lines = read(REPO / "fsdp/submit.txt", {})
     found = [one.ranges["total_runtime_s"].expected for one in predictions_of(lines, GPUS["h200"])]
     assert times_s(lines, GPUS["h200"]) == pytest.approx(found)
-    (measured,) = times_s([read_argument("speed-ladder/peers.slurm", {})], GPUS["h200"])
+    (measured,) = times_s([read_argument("further/speed-ladder/peers.slurm", {})], GPUS["h200"])
     assert 6 < measured < 120
 
 

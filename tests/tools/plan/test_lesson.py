@@ -1,4 +1,4 @@
-"""tools/PLANNER.md's worked example, computed again."""
+"""documents/PLANNER.md's worked example, computed again."""
 
 import re
 
@@ -14,7 +14,7 @@ from tools.plan.submitted_lines import workload_of
 from tools.plan.timing import work_of
 from tools.submit.submissions import read_argument
 
-TEXT = (REPO / "tools" / "PLANNER.md").read_text()
+TEXT = (REPO / "documents/PLANNER.md").read_text()
 LINE = read_argument("--gpus-per-node=2 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero2.json", {})
 
 

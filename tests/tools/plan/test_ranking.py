@@ -62,7 +62,7 @@ def test_adapters_fit_where_full_training_cannot_and_are_never_first() -> None:
     (prediction,) = predict([recomputing.workload], SEVENTY.hardware)
     assert weights_mib < prediction.ranges["peak_allocated_mib"].expected < weights_mib + 2_000
     assert {one.prediction.verdict for one in ranked[-2:]} == {"fits"}
-    assert ranked[-2].line.endswith("METHOD=lora LORA_RANK=8 --gpus-per-node=8 lora/lora.slurm planned.json")
+    assert ranked[-2].line.endswith("METHOD=lora LORA_RANK=8 --gpus-per-node=8 further/lora/lora.slurm planned.json")
 
 
 def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointing() -> None:
@@ -128,7 +128,7 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
     line = firsts["dp 2 x cp 2"].line
     assert "BATCH_SIZE=1 GRAD_ACC=4 CP_SIZE=2" in line
     assert f" TRAIN_SIZE={LONG.steps * LONG.gpus * LONG.batch} " in line, "no epoch might have a whole step"
-    assert line.endswith("--nodes=2 --gpus-per-node=2 dimensions/dimensions.slurm cp.py")
+    assert line.endswith("--nodes=2 --gpus-per-node=2 further/dimensions/dimensions.slurm cp.py")
     assert f"| {NO_SCRIPT} |" in ranking.text(LONG, ranked) and ranked[0].command
     assert not list(layouts(replace(LONG, length=4096))) + list(layouts(replace(LONG, model="bloom-7b1")))
 

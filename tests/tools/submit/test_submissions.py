@@ -6,7 +6,7 @@ import pytest
 
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
-from tools.submit.submissions import Submission, read
+from tools.submit.submissions import Submission, exercise_files, read
 from tools.tables.repository import ROOT
 
 
@@ -67,7 +67,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str,
     assert expected in error.value.expected
 
 
-LISTS = sorted([*ROOT.glob("*/submit.txt"), *ROOT.glob("logs/reference/*/runs.txt")])
+LISTS = [*exercise_files([]), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.name)

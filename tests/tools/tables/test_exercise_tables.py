@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, exercise_folder
 
-SINGLE, MULTI, FSDP, CUSTOM, LADDER = (
-    ROOT / name for name in ("deepspeed-single-gpu", "deepspeed-multi-gpu", "fsdp", "custom_model", "speed-ladder")
-)
+NAMES = ("deepspeed-single-gpu", "deepspeed-multi-gpu", "fsdp", "custom_model", "speed-ladder")
+SINGLE, MULTI, FSDP, CUSTOM, LADDER = map(exercise_folder, NAMES)
 # Width and number of blocks.
 BLOOM = {"560m": (1024, 24), "1b7": (2048, 24), "3b": (2560, 30), "7b1": (4096, 30)}
 # BLOOM-560m, as run.json describes it.

@@ -20,7 +20,7 @@ from tools.tables.labels import (
     tiny_view,
     tiny_views,
 )
-from tools.tables.repository import ROOT, exercises, table_definitions
+from tools.tables.repository import exercise_folder, exercises, table_definitions
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
@@ -98,7 +98,7 @@ def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_che
     ],
 )
 def test_only_the_size_is_cut_off_a_label(exercise, label, tiny):
-    assert meaning(ROOT / exercise, label).tiny == tiny
+    assert meaning(exercise_folder(exercise), label).tiny == tiny
 
 
 def test_row_that_differs_in_size_only_and_a_table_that_asks_for_nothing_new_are_left_out(make_readme):

@@ -105,7 +105,7 @@ def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after:
 def test_reader_sees_no_name_and_no_link_that_leads_elsewhere() -> None:
     links = re.compile(r'^\[\w+\]: \S+ "(= .+|.+ \| .+)"$', re.MULTILINE)
     assert not [path for path in documents() if links.search(path.read_text())]
-    page = (REPO / "by-hand" / "README.md").read_text()
+    page = (REPO / "further/by-hand" / "README.md").read_text()
     shown = markdown.markdown(page, extensions=["md_in_html", "sane_lists"])
     assert "<!--full-->" in page
     assert "1,092.31 MiB on four H200" in re.sub(r"<!--.*?-->", "", shown, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""A participant's own table, as models/README.md says: one variable, and the training ends well."""
+"""A participant's own table, as further/models/README.md says: one variable, and the training ends well."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ SHORT = {"MAX_STEPS": "2", "SAVE": "no", "MAX_LENGTH": "64", "OMP_NUM_THREADS": 
 
 
 def test_own_csv_trains_with_one_variable(tmp_path: Path) -> None:
-    assert "    DATASET=boats.csv bash baseline/baseline.slurm\n" in (REPO / "models/README.md").read_text()
+    assert "    DATASET=boats.csv bash baseline/baseline.slurm\n" in (REPO / "further/models/README.md").read_text()
     rows = [f"Who owns boat {number}?, Ann owns boat {number}.\n" for number in range(20)]
     (tmp_path / "boats.csv").write_text("prompt,completion\n" + "".join(rows))
     environment = tiny_profile() | SHORT | {"LOG_DIR": str(tmp_path / "logs"), "DATASET": "boats.csv:train[:50%]"}

@@ -20,7 +20,7 @@ SETTINGS = {
     **{"GRAD_ACC": "1", "GENERATE_SIZE": "0", "MAX_STEPS": str(STEPS), "OMP_NUM_THREADS": "1", "SAVE": "steps"},
     **{"SAVE_STEPS": "5", "FAULT": "time_limit", "FAULT_STEP": "12"},
 }
-# resilience/ by the launchers of fsdp/ and of deepspeed-multi-gpu/.
+# further/resilience/ by the launchers of fsdp/ and of deepspeed-multi-gpu/.
 START = (
     "source ../workshop/launch.sh; start_run {}; log_pss python -m workshop.measure.memory_logger; launch {} train.py"
 )
@@ -35,7 +35,7 @@ def started(folder: Path, script: str, **changes: str) -> subprocess.Popen[str]:
     environment = tiny_profile() | SETTINGS | {"LOG_DIR": str(folder)} | changes
     command = [*with_own_shm(folder / "shm"), "bash", "-c", script]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=REPO / "resilience", env=environment, **pipes)
+    return subprocess.Popen(command, cwd=REPO / "further/resilience", env=environment, **pipes)
 
 
 def waiting(job: subprocess.Popen[str], folder: Path) -> Path:

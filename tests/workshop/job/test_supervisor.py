@@ -261,4 +261,4 @@ def test_lines_of_the_attempt_before_say_nothing_to_the_next(tmp_path: Path) -> 
 
 def test_what_each_signal_does_is_one_table_in_the_code_and_in_the_exercise() -> None:
     table = [line for line in job.__doc__.splitlines() if line.startswith("|")]
-    assert "\n".join(table) in (REPO / "resilience/README.md").read_text()
+    assert "\n".join(table) in (REPO / "further/resilience/README.md").read_text()

@@ -25,7 +25,7 @@ class LossHead(torch.nn.Linear):
     It is a part of the model, so that sharded weights are gathered for it, and hooks see its input.
     """
 
-    method = "recomputed"  # as dimensions/ has it: backward computes the logits anew; else see loss_sum
+    method = "recomputed"  # as further/dimensions/ has it: backward computes the logits anew; else see loss_sum
     chunk: int  # positions, with "recomputed" of each row, whose logits exist at a time
     targets: torch.Tensor | None = None  # [rows, positions], where the model does not pass them on
 
@@ -89,7 +89,7 @@ def _compiled() -> Any:
 def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`_loss_and_gradient` as one kernel instead of ten operations, each of which would read and write gigabytes."""
     # Any number of rows, or the last chunk of every batch would be compiled anew; but the vocabulary's size is known
-    # to the compiler, which makes the kernel 1.4 times as fast (profiles of rung 10, speed-ladder/RESULTS.md).
+    # to the compiler, which makes the kernel 1.4 times as fast (profiles of rung 10, further/speed-ladder/RESULTS.md).
     for rows in (logits, targets):
         torch._dynamo.maybe_mark_dynamic(rows, 0)
     return _compiled()(logits, targets)

@@ -1,0 +1,67 @@
+"""Exercise 11, DeepSpeed's Ulysses: each rank holds a part of every row; attention exchanges positions for heads.
+
+On a cluster:         sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm ulysses.py
+On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm ulysses.py
+
+SP_SIZE ranks share a row. All but the attention and the order of the positions is cp.py's, its loop included.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import cp
+import deepspeed
+import torch
+import torch.distributed as dist
+from common import end_rank
+from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+from shared import next_tokens
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+
+from workshop.kernels.operators import prepare_operators
+
+
+def main() -> None:
+    cp.main("ulysses", "sp", heads_for_positions, shard_of)
+
+
+def heads_for_positions(model: PreTrainedModel, group: dist.ProcessGroup, length: int) -> Callable[..., torch.Tensor]:
+    """The attention of a part of each row: all-to-alls of queries, keys and values give a rank whole rows of its heads.
+
+    It attends as one process would, and an all-to-all of the result gives all heads of its positions back.
+    """
+    prepare_operators({"comm": "gloo"})  # only without a GPU: DeepSpeed would compile collectives of its own
+    deepspeed.init_distributed()
+    config, positions = model.config, torch.arange(length, device=model.device).chunk(group.size())[group.rank()]
+    heads = config.num_attention_heads
+
+    @cache
+    def exchange(rows: int, head_size: int) -> UlyssesSPAttentionHF:
+        key_heads = getattr(config, "num_key_value_heads", heads)
+        sizes = (rows, heads, head_size, key_heads, config.num_hidden_layers)
+        return UlyssesSPAttentionHF(attention, *sizes, group, seq_length_is_variable=True)
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: None) -> torch.Tensor:
+        result, _ = exchange(len(query), query.shape[-1])(model, query, key, value, None, position_ids=positions[None])
+        return result.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    return attend
+
+
+def attention(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *__: Any, **___: Any) -> Any:
+    """What the library's attentions return: [batch, positions, heads, size of a head], and no weights."""
+    return scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2), None
+
+
+def shard_of(batch: dict[str, torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> dict[str, torch.Tensor]:
+    """Our part of each row: the exchange puts the parts together in the order of the ranks."""
+    whole = {"input_ids": batch["input_ids"], "targets": next_tokens(batch["labels"])}
+    whole["position_ids"] = torch.arange(batch["labels"].shape[1]).expand_as(batch["labels"])
+    return {name: tensor.to(device).chunk(group.size(), dim=1)[group.rank()] for name, tensor in whole.items()}
+
+
+if __name__ == "__main__":
+    main()
+    end_rank()

@@ -1,0 +1,64 @@
+# Settings of LoRA. Edit them here, or set a variable in your shell before you start: the shell wins.
+# A name that nothing reads is an error, so a typing mistake cannot pass silently.
+
+# ---- What this exercise changes ----
+# A rung of the speed ladder (its README): what it sets comes before this file's.
+export RUNG="${RUNG:-1_bf16}"
+[ -f "../speed-ladder/rungs/$RUNG.env" ] ||
+    { echo "error: RUNG='$RUNG': no such rung; expected one of:" $(ls ../speed-ladder/rungs | sort -V | sed 's/\.env$//') >&2; exit 1; }
+source "../speed-ladder/rungs/$RUNG.env"
+
+export EXPERIMENT_NAME="${EXPERIMENT_NAME:-lora}"
+
+# full: all weights are trained, in fp32. lora: the model is frozen in bf16, adapters are trained. qlora: frozen in 4 bits.
+export METHOD="${METHOD:-lora}"
+export LORA_RANK="${LORA_RANK:-8}"
+export LORA_ALPHA="${LORA_ALPHA:-16}"       # what adapters add is multiplied by LORA_ALPHA / LORA_RANK
+export LORA_DROPOUT="${LORA_DROPOUT:-0}"
+export LORA_TARGETS="${LORA_TARGETS:-}"     # names of layers, with commas; empty: all linear layers but the head
+
+# Adapters take a higher learning rate than all weights do (5e-5).
+export LEARNING_RATE="${LEARNING_RATE:-2e-4}"
+
+# The rungs' switches (further/speed-ladder/README.md), here as the library does it.
+export PACKING="${PACKING:-false}"
+export ATTENTION="${ATTENTION:-eager}"
+export LOSS="${LOSS:-full}"
+export LOSS_CHUNK="${LOSS_CHUNK:-4096}"
+export LOGITS="${LOGITS:-all}"
+export STREAM="${STREAM:-fp32}"
+export COMPILE="${COMPILE:-false}"
+export DATA_WORKERS="${DATA_WORKERS:-0}"
+export FLOAT8="${FLOAT8:-none}"
+
+# ---- As in the baseline ----
+# Where the run goes: logs/<EXPERIMENT_NAME>/<run>/; OUTPUT_DIR (checkpoints, final model) lies inside that folder.
+export LOG_DIR="${LOG_DIR:-$REPO/logs}"
+export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
+
+# The model: a hub name; or a known shape without a download (MODEL_INIT=random).
+export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-560m}"
+export MODEL_INIT="${MODEL_INIT:-pretrained}"
+
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
+export DATASET="${DATASET:-rajpurkar/squad}"
+export MAX_LENGTH="${MAX_LENGTH:-512}"
+export PADDING="${PADDING:-max_length}"
+export TRAIN_SIZE="${TRAIN_SIZE:-500}"
+export EVAL_SIZE="${EVAL_SIZE:-100}"
+
+# The training: effective batch = BATCH_SIZE (per GPU) x GRAD_ACC x number of GPUs.
+export NUM_EPOCHS="${NUM_EPOCHS:-3}"
+export BATCH_SIZE="${BATCH_SIZE:-4}"
+export GRAD_ACC="${GRAD_ACC:-4}"
+export WEIGHT_DECAY="${WEIGHT_DECAY:-0.01}"
+export FP16="${FP16:-true}"
+export BF16="${BF16:-false}"
+
+# The Python environment; empty: the repository's .venv, or the python on your PATH.
+export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
+export CONDA_ENV="${CONDA_ENV:-}"
+
+# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (see exercise 1).
+export REPORT_TO="${REPORT_TO:-none}"
+export WANDB_MODE="${WANDB_MODE:-offline}"

@@ -1,0 +1,75 @@
+"""Exercise 10, resilience: the baseline on several GPUs, and something goes wrong on purpose.
+
+On a cluster:         FAULT=rank_killed sbatch further/resilience/drill.slurm ds_configs/zero2.json
+Without SLURM:        FAULT=rank_killed GPUS_PER_NODE=2 bash further/resilience/drill.slurm fsdp_configs/full_shard.json
+
+The baseline saves and goes on in the same way: that is in workshop/training/saving.py, for every exercise.
+"""
+
+from transformers import Trainer, TrainingArguments
+
+from drill import Drill
+from drill_settings import DrillSettings
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
+from workshop.kernels.operators import prepare_operators
+from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
+from workshop.training.deepspeed import join_gloo_ranks
+from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu, sharding_arguments
+from workshop.training.models import find_gpu, load_model
+
+
+def main() -> None:
+    settings = DrillSettings.from_environment()
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        save_total_limit=settings.save_limit or None,
+        **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP or ZeRO
+        **reporting(settings),  # every step's loss into the log
+    )
+    prepare_operators(arguments.deepspeed)  # DeepSpeed
+    join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
+    shard_on_cpu(arguments)  # FSDP, only without a GPU
+    open_records(settings, arguments)
+
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=[Drill(settings), *callbacks_for(settings, data, model)],  # the fault; steps.csv, checkpoints, …
+    )
+    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        save_whole_model(trainer)  # gathered; and the tokenizer
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
+
+
+if __name__ == "__main__":
+    main()

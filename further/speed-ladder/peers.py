@@ -1,0 +1,200 @@
+"""Exercise 8, Table 18c: what popular libraries reach with the same model, examples and GPU, each at its own best.
+
+    RUNG=peer_trl_packed bash further/speed-ladder/peers.slurm     TRL's SFTTrainer; rungs/peer_*.env are the others
+
+They get the examples as the ladder encodes them, so each trains on the same tokens and the same targets. The settings
+of a peer are in rungs/<RUNG>.env; the rest of this script is the ladder's.
+"""
+
+import os
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import varlen_attention
+
+if os.environ.get("RUNG", "").startswith("peer_unsloth"):
+    varlen_attention.take_enable_gqa()
+    import unsloth  # noqa: F401  it patches Transformers and TRL, so it comes before them
+
+from transformers import Trainer, TrainingArguments
+
+from ladder_settings import LadderSettings
+from workshop.data.encoding import IGNORE, load_tokenizer
+from workshop.data.load import Data, load_data
+from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, score_answers, write_summary
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import record_settings
+from workshop.training.hangs import watch
+from workshop.training.models import find_gpu, load_model
+from workshop.training.weights_and_biases import keep_wandb_local
+
+
+def trl_trainer(
+    settings: LadderSettings,
+    data: Data,
+    packing: str,
+    attention: str = "",
+    compiled: bool = True,
+    liger: bool = False,
+    lora: bool = False,
+    **parts: Any,
+) -> Trainer:
+    """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd", its default.
+
+    On a GPU its own loss computes the logits of labelled positions only, as rung 11 does, also with Liger's kernels.
+    "wrapped" cuts one long text of all examples into rows: a token sees the examples before its own, so it trains
+    another function. "bfd" keeps the examples apart, with an attention that reads where they begin: FlexAttention,
+    torch's varlen kernel, or FlashAttention 4. Transformers passes ALiBi to none of them, so BLOOM has "wrapped" only.
+    With `lora` it trains further/lora/'s adapters of rank 8 beside weights in bf16.
+    """
+    try:
+        from datasets import Dataset
+        from trl import SFTConfig, SFTTrainer
+    except ModuleNotFoundError as error:
+        raise InputError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
+
+    arguments = SFTConfig(
+        **common_arguments(settings),
+        max_length=settings.max_length,
+        packing=bool(packing),
+        packing_strategy=packing or "wrapped",
+        completion_only_loss=True,
+        torch_compile=bool(packing) and compiled and torch.cuda.is_available(),
+        # "bfd" makes the micro-batch one row; filled up, all have one length and need one compilation.
+        pad_to_multiple_of=settings.batch_size * settings.max_length if packing == "bfd" and compiled else None,
+        use_liger_kernel=liger,
+        gradient_checkpointing=False,  # its default is on: slower, and the memory is there
+    )
+    rows = [
+        {"input_ids": row["input_ids"], "completion_mask": [int(label != IGNORE) for label in row["labels"]]}
+        for row in data.train
+    ]
+    if attention == "flash_attention_4":
+        from flash_attn import cute
+
+        cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
+    if attention:
+        varlen_attention.register()
+        parts["model"].set_attn_implementation(attention)
+        parts["model"].generate = partial(_generate, parts["model"], attention)
+    if lora:
+        from peft import LoraConfig
+
+        parts["model"].to(torch.bfloat16)
+        parts["peft_config"] = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
+    return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
+
+
+def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
+    """`generate` answers with SDPA: prompts are padded, and the attention of packed rows reads no padding mask."""
+    model.set_attn_implementation("sdpa")
+    try:
+        return type(model).generate(model, **arguments)
+    finally:
+        model.set_attn_implementation(attention)
+
+
+def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **parts: Any) -> Trainer:
+    """Unsloth's model in TRL's trainer, its own way: weights in bf16, packed by "bfd", compiled by Unsloth.
+
+    It needs an environment of its own (TRL 1.15, datasets 4). With `lora` as `trl_trainer`.
+    """
+    from unsloth import FastLanguageModel
+
+    with TemporaryDirectory() as folder:
+        parts["model"].to(torch.bfloat16).save_pretrained(folder)
+        parts["processing_class"].save_pretrained(folder)
+        parts["model"], _ = FastLanguageModel.from_pretrained(
+            folder,
+            max_seq_length=settings.max_length,
+            dtype=torch.bfloat16,
+            load_in_4bit=False,
+            full_finetuning=not lora,
+            use_gradient_checkpointing=False,
+        )
+    parts["callbacks"] = callbacks_for(settings, data, parts["model"])
+    if lora:
+        parts["model"] = FastLanguageModel.get_peft_model(
+            parts["model"], r=8, lora_alpha=16, use_gradient_checkpointing=False
+        )
+    return trl_trainer(settings, data, packing="bfd", compiled=False, **parts)
+
+
+def plain_trainer(settings: LadderSettings, data: Data, compiled: bool, **parts: Any) -> Trainer:
+    """The Trainer at its best without other code: little padding, or (compiled) rows of one length."""
+    arguments = TrainingArguments(
+        **common_arguments(settings),
+        torch_compile=compiled and torch.cuda.is_available(),
+        train_sampling_strategy="random" if compiled else "group_by_length",
+    )
+    return Trainer(args=arguments, train_dataset=data.train, data_collator=data.collator, **parts)
+
+
+def common_arguments(settings: LadderSettings) -> dict[str, Any]:
+    """What all peers share: the ladder's own values."""
+    return {
+        "output_dir": str(settings.output_path),
+        "num_train_epochs": settings.num_epochs,
+        "max_steps": settings.max_steps or -1,
+        "per_device_train_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.grad_acc,
+        "learning_rate": settings.learning_rate,
+        "warmup_steps": settings.lr_warmup_steps,
+        "weight_decay": settings.weight_decay,
+        "optim": settings.optimizer,
+        "bf16": settings.bf16,
+        "use_cpu": not find_gpu(settings),
+        "dataloader_num_workers": settings.data_workers,
+        "dataloader_persistent_workers": settings.data_workers > 0,
+        "seed": settings.seed,
+        "save_strategy": "no",
+        **reporting(settings),
+    }
+
+
+PEERS = {
+    "peer_trl_padded": partial(trl_trainer, packing=""),
+    "peer_trl_packed": partial(trl_trainer, packing="wrapped"),
+    "peer_trl_exact": partial(trl_trainer, packing="bfd", attention="flex_attention"),
+    "peer_trl_varlen": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME),
+    "peer_trl_varlen_liger": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME, liger=True),
+    "peer_trl_fa4": partial(trl_trainer, packing="bfd", attention="flash_attention_4"),
+    "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
+    "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
+    "peer_trl_varlen_lora": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME, lora=True),
+    "peer_unsloth": unsloth_trainer,
+    "peer_unsloth_lora": partial(unsloth_trainer, lora=True),
+    "peer_trainer_grouped": partial(plain_trainer, compiled=False),
+    "peer_trainer_compiled": partial(plain_trainer, compiled=True),
+}
+
+
+def check(settings: LadderSettings) -> None:
+    """Raises InputError for a rung that is no peer."""
+    if settings.rung not in PEERS:
+        raise InputError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
+
+
+def main() -> None:
+    settings = LadderSettings.from_environment()
+    check(settings)
+    record_settings(settings)
+    watch(settings)
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+    trainer = PEERS[settings.rung](
+        settings, data, model=model, processing_class=tokenizer, callbacks=callbacks_for(settings, data, model)
+    )
+    keep_wandb_local(settings, trainer.args)
+    trainer.train()
+    write_summary(settings, trainer)
+    score_answers(settings, trainer, data)
+    end_run(settings, trainer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The step without a Trainer gives the Trainer's losses, and what it sends is counted."""
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import common
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tests.filled_tables import filled_table
+from tests.launching import REPO, launch, losses
+from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
+from tools.logs.figures import figure
+from tools.logs.run import Run
+from tools.logs.runs import read_run
+from workshop.data.encoding import load_tokenizer
+from workshop.run_folder import collectives
+from workshop.training.hangs import collective_timeout_s
+from workshop.training.models import TINY
+
+CHAPTER = REPO / "further/by-hand"
+STEPS = 6
+SIZES = {
+    **{"TRAIN_SIZE": "24", "EVAL_SIZE": "8", "NUM_EPOCHS": "2", "MAX_STEPS": str(STEPS), "BATCH_SIZE": "2"},
+    **{"WEIGHT_DECAY": "0.01", "MODEL_NAME": "simple-gpt", "VOCAB_SIZE": "1024", "HIDDEN_SIZE": "64"},
+    **{"NUM_LAYERS": "3", "NUM_HEADS": "4", "FF_DIM": "256", "SEQ_LENGTH": "128"},
+}
+Strategy = tuple[str, str, dict[str, str]]  # script, configuration and settings
+FEW_STEPS, ALONE = {"MAX_STEPS": "4"}, {"MAX_STEPS": "4", "GRAD_ACC": "1"}
+GPT_RUNS: dict[str, Strategy] = {
+    "ddp": ("ddp", "", {}),
+    "full_shard": ("fsdp", "fsdp_configs/full_shard.json", {}),
+    "full_shard_offload": ("fsdp", "fsdp_configs/full_shard_offload.json", {}),
+    "shard_grad_op": ("fsdp", "fsdp_configs/shard_grad_op.json", {"PROFILE": "5:6"}),
+    **{f"zero{stage}": ("zero", f"ds_configs/zero{stage}.json", {}) for stage in (1, 2, 3)},
+    # Long enough to be counted.
+    **{f"zero{stage}_textbook": ("zero", f"ds_configs/zero{stage}_textbook.json", FEW_STEPS) for stage in (2, 3)},
+    "ddp_alone": ("ddp", "", ALONE),
+    "zero2_alone": ("zero", "ds_configs/zero2.json", ALONE),
+}
+BLOOM = {"MODEL_NAME": "tiny"}
+BLOOM_RUNS: dict[str, Strategy] = {
+    "bloom_ddp": ("ddp", "", BLOOM),
+    "bloom_full_shard": ("fsdp", "fsdp_configs/full_shard.json", BLOOM),
+    "bloom_zero3": ("zero", "ds_configs/zero3.json", BLOOM),
+}
+# Four ranks with one micro-batch each have the examples of two ranks with two.
+FOUR_RANKS: dict[str, Strategy] = {"hybrid_shard": ("fsdp", "fsdp_configs/hybrid_shard.json", {"GRAD_ACC": "1"})}
+FULL_LENGTH = [name for name, (_, _, own) in (GPT_RUNS | FOUR_RANKS).items() if "MAX_STEPS" not in own]
+
+
+@pytest.fixture(scope="module")
+def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders by the names above, and those of the Trainer with DDP: trainer_gpt and trainer_bloom."""
+    folder = tmp_path_factory.mktemp("by-hand")
+
+    def by_hand(name: str, run: Strategy) -> Training:
+        script, config, own = run
+        command = [Path(__file__).with_name("run_strategies.py"), script]
+        return training(folder / name, "by-hand", config, command, **SIZES | own)
+
+    ranks.train(
+        [
+            *(by_hand(name, run) for name, run in (GPT_RUNS | BLOOM_RUNS).items()),
+            training(folder / "trainer_gpt", "custom_model", **SIZES | {"USE_FSDP": "false"}),
+            training(folder / "trainer_bloom", "fsdp", "fsdp_configs/ddp.json", **SIZES | BLOOM),
+        ]
+    )
+    ranks.train([by_hand(name, run) for name, run in FOUR_RANKS.items()], ranks=4)
+    return folder
+
+
+def counted(runs: Path, name: str) -> Run:
+    """A run with the facts that the launcher would have written."""
+    path = runs / name / "run.json"
+    record = {"exercise": "by-hand", "state": "completed", "start_time": "2026-11-22T10:00:00+00:00", "nodes": 1}
+    path.write_text(json.dumps(record | json.loads(path.read_text())))
+    return read_run(path.parent)
+
+
+def test_profile_is_of_the_steps_asked_for(runs: Path) -> None:
+    assert (runs / "shard_grad_op/profile.txt").read_text().startswith("steps 5 to 6, rank 0")
+    assert (runs / "shard_grad_op/profile_trace.json.gz").exists()
+
+
+@pytest.mark.parametrize("name", [*FULL_LENGTH, *BLOOM_RUNS])
+def test_step_by_hand_has_the_losses_of_the_trainer(runs: Path, name: str) -> None:
+    expected = losses(runs / ("trainer_bloom" if name in BLOOM_RUNS else "trainer_gpt"))
+    assert len(expected) == STEPS
+    assert losses(runs / name) == pytest.approx(expected, abs=1e-5)
+    assert expected[-1] < expected[0] - 0.1, "hardly a training: the comparison would prove nothing"
+
+
+@pytest.mark.parametrize("name", ["ddp", "hybrid_shard", "zero2"])
+def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: Path, name: str) -> None:
+    """Groups that a mesh or DeepSpeed made later kept PyTorch's own time-out: 10 minutes with NCCL."""
+    found_s = json.loads((runs / name / "time_outs.json").read_text())
+    assert min(found_s) == collective_timeout_s(SimpleNamespace(hang_timeout_s=1800))
+    assert not (runs / name / "stacks").exists(), "a run that ended well left them"
+    assert len(found_s) > 1 or name == "ddp", "no group but the first: nothing was tested"
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
+)
+def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
+    run = counted(runs, name)
+    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
+    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
+
+
+def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
+    """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
+    for name, reductions in (("zero1", 1), ("zero2", 2)):
+        run = counted(runs, name)
+        expected = figure(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
+        assert figure(run, "sent_mib") == pytest.approx(expected, rel=0.002)
+
+
+def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
+    """By default up to 10^9 gathered parameters stay; without that, the tied embedding is gathered for each use."""
+    kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
+    model = textbook.record.model
+    embedding_mib = model.embedding_parameters * 4 / 2**20
+    calls = collectives.read(kept.folder / "collectives.csv")
+    gathered = [call for call in calls if call.name == "all-gather" and call.rank == 0]
+    assert sum(call.sent_bytes for call in gathered) == model.parameters * 4 / 2, "once, for two micro-batches"
+    # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
+    expected = figure(textbook, "predicted_sent_mib") + 2 * 2 * embedding_mib / 2
+    assert figure(textbook, "sent_mib") == pytest.approx(expected, rel=0.01)
+
+
+def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
+    once, twice = (counted(runs, name) for name in ("ddp_alone", "ddp"))
+    assert figure(once, "sent_mib") == figure(twice, "sent_mib")
+    once, twice = (counted(runs, name) for name in ("zero2_alone", "zero2"))
+    assert figure(twice, "sent_mib") == pytest.approx(figure(once, "sent_mib") * 5 / 3, rel=0.002)
+
+
+def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
+    own = SETTINGS | SIZES | {"MAX_STEPS": "8", "GRAD_ACC": "1", "GPUS_PER_NODE": "2"}
+    launch(tmp_path, "further/by-hand/by_hand.slurm", "fsdp.py", "further/by-hand/fsdp_configs/full_shard.json", **own)
+    row = filled_table(CHAPTER, "21b", tmp_path, tiny=True)["FULL_SHARD"]
+    # Four units are gathered twice; all-reduces: targets, the gradients' norm, the loss.
+    assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
+    assert row["Sent per rank (MiB)"] == row["Predicted (MiB)"] == "1.28"
+    assert float(row["Step time (ms)"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train.py"], "expected ddp.py, fsdp.py or zero.py"),
+        (["zero.py"], "zero.py needs a configuration"),
+        (["ddp.py", "ds_configs/zero2.json"], "ddp.py has no configuration"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(arguments: list[str], expected: str) -> None:
+    command = ["bash", "further/by-hand/by_hand.slurm", *arguments]
+    job = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert job.returncode == 1
+    assert expected in job.stderr
+
+
+def test_pretrained_weights_are_moved_to_the_ranks_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "own_device", lambda: torch.device("meta"))  # there may be no GPU here
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY)).save_pretrained(tmp_path)
+    settings = SimpleNamespace(model_name=str(tmp_path), model_init="pretrained", tokenizer_name="sample", seed=1)
+    model = common.build_model(settings, load_tokenizer("sample"))
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}

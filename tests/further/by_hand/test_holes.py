@@ -1,0 +1,63 @@
+"""A participant's test of the holes: right only for what is right and sends no more than it need, else a reason."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.launching import REPO
+
+HOLES, SOLUTIONS = REPO / "further/by-hand/holes", REPO / "instructor/answers/holes"
+# Of each hole what to replace in the solution, by what, and what is said about it.
+SUM, RING = "dist.all_reduce(parameter.grad)", "    for step in range(2 * (ranks - 1)):"
+LOOP = f"    for parameter in model.parameters():\n        {SUM}"
+WRONG = (
+    {
+        "gradient_sum": (SUM, f"{SUM}\n        parameter.grad /= 2", "finds 0.5 times the right one"),
+        "accumulation": (LOOP, LOOP.replace("    ", "        ", 1).replace("\n", "\n    "), "sends 90 numbers; 30 are"),
+        "sharded_block": ("return own", "return gradient", "has the shape [15]; expected a tensor of the shape [8]"),
+        "clip_shards": ("torch.clamp(max_norm / norm, max=1.0)", "max_norm / norm", "times the right one"),
+        "ring_all_reduce": (
+            RING,
+            f"    dist.all_reduce(tensor)\n    return\n{RING}",
+            "calls all-reduce; expected send",
+        ),
+    },
+    {
+        "gradient_sum": (SUM, "parameter.grad = parameter.grad[0]", 'gradient_sum.py", line 9'),
+        "sharded_block": ("dist.reduce_scatter(own", "dist.all_reduce(padded)\n    (own", "sends 48 numbers; 32 are"),
+        "clip_shards": ("dist.all_reduce(squares)", "pass", "sends nothing"),
+        "ring_all_reduce": ("list(tensor.tensor_split(ranks))", "[tensor] * ranks", "sends 40 numbers; 16 are enough"),
+    },
+)
+
+
+def said_about(folder: Path) -> str:
+    """What a participant sees who has this code."""
+    for name in ("test_holes.py", "pytest.ini"):
+        if not (folder / name).exists():
+            shutil.copy(HOLES / name, folder)
+    command = [sys.executable, "-m", "pytest", f"--basetemp={folder}/../tmp", str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True).stdout
+
+
+def test_solutions_are_right_and_stubs_are_skipped(tmp_path: Path) -> None:
+    assert "5 passed" in said_about(Path(shutil.copytree(SOLUTIONS, tmp_path / "holes")))
+    stubs = said_about(Path(shutil.copytree(HOLES, tmp_path / "stubs")))
+    assert "5 skipped" in stubs and "not filled in yet" in stubs
+
+
+def test_usual_mistakes_are_named(tmp_path: Path) -> None:
+    for number, mistakes in enumerate(WRONG):
+        folder = Path(shutil.copytree(SOLUTIONS, tmp_path / str(number)))
+        for name, (old, new, _) in mistakes.items():
+            solution = (SOLUTIONS / f"{name}.py").read_text()
+            assert old in solution
+            (folder / f"{name}.py").write_text(solution.replace(old, new))
+
+        said = said_about(folder)
+        assert f"{len(mistakes)} failed" in said
+        for *_, reason in mistakes.values():
+            assert reason in said

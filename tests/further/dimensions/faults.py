@@ -1,0 +1,104 @@
+"""Errors that a script of further/dimensions/ could have, planted in it: the proof has to see each."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+
+from custom_model.model import SelfAttention
+
+Replacement = tuple[object, str, Any]  # whose attribute, its name, its value
+
+
+def heads_in_another_order(_: ModuleType) -> Replacement:
+    forward = SelfAttention.forward
+
+    def read(attention: SelfAttention, *given: Any) -> torch.Tensor:
+        attention.by_head = False
+        return forward(attention, *given)
+
+    return SelfAttention, "forward", read
+
+
+def head_left_untied(tp: ModuleType) -> Replacement:
+    parallelize = tp.parallelize_module
+
+    def and_no_more(model: torch.nn.Module, *given: Any, **named: Any) -> None:
+        parallelize(model, *given, **named)
+        model.tie_weights = lambda: None
+
+    return tp, "parallelize_module", and_no_more
+
+
+def scaled_gradients(factor: Callable[[], float]) -> Callable[[ModuleType], Replacement]:
+    backward = torch.Tensor.backward
+    return lambda _: (torch.Tensor, "backward", lambda loss: backward(loss * factor()))
+
+
+def target_lost_at_each_border(cp: ModuleType) -> Replacement:
+    next_tokens = cp.next_tokens
+
+    def of_parts(labels: torch.Tensor) -> torch.Tensor:
+        parts = labels.chunk(2 * dist.get_world_size(), dim=1)
+        return torch.cat([next_tokens(part) for part in parts], dim=1)
+
+    return cp, "next_tokens", of_parts
+
+
+def positions_from_0_on_each_rank(cp: ModuleType) -> Replacement:
+    shard_of = cp.shard_of
+
+    def shard(*given: Any) -> dict[str, torch.Tensor]:
+        found = shard_of(*given)
+        return found | {"position_ids": found["position_ids"].sort().values - found["position_ids"].min()}
+
+    return cp, "shard_of", shard
+
+
+def parts_in_another_order_than_the_ranks(ulysses: ModuleType) -> Replacement:
+    shard_of = ulysses.shard_of
+
+    def shard(batch: Any, group: Any, device: Any) -> dict[str, torch.Tensor]:
+        return shard_of(batch, SimpleNamespace(size=group.size, rank=lambda: group.size() - 1 - group.rank()), device)
+
+    return ulysses, "shard_of", shard
+
+
+def tied_gradients_not_added(_: ModuleType) -> Replacement:
+    alone = dist.new_subgroups_by_enumeration
+    return dist, "new_subgroups_by_enumeration", lambda _: alone([[rank] for rank in range(dist.get_world_size())])
+
+
+def gradients_divided_by_micro_batches(pp: ModuleType) -> Replacement:
+    schedule = pp.SCHEDULES["1f1b"]
+    return pp, "SCHEDULES", {"1f1b": lambda *given, **_: schedule(*given, scale_grads=True)}
+
+
+TP_FAULTS = {"wrong heads": heads_in_another_order, "untied head": head_left_untied}
+CP_FAULTS = {
+    "gradients times 2, as with the world size twice": scaled_gradients(lambda: 2),
+    "world size missing": scaled_gradients(lambda: 1 / dist.get_world_size()),
+    "target lost at each border": target_lost_at_each_border,
+    "positions from 0 on each rank": positions_from_0_on_each_rank,
+}
+ULYSSES_FAULTS = {
+    "positions from 0 on each rank, Ulysses": positions_from_0_on_each_rank,
+    "parts in another order than the ranks": parts_in_another_order_than_the_ranks,
+}
+PP_FAULTS = {
+    "tied gradients not added": tied_gradients_not_added,
+    "gradients divided by micro-batches": gradients_divided_by_micro_batches,
+}
+
+
+@contextmanager
+def planted(name: str, script: ModuleType) -> Iterator[None]:
+    """While it lasts, the script has the error of this name; none has the name ""."""
+    with ExitStack() as stack:
+        if name:
+            stack.enter_context(patch.object(*(TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS)[name](script)))
+        yield

@@ -1,0 +1,71 @@
+"""Run on ranks by the tests beside it: a script of by-hand or of dimensions, then proof-RANK.pt in its run folder.
+
+It has the norm of the gradients before clipping of each step and, whole and by their names, the gradients of the first
+and the last step, and the weights at the end: of a pipeline those that the rank has, a tied matrix under both names.
+UNTIED gives the custom model a head of its own; FAULT names an error of faults.py, planted in the script.
+"""
+
+import importlib
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from custom_model import model as gpt
+from tests.further.dimensions.faults import planted
+from workshop.data import load
+
+sys.path.append(str(Path(__file__).parents[3] / "further/by-hand"))
+script = importlib.import_module(sys.argv[1])
+loop = importlib.import_module("cp") if sys.argv[1] == "ulysses" else script
+common = importlib.import_module("common")
+CLIPS = {"ddp": "clip_grad_norm_", "pp": "clip_grads_with_norm_"}
+clip_name = CLIPS.get(sys.argv[1], "clip_grad_norm")
+clip = getattr(torch.nn.utils if sys.argv[1] in CLIPS else importlib.import_module("shared"), clip_name)
+models: list[torch.nn.Module] = []
+proof: dict[str, Any] = {"norms": [], "gradients": []}
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def named(attribute: str) -> dict[str, torch.Tensor]:
+    pairs = (pair for model in models for pair in model.named_parameters(remove_duplicate=False))
+    return {name: whole(getattr(parameter, attribute)) for name, parameter in pairs}
+
+
+def load_data(*given: Any) -> Any:
+    """The data of the first training in this process: all have the same."""
+    if not hasattr(common, "kept_data"):
+        common.kept_data = load.load_data(*given)
+    return common.kept_data
+
+
+def build_model(*given: Any) -> torch.nn.Module:
+    models.append(common.build_model(*given))
+    return models[-1]
+
+
+def clipped(*given: Any) -> torch.Tensor:
+    if len(proof["norms"]) in (0, int(os.environ["MAX_STEPS"]) - 1):
+        proof["gradients"].append(named("grad"))
+    norm = clip(*given)
+    proof["norms"].append((given[-1] if norm is None else norm).item())
+    return norm
+
+
+if __name__ == "__main__":
+    loop.build_model, loop.load_data = build_model, load_data
+    setattr(loop, clip_name, clipped)
+    untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
+    gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)
+    with planted(os.environ.get("FAULT", ""), script):
+        script.main()
+    proof["weights"] = named("data")
+    torch.save(proof, Path(os.environ["RUN_DIR"], f"proof-{dist.get_rank()}.pt"))

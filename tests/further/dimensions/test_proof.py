@@ -1,0 +1,300 @@
+"""The other dimensions train what one process trains, send what the formulas say, and open each other's checkpoints."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from dimension_settings import DimensionSettings
+from pp import Stage
+from torch.distributed import checkpoint
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from custom_model.model import SimpleGPTConfig, SimpleGPTModel
+from tests.further.dimensions.faults import CP_FAULTS, PP_FAULTS, TP_FAULTS, ULYSSES_FAULTS
+from tests.launching import REPO, losses, record, steps
+from tests.trainings_on_ranks import Ranks, Training, training
+from tools.logs.figures import figure
+from tools.logs.run import Run
+from tools.logs.runs import read_run
+from workshop.run_folder import collectives
+from workshop.run_folder.errors import InputError
+
+STEPS, EXACT = 20, 1e-5
+ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
+TOKENS = torch.arange(LENGTH)[None]
+SETTINGS = {
+    **{"TRAIN_SIZE": "40", "EVAL_SIZE": "4", "NUM_EPOCHS": "4", "LABELS": "text", "MAX_LENGTH": str(LENGTH)},
+    **{"LEARNING_RATE": "1e-3", "LR_WARMUP_STEPS": "5", "WEIGHT_DECAY": "0.01", "MAX_STEPS": str(STEPS)},
+    **{"VOCAB_SIZE": str(VOCABULARY), "HIDDEN_SIZE": str(HIDDEN), "NUM_HEADS": str(HIDDEN // HEAD_SIZE)},
+    **{"FF_DIM": "64", "SEQ_LENGTH": str(LENGTH), "MODEL_INIT": "random"},
+}
+# Weights five times the usual: else every attention is an average, whatever it sees.
+LLAMA = {"hidden_size": HIDDEN, "intermediate_size": 64, "initializer_range": 0.1}
+LONG_ROWS = {"GRADIENT_CHECKPOINTING": "true", "LOSS_CHUNK": "24"}
+GPIPE, ONE_F_ONE_B, INTERLEAVED = ({"SCHEDULE": name} for name in ("gpipe", "1f1b", "interleaved"))
+BY_POSITION, SAVED = {"SEQUENCE_PARALLEL": "true"}, {"SAVE": "end"}
+LAYERS = {"deep": 4, "flat": 1}  # of the models so called; the others have 2
+Case = tuple[str, str, dict[str, str]]  # script, model and own settings
+TWO_RANKS: dict[str, Case] = {
+    "tp, gpt": ("tp", "gpt", SAVED | {"GRAD_ACC": "2"}),
+    "tp by position, llama": ("tp", "llama", SAVED | BY_POSITION),
+    "tp, tied llama, long rows": ("tp", "tied llama", SAVED | LONG_ROWS),
+    "cp, gpt": ("cp", "flat gpt", {"GRAD_ACC": "2"}),
+    "cp, llama, long rows": ("cp", "llama", LONG_ROWS),
+    "ulysses, gpt": ("ulysses", "flat gpt", {"GRAD_ACC": "2"}),
+    "ulysses, llama, long rows": ("ulysses", "llama", LONG_ROWS),
+    "gpipe, gpt": ("pp", "deep gpt", SAVED | GPIPE),
+    "gpipe, llama": ("pp", "llama", GPIPE | {"GRAD_ACC": "2"}),
+    "1f1b, untied gpt": ("pp", "untied gpt", ONE_F_ONE_B),
+    "1f1b, tied llama, long rows": ("pp", "tied llama", ONE_F_ONE_B | LONG_ROWS),
+    "interleaved, gpt": ("pp", "deep gpt", INTERLEAVED),
+    "interleaved, llama": ("pp", "deep llama", SAVED | INTERLEAVED | {"GRAD_ACC": "2"}),
+    "interleaved, tied llama": ("pp", "deep tied llama", SAVED | INTERLEAVED | {"GRAD_ACC": "2"}),
+}
+FOUR_RANKS: dict[str, Case] = {
+    "dp x tp by position, gpt, long rows": ("tp", "flat gpt", BY_POSITION | LONG_ROWS | {"TP_SIZE": "2"}),
+    "cp on 4, gpt": ("cp", "flat gpt", {}),
+    "cp on 4, llama": ("cp", "flat llama", {}),
+    "dp x cp, llama": ("cp", "flat llama", {"CP_SIZE": "2"}),
+    "dp x pp, tied llama": ("pp", "tied llama", ONE_F_ONE_B | {"PP_SIZE": "2"}),
+}
+RUNS = TWO_RANKS | FOUR_RANKS
+ONE_STEP = {"MAX_STEPS": "1"}  # each error is in the first step already
+WITH_FAULTS: dict[str, Case] = {
+    **{name: ("tp", "gpt", ONE_STEP | {"FAULT": name}) for name in TP_FAULTS},
+    **{name: ("cp", "llama", ONE_STEP | {"FAULT": name}) for name in CP_FAULTS},
+    **{name: ("ulysses", "llama", ONE_STEP | {"FAULT": name}) for name in ULYSSES_FAULTS},
+    **{name: ("pp", "tied llama", ONE_STEP | ONE_F_ONE_B | {"FAULT": name}) for name in PP_FAULTS},
+}
+
+
+def layers(model: str) -> int:
+    return LAYERS.get(model.split()[0], 2)
+
+
+def reference(runs: Path, name: str) -> Path:
+    return runs / f"one, {(RUNS | WITH_FAULTS)[name][1]}"
+
+
+@pytest.fixture(scope="module")
+def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders by the names above; those of `reference` are by-hand/ddp.py's on one rank, one for each model."""
+    folder = tmp_path_factory.mktemp("proof")
+    shape = json.loads((REPO / "workshop/shapes/tiny-llama.json").read_text()) | LLAMA
+    models = sorted({model for _, model, _ in RUNS.values()})
+    for model in models:
+        (folder / model).mkdir()
+        own = {"tie_word_embeddings": "tied" in model, "num_hidden_layers": layers(model)}
+        (folder / model / "config.json").write_text(json.dumps(shape | own))
+
+    def run(name: str, case: Case, exercise: str = "dimensions") -> Training:
+        script, model, own = case
+        micro_batches = int(own.get("GRAD_ACC", "4" if script == "pp" else "1"))
+        groups = 2 if name.startswith("dp x") else 1
+        rows = {"GRAD_ACC": str(micro_batches), "BATCH_SIZE": str(ROWS // micro_batches // groups)}
+        named = {
+            "MODEL_NAME": "simple-gpt" if "gpt" in model else str(folder / model),
+            "NUM_LAYERS": str(layers(model)),
+        }
+        named |= {"UNTIED": "true"} if "untied" in model else {}
+        command = [Path(__file__).with_name("run_and_record.py"), script]
+        return training(folder / name, exercise, "", command, **SETTINGS | own | rows | named)
+
+    ranks.train([run(f"one, {model}", ("ddp", model, {}), "by-hand") for model in models], ranks=1)
+    ranks.train([run(name, case) for name, case in (TWO_RANKS | WITH_FAULTS).items()])
+    ranks.train([run(name, case) for name, case in FOUR_RANKS.items()], ranks=4)
+    return folder
+
+
+def proof(run: Path, rank: int = 0) -> dict[str, Any]:
+    """What run_and_record.py has left on a rank, without the biases of the GPT's keys.
+
+    Softmax does not see them: their gradient is 0 but for rounding, which Adam makes as large as any other's.
+    """
+    found = torch.load(run / f"proof-{rank}.pt")
+    for tensors in (found["weights"], *found["gradients"]):
+        for name in tensors:
+            if name.endswith("qkv_proj.bias"):
+                tensors[name] = tensors[name].unflatten(0, (-1, 3, HEAD_SIZE))[:, [0, 2]]
+    return found
+
+
+def differences(runs: Path, name: str, whole: bool = True) -> dict[str, float]:
+    """What is further from the reference than EXACT, relative to it: losses, norms, gradients and weights.
+
+    Args: whole: all steps and the weights after them, or what the run's first step computed.
+    """
+    expected, run = proof(reference(runs, name)), runs / name
+    far, keys = {}, set()
+    count = STEPS if whole else 1
+
+    def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        if not (distance := ((ours - theirs).norm() / theirs.norm()).item()) <= EXACT:
+            far[what] = distance
+
+    assert len(losses(run)) == count
+    compare("losses", torch.tensor(losses(run)), torch.tensor(losses(reference(runs, name))[:count]))
+    for found in (proof(run, rank) for rank in range(record(run)["world_size"])):
+        compare("norms", torch.tensor(found["norms"]), torch.tensor(expected["norms"][:count]))
+        pairs = {"first gradients": (found["gradients"][0], expected["gradients"][0])}
+        if whole:
+            pairs["last gradients"] = found["gradients"][1], expected["gradients"][1]
+            pairs["weights"] = found["weights"], expected["weights"]
+        for kind, (ours, theirs) in pairs.items():
+            keys |= ours.keys()
+            for key, tensor in ours.items():
+                compare(f"{kind}: {key}", tensor, theirs[key])
+    assert keys == expected["weights"].keys()
+    return far
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_training_is_that_of_one_process(runs: Path, name: str) -> None:
+    of_one = losses(reference(runs, name))
+    assert of_one[-1] < of_one[0] - 0.1, "hardly a training: the comparison would prove nothing"
+    assert differences(runs, name) == {}
+
+
+@pytest.mark.parametrize("name", WITH_FAULTS)
+def test_proof_sees_a_planted_error(runs: Path, name: str) -> None:
+    assert differences(runs, name, whole=False) != {}
+
+
+def counted(run: Path) -> Run:
+    """The run with the facts that the launcher would have written."""
+    facts = {"exercise": "dimensions", "state": "completed", "start_time": "2026-11-24T10:00:00+00:00", "nodes": 1}
+    (run / "run.json").write_text(json.dumps(facts | record(run)))
+    return read_run(run)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if not name.startswith("dp x pp")])
+def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> None:
+    """Beside the formula: the norm, the loss, the targets; by position the gradients of norms and positions."""
+    run = counted(runs / name)
+    small = 0.02 if "by position, gpt" in name else 0.005 if "tp" in name else 0.002
+    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=small)
+    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib")
+
+
+def test_each_layer_adds_up_four_times(runs: Path) -> None:
+    found = collectives.read(runs / "tp, gpt" / "collectives.csv")
+    large = [one.calls for one in found if one.rank == 0 and one.message_bytes == ROWS // 2 * LENGTH * HIDDEN * 4]
+    assert large == [2 * (4 * 2 + 2)]
+
+
+def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:
+    for name, dp_size in (("tp, gpt", 1), ("dp x tp by position, gpt, long rows", 2)):
+        one = reference(runs, name)
+        facts, expected = record(runs / name), record(one)
+        assert facts["dp_size"] == dp_size
+        assert facts["steps_per_epoch"] == expected["steps_per_epoch"]
+        assert facts["flops_per_gpu_per_step"] * facts["world_size"] == expected["flops_per_gpu_per_step"]
+        for column in ("tokens", "real_tokens", "samples", "epoch"):
+            assert [step[column] for step in steps(runs / name)] == [step[column] for step in steps(one)]
+
+
+def test_bubble_and_imbalance_are_predicted(runs: Path) -> None:
+    found = {name: record(runs / name)["sharding"] for name in ("gpipe, gpt", "interleaved, gpt")}
+    assert found["gpipe, gpt"]["bubble"] == pytest.approx(1 / (4 + 1))
+    assert found["interleaved, gpt"]["bubble"] == pytest.approx(1 / (2 * 4 + 1))
+    size = record(runs / "gpipe, gpt")["model"]
+    half, head = size["block_parameters"] / 2, VOCABULARY * HIDDEN
+    assert found["gpipe, gpt"]["imbalance"] == pytest.approx(2 * (half + head) / (2 * half + head))
+
+
+def model_of(runs: Path, name: str, trained: bool) -> PreTrainedModel:
+    """The run's model with random weights, or with those that its reference has trained."""
+    model = RUNS[name][1]
+    if "gpt" in model:
+        sizes = {key.lower(): int(SETTINGS[key]) for key in ("VOCAB_SIZE", "HIDDEN_SIZE", "NUM_HEADS", "FF_DIM")}
+        found = SimpleGPTModel(SimpleGPTConfig(**sizes, num_layers=layers(model), seq_length=LENGTH))
+    else:
+        found = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(runs / model))
+    if trained:
+        found.load_state_dict(torch.load(reference(runs, name) / "proof-0.pt")["weights"])
+    return found
+
+
+def load_checkpoint(weights: dict[str, torch.Tensor], run: Path) -> None:
+    checkpoint.load(weights, checkpoint_id=run / "bloom-qa-finetuned", no_dist=True)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, own) in RUNS.items() if "SAVE" in own])
+def test_checkpoint_of_two_ranks_opens_in_one_process(runs: Path, name: str) -> None:
+    opened, expected = model_of(runs, name, trained=False), model_of(runs, name, trained=True)
+    load_checkpoint(dict(opened.named_parameters()), runs / name)
+    with torch.no_grad():
+        found, theirs = opened(TOKENS).logits, expected(TOKENS).logits
+    assert (found - theirs).norm() <= 1e-4 * theirs.norm()
+    assert theirs.std() > 0.1
+
+
+@pytest.mark.parametrize("name", [name for name, (script, *_) in TWO_RANKS.items() if script == "tp"])
+def test_checkpoint_of_tensor_parallelism_opens_in_a_pipeline(runs: Path, name: str) -> None:
+    settings = SimpleNamespace(bf16=False, gradient_checkpointing=False, loss_chunk=0, max_length=LENGTH)
+    first, last = (Stage(model_of(runs, name, trained=False), number, 2, settings) for number in (0, 1))
+    load_checkpoint(first.own | last.own, runs / name)
+    if last.tied is not None:
+        last.tied.data.copy_(first.tied.data)
+    with torch.no_grad():
+        logits = model_of(runs, name, trained=True)(TOKENS).logits
+        loss = last(first(TOKENS), TOKENS)
+    assert loss.item() == pytest.approx(cross_entropy(logits[0], TOKENS[0], reduction="sum").item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "told"),
+    [
+        ("one key head", 2, "TP_SIZE=2: llama has 1 key head; expected a divisor"),
+        ("tiny-qwen3", 1, "found a qwen3; expected simple-gpt or a Llama"),
+    ],
+)
+def test_model_that_cannot_be_cut_so_is_refused(
+    ranks: Ranks, tmp_path: Path, model: str, count: int, told: str
+) -> None:
+    if model == "one key head":
+        shape = json.loads((REPO / "workshop/shapes/tiny-llama.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(shape | {"num_key_value_heads": 1}))
+        model = str(tmp_path)
+    command = [Path(__file__).with_name("run_and_record.py"), "tp"]
+    run = training(tmp_path / "run", "dimensions", "", command, **SETTINGS | {"MODEL_NAME": model})
+    assert 0 not in ranks.ask(trainings=[run], ranks=count)
+    assert told in (tmp_path / "run/train.out").read_text()
+
+
+def test_pipeline_without_rows_for_a_step_is_refused_and_does_not_spin(ranks: Ranks, tmp_path: Path) -> None:
+    own = {"MODEL_NAME": "simple-gpt", "TRAIN_SIZE": "6", "BATCH_SIZE": "1", "GRAD_ACC": "4", "PP_SIZE": "1"}
+    command = [Path(__file__).with_name("run_and_record.py"), "pp"]
+    run = training(tmp_path / "run", "dimensions", "", command, **SETTINGS | own)
+    assert 0 not in ranks.ask(trainings=[run], ranks=2)
+    found = "TRAIN_SIZE=6: found 6 rows, a step takes 4 (BATCH_SIZE x GRAD_ACC) in each of 2 copies of the model"
+    assert f"{found}; expected 8 or more" in (tmp_path / "run/train.out").read_text()
+
+
+def test_rows_of_a_llama_may_be_longer_than_the_custom_model_knows(tmp_path: Path) -> None:
+    given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "llama-3.2-1b", "MAX_LENGTH": "65536"})
+    environ = given["environ"] | {"DIMENSION": "cp", "SEQ_LENGTH": "512"}
+    settings = DimensionSettings.from_environment(environ, REPO / "further/dimensions/env_vars.sh")
+    assert settings.layout(4) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "own", "expected"),
+    [
+        ("cp", {"MAX_LENGTH": "60"}, "MAX_LENGTH=60 on 4 ranks per row: expected a multiple of 8"),
+        ("cp", {"PADDING": "dynamic"}, "PADDING=dynamic: .* expected max_length"),
+        ("pp", {"GRAD_ACC": "6"}, "GRAD_ACC=6 micro-batches with SCHEDULE=1f1b: expected a multiple of 4"),
+    ],
+)
+def test_rows_that_the_ranks_cannot_share_are_refused(
+    dimension: str, own: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "simple-gpt", "NUM_LAYERS": "4"} | own)
+    environ = given["environ"] | {"DIMENSION": dimension}
+    settings = DimensionSettings.from_environment(environ, REPO / "further/dimensions/env_vars.sh")
+    with pytest.raises(InputError, match=expected):
+        settings.layout(4)

@@ -1,0 +1,148 @@
+"""Adapters of LoRA and QLoRA: trained, saved, gone on from and merged on one rank or sharded over two; nothing else."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from lora_settings import LoraSettings
+from tests.launching import PATH, REPO, die_after, losses, record
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
+from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
+from workshop.run_folder.errors import InputError
+from workshop.training.four_bits import quantize_blocks
+from workshop.training.models import blocks_of, model_size
+
+pytestmark = pytest.mark.usefixtures("optimizers_compiled")
+
+# METHOD and configuration.
+FORMS = {
+    "lora, ddp": ("lora", "fsdp_configs/ddp.json"),
+    "ddp": ("qlora", "fsdp_configs/ddp.json"),
+    "fsdp2": ("qlora", "../models/full_shard.json"),
+    "zero2": ("qlora", "ds_configs/zero2.json"),
+    "zero3": ("qlora", "ds_configs/zero3.json"),
+}
+SHARDED = [form for form in FORMS if form not in ("lora, ddp", "ddp")]
+FINAL = "bloom-qa-finetuned"
+LORA = {"BF16": "true", "RUNG": "1_bf16", "MODEL_INIT": "pretrained", "SAVE": "steps", "SAVE_STEPS": "2"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With a run folder for each form, and for the sharded ones one of a run that went on after it had died."""
+    folder = tmp_path_factory.mktemp("lora")
+    small("llama").save_pretrained(folder / "llama")
+    TOKENIZER.save_pretrained(folder / "llama")
+    own = LORA | {"MODEL_NAME": str(folder / "llama")}
+
+    def trainings(names: dict[str, str]) -> list:
+        return [
+            training(folder / f"{form}{suffix}", "lora", FORMS[form][1], METHOD=FORMS[form][0], **own | resumed)
+            for form, suffix, resumed in names
+        ]
+
+    with Ranks(PYTHONPATH=f"{REPO}:{REPO}/further/speed-ladder") as ranks:
+        ranks.train(trainings((form, "", {}) for form in FORMS))
+        died = {form: die_after(folder / form, "checkpoint-2", folder / f"{form}, resumed") for form in SHARDED}
+        going_on = {form: {"RESUME_FROM": str(run / FINAL / "checkpoint-2")} for form, run in died.items()}
+        ranks.train(trainings((form, ", resumed", resumed) for form, resumed in going_on.items()))
+    return folder
+
+
+def adapters(run: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor.float() for name, tensor in load_file(run / FINAL / "adapter_model.safetensors").items()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_checkpoint_and_final_model_have_whole_adapters_and_nothing_else(form: str, folder: Path) -> None:
+    run = folder / form
+    assert losses(run)[-1] < losses(run)[0] - 0.1, "hardly a training"
+    saved = adapters(run)
+    assert len(saved) == 2 * 7 * len(blocks_of(small("llama")))  # A and B, seven linear layers in a block
+    assert sum(tensor.numel() for tensor in saved.values()) == record(run)["model"]["trained_parameters"]
+    names = [name for file in (run / FINAL).rglob("*model.safetensors") for name in load_file(file)]
+    for file in [*(run / FINAL).rglob("*model_fsdp.bin"), *(run / FINAL).rglob("*model_states.pt")]:
+        found = torch.load(file, weights_only=False)
+        names += found.get("module", found)
+    assert len(names) >= 2 * len(saved)
+    assert [name for name in names if ".lora_" not in name] == []
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_sharded_adapters_are_saved_with_every_ranks_part(form: str, folder: Path) -> None:
+    """Plain DDP's are whole on every rank. DeepSpeed's are bf16, so Adam's first steps may differ in sign."""
+    saved = adapters(folder / form)
+    for name, whole in adapters(folder / "ddp").items():
+        assert (saved[name] - whole).norm() < 0.2 * whole.norm(), name
+    assert losses(folder / form) == pytest.approx(losses(folder / "ddp"), abs=0.02)
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_rank_holds_its_share_of_the_4_bit_weights_and_only_the_adapters_states(form: str, folder: Path) -> None:
+    (held,) = re.findall(r"a rank holds at most (.*)", (folder / form / "train.out").read_text())
+    shares = {part: float(share) for share, part in re.findall(r"(\d+)% of the (\w+)", held)}
+    assert shares["parameters"] == (100 if form == "zero2" else pytest.approx(50, abs=2))
+    assert shares["gradients"] == shares["optimizer"] == pytest.approx(50, abs=2)
+
+
+@pytest.mark.parametrize("form", SHARDED)
+def test_run_that_died_goes_on_with_its_adapters_and_their_states(form: str, folder: Path) -> None:
+    whole, resumed = folder / form, folder / f"{form}, resumed"
+    assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
+    for name, tensor in adapters(whole).items():
+        torch.testing.assert_close(adapters(resumed)[name], tensor, atol=1e-4, rtol=0.01)  # bf16's last digit
+
+
+def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(folder: Path, tmp_path: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(folder / "llama", dtype=torch.float32)
+    inputs = batch(EXAMPLES[:1])
+    frozen = base(**inputs).logits
+    trained = PeftModel.from_pretrained(base, folder / "lora, ddp" / FINAL).eval()(**inputs).logits
+    [lines] = re.findall(r"```python\n(.*?)```", (REPO / "further/lora/README.md").read_text(), re.DOTALL)
+    assert "logs/lora/RUN/bloom-qa-finetuned" in lines and '"merged"' in lines
+    trained_here = f"{folder}/lora, ddp/{FINAL}"
+    exec(lines.replace("logs/lora/RUN/bloom-qa-finetuned", trained_here).replace('"merged"', "str(tmp_path)"))
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)(**inputs).logits
+    assert (merged - trained).norm() < 0.1 * (frozen - trained).norm()
+    assert "adapter_config.json" not in [file.name for file in tmp_path.iterdir()]
+
+
+def test_4_bit_weights_are_near_the_model_s_and_counted_as_what_they_stand_for() -> None:
+    model, inputs = small("llama"), batch(EXAMPLES[:1])
+    size, logits, before = model_size(model), model(**inputs).logits, bytes_of(model)
+    quantize_blocks(model, torch.float32)
+    assert (model_size(model).parameters, model_size(model).blocks) == (size.parameters, size.blocks)
+    assert bytes_of(model) < before / 7
+    assert 0.001 < (model(**inputs).logits - logits).norm() / logits.norm() < 0.6  # small()'s weights are large
+
+
+def bytes_of(model: torch.nn.Module) -> int:
+    return sum(weight.nbytes for weight in blocks_of(model).parameters())
+
+
+def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
+    environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    subprocess.run(["bash", "further/lora/quality.sh", "64"], cwd=REPO, env=environ, check=True)
+    found = {(record(run)["settings"]["method"], record(run)["settings"]["seed"]) for run in tmp_path.glob("lora/*")}
+    assert found == {(method, seed) for method in ("full", "lora", "qlora") for seed in (42, 43, 44)}
+    assert all("exact_match" in (run / "summary.json").read_text() for run in tmp_path.glob("lora/*"))
+
+
+def test_what_would_not_train_what_it_says_is_an_error(tmp_path: Path) -> None:
+    environ = ENVIRONMENT | SETTINGS | {"RUNG": "1_bf16", "METHOD": "lora"}
+    config = tmp_path / "zero2.json"
+    config.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    with pytest.raises(InputError, match=r"METHOD=lora and BF16=false: .*expected BF16=true"):
+        LoraSettings.from_environment(environ | {"CONFIG": str(config)}, REPO / "further/lora/env_vars.sh")
+    with pytest.raises(InputError, match=r"METHOD=qlora: GPT2LMHeadModel has no torch\.nn\.Linear"):
+        quantize_blocks(small("gpt2"), torch.float32)

@@ -1,0 +1,81 @@
+"""The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launching import REPO, losses, only_run, record, tiny_profile, wait_until
+from tests.leftovers import leftovers, with_own_shm
+from tests.trainings_on_ranks import Ranks, training
+
+SHORT = {
+    **{"TRAIN_SIZE": "64", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
+    **{"MAX_STEPS": "40", "SAVE_STEPS": "10", "FAULT_STEP": "25", "OMP_NUM_THREADS": "1"},
+}
+
+
+def started(folder: Path, fault: str, **settings: str) -> subprocess.Popen[str]:
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault} | settings
+    command = [*with_own_shm(folder / "shm"), "bash", "further/resilience/drill.slurm"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=REPO, env=environment, **pipes)
+
+
+def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
+    """The run folder of a job that has ended with this exit code and left nothing."""
+    shown, _ = job.communicate(timeout=300)
+    assert job.returncode == code, shown[-5000:]
+    run = only_run(folder, "resilience")
+    assert leftovers(run, folder / "shm") == []
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that nothing happens to, without a launcher."""
+    run = tmp_path_factory.mktemp("undisturbed")
+    own = SHORT | {"SAVE": "steps", "WEIGHT_DECAY": "0.01"}
+    ranks.train([training(run, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
+    return run
+
+
+def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Path, tmp_path: Path) -> None:
+    run = ended(started(tmp_path, "rank_killed"), tmp_path, 0)
+    (attempt,) = record(run)["attempts"]
+    assert (attempt["state"], attempt["resumed_step"], attempt["steps_lost"]) == ("failed", 20, 5)
+    assert "a rank was killed (SIGKILL)" in attempt["reason"]
+    assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
+    assert (run / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
+
+
+def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_path: Path) -> None:
+    run = ended(started(tmp_path, "preemption"), tmp_path, 143)
+    saved = f"SIGTERM: checkpoint-{len(losses(run))} was saved, then the training ended"
+    assert (record(run)["state"], record(run)["reason"]) == ("preempted", saved)
+    command = [sys.executable, "-m", "tools", "submit", "--local", "--logs", str(tmp_path), "--resume", run.name]
+    environment = tiny_profile() | {"FAULT": "preemption"}
+    again = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-2000:]
+    assert [one["steps_lost"] for one in record(run)["attempts"]] == [0]
+    assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
+
+
+def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause(
+    tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    """It was recorded as a preemption. The training waits after step 25 until it is told to end."""
+    disk = small_disk(16)  # room for the checkpoints
+    launcher = started(tmp_path, "time_limit", OUTPUT_DIR=str(disk / "out"))
+    waits = "waits for you to do it"
+    wait_until(lambda: any(waits in path.read_text() for path in tmp_path.glob("resilience/*/train.out")))
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(1 << 16)) == 1 << 16:
+            pass
+    launcher.send_signal(signal.SIGTERM)
+    found = record(ended(launcher, tmp_path, 1))
+    assert (found["state"], found["cause"], found.get("attempts")) == ("failed", "disk full", None)
+    assert sorted(path.name for path in (disk / "out").iterdir()) == ["checkpoint-10", "checkpoint-20"]

@@ -1,0 +1,226 @@
+"""The rungs are what they say, and the top one trains as the textbook does, also on several ranks and sharded."""
+
+import json
+import os
+import re
+import subprocess
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import peers
+from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
+from tests.launching import PATH, REPO, launch, losses, record, steps
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
+from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
+from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import InputError
+from workshop.settings import Settings
+
+LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
+# 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
+TRAINING = SETTINGS | {
+    **{"MAX_LENGTH": "512", "TRAIN_SIZE": "16", "NUM_EPOCHS": "4", "LEARNING_RATE": "1e-3", "MAX_STEPS": "4"},
+    **{"MODEL_INIT": "pretrained", "GPUS_PER_NODE": "2"},
+}
+SHARDED = {
+    "ddp": "fsdp_configs/ddp.json",
+    "fsdp": "fsdp_configs/full_shard.json",
+    "zero3": "ds_configs/zero3.json",
+}
+PACKED = {"BATCH_SIZE": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0", "RUNG": LADDER[-1]}
+
+
+def settings_of(rung: str) -> dict[str, str]:
+    environment = sourced(REPO / "further/speed-ladder/env_vars.sh", {"RUNG": rung, "REPO": str(REPO)})
+    return {name: value for name, value in environment.items() if name not in ("PATH", "HOME", "PWD", "SHLVL", "_")}
+
+
+@pytest.fixture(scope="module")
+def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the weights that all runs start from, as ZeRO-3 draws random ones in another order; and with run folders:
+    the textbook by DDP in the chapter of FSDP, which knows no rungs, and the top rung.
+    """
+    folder = tmp_path_factory.mktemp("ladder")
+    for name, model in (("tiny", small("tiny")), ("tiny-llama", small("llama"))):
+        model.save_pretrained(folder / name)
+        TOKENIZER.save_pretrained(folder / name)
+    textbook, llama = (TRAINING | {"MODEL_NAME": str(folder / name)} for name in ("tiny", "tiny-llama"))
+
+    trainings = [
+        training(folder / "textbook", "fsdp", "fsdp_configs/ddp.json", **textbook),
+        training(folder / "llama, textbook", "deepspeed-multi-gpu", "ds_configs/zero2.json", **llama),
+        *(training(folder / name, "speed-ladder", config, **textbook | PACKED) for name, config in SHARDED.items()),
+        training(folder / "llama", "speed-ladder", "../models/full_shard.json", **llama | PACKED),
+    ]
+    ranks.train(trainings)
+    return folder
+
+
+def launched(folder: Path, launcher: str, *config: str, **settings: str) -> Path:
+    own = {"MODEL_NAME": str(folder / "tiny")} | settings
+    return launch(folder / "logs", launcher, *config, **TRAINING | own)
+
+
+@pytest.mark.parametrize("method", SHARDED)
+def test_top_rung_trains_as_the_textbook_when_sharded(method: str, folder: Path) -> None:
+    run, textbook = folder / method, folder / "textbook"
+    assert losses(run) == pytest.approx(losses(textbook), abs=1e-5)
+    assert losses(textbook)[-1] < losses(textbook)[0] - 0.1, "hardly a training"
+    for step, usual in zip(steps(run), steps(textbook), strict=True):
+        assert (step["samples"], step["real_tokens"]) == (usual["samples"], usual["real_tokens"])
+        assert int(step["tokens"]) == int(usual["tokens"]) / 2
+        assert int(step["logit_positions"]) < int(step["real_tokens"]) / 10
+    recorded = record(run)["settings"]
+    assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (LADDER[-1], True, "labelled")
+    # A changed model is not passed off as the library's.
+    assert any(name.endswith("Attention") for name in record(run)["sharding"]["own_modules"])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "config"),
+    [("ladder_torchrun", "fsdp_configs/full_shard.json"), ("ladder_deepspeed", "ds_configs/zero3.json")],
+)
+def test_launcher_trains_on_the_rung_and_with_the_configuration_that_it_is_given(
+    launcher: str, config: str, folder: Path
+) -> None:
+    """In one process, whose batch holds the examples of two."""
+    own = PACKED | {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "MAX_STEPS": "1"}
+    run = launched(folder, f"further/speed-ladder/{launcher}.slurm", config, **own)
+    assert losses(run) == pytest.approx(losses(folder / "textbook")[:1], abs=1e-5)
+    assert (record(run)["config"], record(run)["settings"]["rung"]) == (Path(config).stem, LADDER[-1])
+
+
+def test_llama_on_the_top_rung_sharded_trains_as_in_the_chapter_of_zero(folder: Path) -> None:
+    """Another family of models, by its name, through two exercises and two ways to shard."""
+    zero = losses(folder / "llama, textbook")
+    assert losses(folder / "llama") == pytest.approx(zero, abs=1e-5)
+    assert zero[-1] < zero[0] - 0.1, "hardly a training"
+    assert record(folder / "llama")["sharding"]["method"] == "fsdp2"
+
+
+def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path) -> None:
+    one_process = {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "GRAD_ACC": "4", "DATA_WORKERS": "0"}
+    peer = launched(folder, "further/speed-ladder/peers.slurm", RUNG="peer_trainer_compiled", **one_process)
+    assert losses(peer) == pytest.approx(losses(folder / "textbook"), abs=1e-5)
+    assert [step["real_tokens"] for step in steps(peer)] == [step["real_tokens"] for step in steps(folder / "textbook")]
+
+
+@pytest.mark.parametrize("peer", sorted(path.stem for path in RUNGS.glob("peer_*.env")))
+def test_peer_refuses_what_it_would_leave_without_effect(peer: str) -> None:
+    usual = settings_of(peer)
+    peers.check(LadderSettings.from_environment(ENVIRONMENT | usual))
+    for own in ({"PACKING": "true", "PADDING": "max_length"}, {"FP16": "true", "BF16": "false"}, {"SAVE": "end"}):
+        with pytest.raises(InputError, match=f"^{next(iter(own))}="):
+            peers.check(LadderSettings.from_environment(ENVIRONMENT | usual | own))
+
+
+def test_top_rung_runs_on_a_laptop_and_answers_on_the_way(tmp_path: Path) -> None:
+    command = f"source tiny.env && RUNG={LADDER[-1]} bash further/speed-ladder/ladder.slurm"
+    environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile
+    environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}
+    environ |= {"GENERATE_STEPS": "2"}
+    job = subprocess.run(
+        ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=documents PACKING=true" in job.stdout
+    assert "warning: ATTENTION=documents needs a GPU" in job.stdout
+    run = next(tmp_path.glob("*/*/train.out"))
+    assert re.findall(r"'learning_rate': '?([\d.e-]+)", run.read_text()) == ["0", "0.001", "0.002"], "no warm-up"
+    assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
+    assert re.search(r"^training questions \(3\): exact match ", job.stdout, re.M)
+    (summary,) = tmp_path.glob("speed-ladder/*/summary.json")
+    scores = json.loads(summary.read_text())
+    assert {"exact_match", "f1_before", "train_f1"} <= scores.keys()
+    assert list(scores["exact_match_by_step"]) == ["2"], "asked after every second step of three"
+
+
+def test_each_rung_keeps_the_one_below_but_for_what_its_file_says() -> None:
+    for below, rung in pairwise(LADDER):
+        before, after = settings_of(below), settings_of(rung)
+        named = set(re.findall(r"^export (\w+)=", (RUNGS / f"{rung}.env").read_text(), re.MULTILINE))
+        assert {name for name in after if after[name] != before.get(name)} == named
+        LadderSettings.from_environment(ENVIRONMENT | after)  # it can run
+
+
+def test_misspelt_name_in_a_rung_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "1_mine.env").write_text('export ATENTION="${ATENTION:-sdpa}"\n')
+    monkeypatch.setattr("ladder_settings.RUNGS", tmp_path)
+    with pytest.raises(InputError, match=r"1_mine.env:1: nothing .* reads ATENTION \(did you mean ATTENTION\?\)"):
+        LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "1_mine"}, REPO / "further/speed-ladder/env_vars.sh")
+
+
+def test_unknown_rung_lists_those_there_are(tmp_path: Path) -> None:
+    environ = os.environ | {"RUNG": "sky", "LOG_DIR": str(tmp_path)}
+    command = ["bash", "further/speed-ladder/ladder.slurm"]
+    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
+    assert job.returncode != 0
+    assert f"RUNG='sky': no such rung; expected one of: {' '.join(LADDER)}" in job.stderr
+
+
+def test_setting_of_the_ladder_is_refused_by_the_others() -> None:
+    with pytest.raises(InputError, match="PACKING=true: only the speed ladder reads it"):
+        Settings.from_environment(ENVIRONMENT | {"PACKING": "true"})
+
+
+SWITCHES = {"ATTENTION": "sdpa", "PACKING": "true"}
+FLEX = SWITCHES | {"ATTENTION": "flex"}
+DROPOUT = {"model_type": "llama", "attention_dropout": 0.1}
+TENSORWISE = {"FLOAT8": "tensorwise", "BF16": "true"}
+STATES = {"OPTIMIZER": "adamw_torch_8bit"}
+WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+
+@pytest.mark.parametrize(
+    ("model", "switches", "message"),
+    [
+        ("phi", SWITCHES, r"ATTENTION=sdpa PACKING=true: .* is a phi, .* \(gradients of a small one differ"),
+        ({"model_type": "mistral", "sliding_window": 100}, SWITCHES, r"sees 100 tokens back.*MAX_LENGTH=100 or less"),
+        ("gpt2", SWITCHES | {"MAX_LENGTH": "2048"}, r"MAX_LENGTH=2048: expected at most the model's 1024"),
+        ("gpt2", FLEX, r"ATTENTION=flex: GPT-2 .*; expected ATTENTION=sdpa"),
+        (DROPOUT, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
+        (DROPOUT | {"model_type": "bloom"}, SWITCHES, r"ATTENTION=sdpa: .*=0.1,.* or ATTENTION=eager"),
+        pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
+        ("bloom", TENSORWISE | {"BF16": "false"}, "FLOAT8=tensorwise: what is not float8 is bf16; expected BF16=true"),
+        pytest.param("bloom", {"LOSS": "liger"}, "LOSS=liger needs a GPU .*expected LOSS=chunked", marks=WITHOUT_GPU),
+        ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
+        pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
+        ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
+        ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
+        ("bloom", {"PACKING": "true", "PADDING": "dynamic"}, "PACKING=true and PADDING=dynamic: packed rows are full"),
+        ("bloom", {"COMPILE": "true", "PADDING": "dynamic"}, "COMPILE=true and PADDING=dynamic"),
+        ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
+        (
+            "bloom",
+            {"ATTENTION": "cudnn"},
+            "ATTENTION=cudnn is called without a mask, .* has ALiBi; expected ATTENTION=documents",
+        ),
+        ("llama", SWITCHES | {"ATTENTION": "cudnn"}, "ATTENTION=cudnn .* PACKING=true packs several documents"),
+        ({"model_type": "llama", "head_dim": 96}, FLEX | {"ATTENTION": "documents"}, "heads of 96; .*ATTENTION=flex"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    model: str | dict[str, Any], switches: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPO / "further/speed-ladder")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
+    environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches
+    with pytest.raises(InputError, match=message):
+        settings = LadderSettings.from_environment(environment)
+        sharding_arguments(settings, gpu=False)
+        check_rung(settings)
+
+
+def test_loss_without_its_package_gives_way_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "olmo2"}')
+    own = {"MODEL_NAME": str(tmp_path), "MODEL_INIT": "random", "FP16": "false", "LOSS": "quack", "PACKING": "true"}
+    settings, _ = check_rung(LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "mine"} | own))
+    assert (settings.loss, "using LOSS=chunked" in capsys.readouterr().out) == ("chunked", True)
