@@ -48,7 +48,7 @@ def test_cost_of_the_loggers_in_the_results_is_the_measured_one() -> None:
 
 def test_steps_that_fp16_skips_in_the_fsdp_results_are_those_of_the_logs() -> None:
     skipped = {}
-    for run in (REPO / "logs/reference/h200x4-host-a/fsdp").iterdir():
+    for run in (REPO / "logs/reference/h200x4-2026-11-21/fsdp").iterdir():
         record = json.loads((run / "run.json").read_text())
         first = re.match(
             r"(?:nan )*", " ".join(re.findall(r"'grad_norm': '?([\w.]+)", (run / "train.out").read_text()))
@@ -94,14 +94,14 @@ def ladder_table(number: str, *hosts: str) -> dict[str, dict[str, str]]:
 
 def test_what_became_of_the_ladder_s_predictions_is_what_was_measured() -> None:
     quoted = [row[2:4] for row in table_headed("Predicted", "further/speed-ladder/RESULTS.md")]
-    hosts = [ladder_table("18", "h200x1-host-o", "h200x1-host-q-energy"), ladder_table("18", "h200x2")]
+    hosts = [ladder_table("18", "h200x1-2026-11-24d", "h200x1-2026-11-24e-energy"), ladder_table("18", "h200x2")]
     expected = [[rows[rung.replace("_", " ")]["Gain over the rung below"] for rows in hosts] for rung in LADDER[1:12]]
     assert quoted == [*expected, [rows[TOP.replace("_", " ")]["Gain over the textbook"] for rows in hosts]]
 
 
 def test_profiles_of_the_ladder_s_top_on_four_gpus_are_the_measured_ones() -> None:
     shares = {}
-    for run in find_runs(REPO / "logs/reference/h200x4-host-b", experiment="fsdp"):
+    for run in find_runs(REPO / "logs/reference/h200x4-2026-11-22a", experiment="fsdp"):
         if run.profiled:
             found = re.findall(r"(\d+\.\d)%\n", (run.folder / "profile.txt").read_text())[:4]
             shares[run.record.config] = [f"{float(share):.0f}%" for share in found]
@@ -168,7 +168,7 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
     (peak, states), (growth, _) = re.findall(r"check: .*?([\d.]+) GiB.*?([\d.]+) GiB", texts["completed"])
     (losses,) = re.findall(r"check: the loss fell from ([\d.]+) to ([\d.]+): NOT SO", texts["completed"])
     times_s = runs["completed"].steps.step_time_s.tolist()
-    (one_thread,) = find_runs(REPO / "logs/reference/h200x2-host-b", experiment="deepspeed-zero3-offload")
+    (one_thread,) = find_runs(REPO / "logs/reference/h200x2-2026-11-22a", experiment="deepspeed-zero3-offload")
     skipped = texts["completed"].count("'grad_norm': 'inf'")
     assert table_headed("BLOOM-7b1, ZeRO-3 with offload, two H200", "deepspeed-zero3-offload/RESULTS.md") == [
         ["States, 16 bytes per parameter", f"{states} GiB"],
@@ -191,8 +191,8 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
 def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     section = (REPO / "deepspeed-zero3-offload/RESULTS.md").read_text().split("## The floor of a step")[1]
     for run in (
-        "h200x2-host-g/deepspeed-single-gpu/20261122-212916-p9717",
-        "h200x1-host-h-unseen/speed-ladder/20261123-080152-p2730",
+        "h200x2-2026-11-22b/deepspeed-single-gpu/20261122-212916-p9717",
+        "h200x1-2026-11-23a-unseen/speed-ladder/20261123-080152-p2730",
     ):
         folder = REPO / "logs/reference" / run
         offload_lower_bound.main([str(folder), "--rates", str(folder / "offload_floor.txt")])

@@ -18,7 +18,7 @@ from tools.logs.dimension_traffic import ring, shards_of_weights, stages, sums
 
 LOSS_CHUNK = 4096
 # A launch's time beside a plain one, through DTensor and in a ring, from runs with rows of 8,192 tokens, whose host
-# decides (logs/reference/h200x2-host-s-dimensions).
+# decides (logs/reference/h200x2-2026-11-25a-dimensions).
 _LAUNCH_COST = {"tp": 6.8, "cp": 2.8}
 
 

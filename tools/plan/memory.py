@@ -23,7 +23,7 @@ MIB = 2**20
 REDUCE_BUCKET = 500_000_000
 
 # by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
-# there beside all else in logs/reference/h200x4-host-c/by-hand, without and with accumulation (peaks of steps.csv).
+# there beside all else in h200x4-2026-11-22b/by-hand, without and with accumulation (peaks of steps.csv).
 _HOOK_COPIES = {False: 4, True: 2}
 
 Terms = dict[str, float]

@@ -46,7 +46,7 @@ def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_
 
 
 def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
-    cases = accuracy.cases(find_runs(REFERENCE / "h200x4-host-c", experiment="by-hand"))
+    cases = accuracy.cases(find_runs(REFERENCE / "h200x4-2026-11-22b", experiment="by-hand"))
     assert len(cases) == 24
     errors = sorted(abs(case.error_percent("peak_allocated_mib")) for case in cases)
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating

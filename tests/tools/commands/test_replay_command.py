@@ -59,7 +59,7 @@ def test_logs_grow_line_by_line_over_the_whole_run(make_run, tmp_path: Path, mon
         assert (folder / name).read_bytes() == (run / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["h200x4-host-f/resilience", "h200x4-fabric/sockets/custom_model", "h200x2/fsdp"])
+@pytest.mark.parametrize("name", ["h200x4-2026-11-22e/resilience", "h200x4-fabric/sockets/custom_model", "h200x2/fsdp"])
 def test_replay_is_marked_as_one_and_its_figures_are_those_of_the_run(name: str, tmp_path: Path) -> None:
     """Runs that went on after a failure, on several nodes, and that ran out of memory."""
     for run in [run for run in find_runs(REFERENCE / name) if run.state != "running"][-4:]:

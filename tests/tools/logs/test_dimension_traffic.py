@@ -7,7 +7,8 @@ from tools.logs.figures import measure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
 
-RUNS = [run for name in "prs" for run in find_runs(REPO / f"logs/reference/h200x2-host-{name}-dimensions")]
+HOSTS = ("h200x2-2026-11-24a", "h200x2-2026-11-24b", "h200x2-2026-11-25a")
+RUNS = [run for host in HOSTS for run in find_runs(REPO / f"logs/reference/{host}-dimensions")]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.folder.name)

@@ -14,7 +14,7 @@ from tools.plan.simulate import without_errors
 from tools.plan.workload import of_layout
 from workshop.run_folder.schema import RunRecord, typed
 
-RUNS = REPO / "logs/reference/h200x2-host-s-dimensions/dimensions"
+RUNS = REPO / "logs/reference/h200x2-2026-11-25a-dimensions/dimensions"
 
 # Four blocks of 100 parameters between an embedding and a head of 50 each. A block keeps 10 bytes, and in the forward
 # pass 200 of autocast's copies.

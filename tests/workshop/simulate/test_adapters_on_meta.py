@@ -52,7 +52,7 @@ def test_compiled_blocks_keep_what_was_measured() -> None:
     step = simulate(StepShape(**SHAPE | rung | shape))
     states = step["frozen"]["bytes"] + 12 * step["trained"]["parameters"]
     summary = json.loads(
-        (REPO / "logs/reference/h200x1-host-s-lora/lora/20261125-024318-p5255/summary.json").read_text()
+        (REPO / "logs/reference/h200x1-2026-11-25a-lora/lora/20261125-024318-p5255/summary.json").read_text()
     )
     expected = (states + max(part["peak_bytes"] for part in step["parts"])) / 2**20
     assert expected == pytest.approx(summary["peak_mem_alloc_mib"], rel=0.03)

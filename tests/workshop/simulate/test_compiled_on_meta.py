@@ -25,13 +25,13 @@ def peak_mib(step: dict[str, Any], parameters: int = 0) -> float:
 
 
 def test_compiled_gpt2_takes_what_the_h200_measured_within_one_percent() -> None:
-    # logs/reference/h200x4-host-f/speed-ladder/20261122-142929-p2026, peak_mem_alloc_mib; uncompiled it would be 27,000
+    # logs/reference/h200x4-2026-11-22e/speed-ladder/20261122-142929-p2026, peak_mem_alloc_mib; uncompiled 27,000
     step = simulate(StepShape("gpt2", batch_size=64, labelled=1097, **TOP | {"attention": "sdpa"}))
     assert peak_mib(step, step["parameters"]) == pytest.approx(12_434, rel=0.01)
 
 
 def test_float8_without_torchao_takes_what_the_h200_measured_within_one_percent() -> None:
-    # logs/reference/h200x4-host-f/speed-ladder/20261122-143209-p4878, whose epochs ended with 29 rows, uncompiled
+    # logs/reference/h200x4-2026-11-22e/speed-ladder/20261122-143209-p4878, whose epochs ended with 29 rows, uncompiled
     shape = StepShape("llama-3.2-1b", batch_size=32, labelled=548, float8="tensorwise", short_rows=29, **TOP)
     step = simulate(shape)
     assert peak_mib(step, step["parameters"]) + 65 == pytest.approx(44_036, rel=0.01)
