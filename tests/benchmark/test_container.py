@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,10 @@ def test_launcher_in_a_container_uses_its_python_and_not_the_hosts_venv(tmp_path
     python.symlink_to(sys.executable)
     (tmp_path / "repo/.venv/bin").mkdir(parents=True)
     (tmp_path / "repo/.venv/bin/python").symlink_to(sys.executable)
-    (tmp_path / "repo/benchmark").mkdir()
-    script = f"source {REPO}/workshop/launch.sh; activate_python; command -v python"
+    for folder in ("benchmark", "workshop"):
+        (tmp_path / "repo" / folder).mkdir()
+    shutil.copy(REPO / "workshop/launch.sh", tmp_path / "repo/workshop")
+    script = "source ../workshop/launch.sh; activate_python; command -v python"
     for environment, expected in (
         ({"WORKSHOP_VENV": f"{tmp_path}/opt/venv"}, python),
         ({}, tmp_path / "repo/.venv/bin/python"),

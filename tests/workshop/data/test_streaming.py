@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, record
+from tests.launching import folder_of, record
 from tests.trainings_on_ranks import Ranks, training
 from workshop.data.encoding import load_tokenizer
 from workshop.job.preflight import check_settings
@@ -58,8 +58,8 @@ def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_r
 def test_exercise_that_takes_no_stream_refuses_it_before_the_run(
     exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(REPO / exercise)
-    monkeypatch.syspath_prepend(REPO / exercise)
+    monkeypatch.chdir(folder_of(exercise))
+    monkeypatch.syspath_prepend(folder_of(exercise))
     environ = training(tmp_path, exercise, **STREAM, MAX_STEPS="2")["environ"]
     with pytest.raises(InputError, match=f"STREAMING=true: {exercise} needs all of its data before the training"):
         check_settings(environ)

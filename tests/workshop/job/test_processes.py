@@ -22,7 +22,8 @@ SETTINGS = {
 }
 # further/resilience/ by the launchers of fsdp/ and of deepspeed-multi-gpu/.
 START = (
-    "source ../workshop/launch.sh; start_run {}; log_pss python -m workshop.measure.memory_logger; launch {} train.py"
+    "source ../../workshop/launch.sh; start_run {};"
+    " log_pss python -m workshop.measure.memory_logger; launch {} train.py"
 )
 FSDP = START.format("fsdp_configs/full_shard.json", "torchrun --standalone --nproc-per-node=2")
 HOSTS = "--hostfile '$RUN_DIR/hostfile' --no_ssh --node_rank 0 --master_addr localhost --master_port $MASTER_PORT"
