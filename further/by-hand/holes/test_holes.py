@@ -7,6 +7,7 @@ factor in a gradient hardly changes a loss. If ranks wait for each other, gloo g
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from workshop.measure.collectives import CollectiveCounter
 
 Ranks = list[list[Tensor]]  # for each rank its tensors
+set_forkserver_preload(["torch", "workshop.measure.collectives"])  # imported once, not by every rank
 
 
 def on_rank(rank: int, name: str, call: Callable[..., Any], inputs: Ranks, folder: Path) -> None:
@@ -39,7 +41,7 @@ def check(name: str, call: Callable[..., Any], inputs: Ranks, right: Ranks, most
     if "raise NotImplementedError" in (Path(__file__).parent / f"{name}.py").read_text():
         pytest.skip("not filled in yet")
     try:
-        mp.spawn(on_rank, (name, call, inputs, folder), nprocs=len(inputs))
+        mp.start_processes(on_rank, (name, call, inputs, folder), nprocs=len(inputs), start_method="forkserver")
     except mp.ProcessRaisedException as error:
         pytest.fail(str(error).strip(), pytrace=False)
     for rank, expected in enumerate(right):
