@@ -1,13 +1,8 @@
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.tools.conftest import write_run
 from tools.__main__ import main
 from tools.logs.run import Run
-from tools.tables.repository import ROOT
 
 
 @pytest.fixture
@@ -52,21 +47,6 @@ def test_tiny_runs_fill_tables_of_their_own_and_it_is_said_which(fill, make_run,
     assert "(tiny runs)" in fill("--run", str(tiny), default_logs=False)[1]
 
 
-def test_blank_tables_need_no_run(fill):
-    code, printed, _ = fill("--blank", "--tiny", "--only", "1")
-    assert code == 0 and printed.startswith("**Table 1** *Training and evaluation summary (tiny runs)*\n\n| Metric |")
-    assert printed.endswith("| F1 (%) |  |\n")
-
-
-def test_figures_of_an_exercise_are_explained_under_the_labels_of_its_tables(fill):
-    code, printed, _ = fill("--explain", default_logs=False)
-    assert code == 0 and printed.startswith("<details><summary>Where each figure of Table 1, 2 is read</summary>\n\n- ")
-    assert "- **Peak GPU Memory (MiB)**: largest memory.used of any GPU of any node (gpu_memory*.csv)" in printed
-    assert "(summary.json or train.out); key `eval_samples_per_second`\n" in printed
-    assert "Table 2b" not in printed and "PSS" not in printed
-    assert printed.count("- **Trainer's samples/s**: the Trainer's own") == 1
-
-
 def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
     make_run("r1", **{"gpu_memory.csv": None})
     code, printed, _ = fill("--format", "csv")
@@ -89,11 +69,6 @@ def test_table_takes_the_runs_of_every_folder_given_or_of_one_owner(fill, make_r
     assert printed.count(f"From `{here}`") == 2 and "places" not in printed and printed.endswith(" --owner ada\n")
     code, _, error = fill(*both, "--owner", "linus")
     assert code == 2 and "--owner linus: no run is in a folder of this user; there are runs of ada, grace" in error
-
-
-def test_run_of_another_exercise_is_an_error(fill, make_run):
-    code, _, error = fill("--run", str(make_run("r1", {"exercise": "fsdp"})), default_logs=False)
-    assert code == 2 and "is a run of fsdp; the tables are about baseline" in error
 
 
 def test_no_runs_at_all_has_its_own_exit_code_and_says_how_to_start_or_which_cannot_be_read(fill, make_run):
@@ -119,16 +94,3 @@ def test_wrong_argument_is_one_line_and_no_traceback(arguments, error, capsys):
     assert main(arguments) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(error) and printed.count("\n") == 1
-
-
-def test_fill_starts_without_training_libraries(make_run, logs):
-    make_run("r1")
-    code = (
-        "import sys; from tools.__main__ import main\n"
-        f"assert main(['fill', 'baseline', '--logs', {str(logs)!r}]) == 0\n"
-        "heavy = {'torch', 'transformers', 'matplotlib', 'pandas', 'datasets', 'deepspeed'}\n"
-        "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr

@@ -63,12 +63,6 @@ def test_summary_of_a_trace_is_that_of_its_kernels(profiled, capsys):
     assert rows[-5].startswith("0_textbook | matrix products | `nvjet_sm90_hsh_256x128` | 20.00 | ")
 
 
-def test_same_rung_of_two_models_is_told_apart(profiled, capsys):
-    folders = [profiled(GPU, name, model={"name": name}) for name in ("gpt2", "qwen-3-0.6b")]
-    assert main(["profile", *map(str, folders)]) == 0
-    assert capsys.readouterr().out.startswith("| Profile | gpt2, 0_textbook | qwen-3-0.6b, 0_textbook |")
-
-
 def test_trace_of_a_cpu_and_a_damaged_one_are_named(profiled, capsys):
     folder = profiled(CPU)
     assert main(["profile", str(folder)]) == 2

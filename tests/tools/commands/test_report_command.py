@@ -30,10 +30,8 @@ def test_block_is_filled_the_blank_table_stays_blank_and_what_drifted_is_named(r
     ("command", "says"),
     [
         ("rm -rf logs", "only `python -m tools"),
-        ("python -m tools report", "only `python -m tools"),
         ("python -c 'x", "No closing quotation"),
         ("python -m tools plot baseline --output baseline/loss.png", "expected `--output FILE.svg` at its end"),
-        ("python -m tools plot baseline --output=baseline/loss.svg --plain", "expected `--output FILE.svg` at its end"),
     ],
 )
 def test_readme_cannot_start_another_command_or_write_another_file(root, capsys, command, says):
@@ -41,28 +39,6 @@ def test_readme_cannot_start_another_command_or_write_another_file(root, capsys,
     assert main(["report", "--root", str(root)]) == 2
     error = capsys.readouterr().err
     assert "baseline/README.md:1: " in error and says in error
-
-
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        ("python -m tools fill baseline --logs nowhere -->\nold\n<!-- end generated -->", "nowhere: no such folder"),
-        (f"{COMMAND} -->", "the generated block has no <!-- end generated -->"),
-    ],
-)
-def test_failing_command_or_block_without_end_is_named_and_nothing_is_written(root, capsys, block, says):
-    text = f"<!-- generated: {block}\n\n{TABLE}"
-    (root / "baseline/README.md").write_text(text)
-    assert main(["report", "--root", str(root)]) == 2
-    assert "baseline/README.md:1: " in (error := capsys.readouterr().err) and says in error
-    assert (root / "baseline/README.md").read_text() == text
-
-
-def test_readmes_of_participants_runs_and_hidden_folders_are_left_alone(root, capsys):
-    for folder in ("logs/baseline/r1", ".venv/package"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-        (root / folder / "README.md").write_text("<!-- generated: rm -rf / -->\n<!-- end generated -->\n")
-    assert main(["report", "--root", str(root)]) == 0
 
 
 def test_plot_is_compared_as_text_and_a_check_writes_nothing(root, capsys):
@@ -77,16 +53,3 @@ def test_plot_is_compared_as_text_and_a_check_writes_nothing(root, capsys):
     assert "prefers-color-scheme: dark" in picture.read_text() and "fill: currentColor" in picture.read_text()
     picture.write_text(picture.read_text().replace("Training loss", "Loss"))
     assert main(["report", "--root", str(root), "--check"]) == 1 and "Training loss" not in picture.read_text()
-
-
-def test_folders_of_runs_are_listed_with_machine_commit_and_what_they_are_for(make_run, tmp_path, capsys):
-    gpus = {"gpu_names": ["NVIDIA H200"] * 2, "git_commit": "0123456789"}
-    (tmp_path / "machines").mkdir()
-    host = make_run("r1", gpus).parents[1].rename(tmp_path / "machines" / "host")
-    assert main(["report", "--folders", str(host.parent)]) == 0
-    assert "| `host` | 2 x H200 | 1 | `0123456` | baseline |\n" in capsys.readouterr().out
-    (host / "runs.txt").write_text(
-        "# What DDP costs\n# on two GPUs (32 cores). How to start them\nfsdp/multi_gpu.slurm\n"
-    )
-    main(["report", "--folders", str(host.parent)])
-    assert "| What DDP costs on two GPUs (32 cores) |\n" in capsys.readouterr().out
