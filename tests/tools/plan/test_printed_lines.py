@@ -1,15 +1,16 @@
-"""Every kind of line that the planner prints starts a run that does the planned steps, on this machine's CPU."""
+"""Every kind of line that the planner prints trains the planned steps, on this machine's CPU."""
 
 import json
-import re
-import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launching import launch, losses, record
+from tests.launching import REPO, launch, losses, record
+from tests.trainings_on_ranks import Ranks, Training, training
 from tools.plan.ranking import Candidate, Question, adapters, candidates, layouts
+from tools.submit.submissions import Submission, read_argument
 
 TINY: dict[str, Any] = {"gpu": "h200", "batch": 2, "length": 64}
 ONE, TWO = (Question("tiny", gpus, 1, **TINY, tokens=2 * gpus * 128) for gpus in (1, 2))
@@ -18,11 +19,11 @@ RUNG = Question("tiny", 2, 1, **TINY, rung="0_textbook", tokens=512)
 KINDS = {
     "baseline": (candidates, ONE, "one GPU"),
     "deepspeed-single-gpu": (candidates, ONE, "zero2_offload"),
+    "lora, one GPU": (adapters, ONE, "LoRA 8, one GPU"),
     "deepspeed-multi-gpu": (candidates, TWO, "zero3"),
     "fsdp, shipped file": (candidates, TWO, "ddp"),
     "fsdp, written file": (candidates, TWO, "full_shard"),
     "fsdp, two nodes": (candidates, NODES, "full_shard"),
-    "lora, one GPU": (adapters, ONE, "LoRA 8, one GPU"),
     "lora, ddp": (adapters, TWO, "LoRA 8, ddp"),
     "speed-ladder, FSDP": (candidates, RUNG, "full_shard"),
     "speed-ladder, ZeRO": (candidates, RUNG, "zero1"),
@@ -30,30 +31,45 @@ KINDS = {
     "dimensions, cp": (layouts, LONG, "cp 2"),
     "dimensions, pp": (layouts, LONG, "pp 2"),
 }
+LAUNCHED = ("lora, ddp", "dimensions, pp")  # launchers of which no other test trains; the others are trained on ranks
+SMALL = {"GENERATE_SIZE": "0", "EVAL_SIZE": "4", "SAVE": "no"}
 
 
-def started(one: Candidate, logs: Path, folder: Path) -> Path:
-    """The run folder of the line as it is printed; a configuration that is to be written lies in `folder`."""
-    text = one.line
-    if one.changed:
-        (folder / "planned.json").write_text(json.dumps(one.config))
-        text = text.replace("planned.json", str(folder / "planned.json"))
-    words = shlex.split(text)
-    settings = dict(word.split("=", 1) for word in words if re.match("[A-Z]", word))
-    options = dict(word[2:].split("=") for word in words if word.startswith("--"))
-    launcher, *arguments = words[len(settings) + len(options) :]
-    nodes = {"EMULATED_NODES": options["nodes"]} if "nodes" in options else {}
-    small = {"GENERATE_SIZE": "0", "EVAL_SIZE": "4", "SAVE": "no", "GPUS_PER_NODE": options["gpus-per-node"]}
-    return launch(logs, launcher, *arguments, **settings, **nodes, **small)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_printed_line_starts_a_run_of_the_planned_steps(kind: str, tmp_path: Path) -> None:
+def printed(kind: str, folder: Path) -> tuple[Candidate, Submission]:
+    """The line, read as `submit` reads it; a configuration that is to be written lies in `folder`."""
     way, question, strategy = KINDS[kind]
     # The last one has the smallest micro-batch, and checkpointing where there is any.
     *_, one = (one for one in way(question) if one.strategy == strategy)
-    (tmp_path / "logs").mkdir()
-    run = started(one, tmp_path / "logs", tmp_path)
+    (folder / f"{kind}.json").write_text(json.dumps(one.config))
+    text = one.line.replace("planned.json", f"'{folder}/{kind}.json'") if one.changed else one.line
+    return one, read_argument(text, {})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("printed")
+
+    def planned(kind: str) -> Training:
+        _, line = printed(kind, folder)
+        config = next((word for word in line.arguments if word.endswith(".json")), "")
+        script = [word for word in line.arguments if word.endswith(".py")] or ["train.py"]
+        return training(folder / kind, line.exercise.name, config, script, **line.settings | SMALL)
+
+    with Ranks(PYTHONPATH=f"{REPO}:{REPO}/further/speed-ladder:{REPO}/further/by-hand") as ranks:
+        for gpus in (1, 2):
+            own = [kind for kind, (_, question, _) in KINDS.items() if question.gpus == gpus and kind not in LAUNCHED]
+            ranks.train([planned(kind) for kind in own], ranks=gpus)
+    yield folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_printed_line_trains_the_planned_steps(kind: str, runs: Path, tmp_path: Path) -> None:
+    one, line = printed(kind, tmp_path)
+    run = runs / kind
+    if kind in LAUNCHED:
+        launcher = str((line.exercise / line.launcher).relative_to(REPO))
+        run = launch(tmp_path, launcher, *line.arguments, **line.settings, **SMALL, GPUS_PER_NODE="2")
+    question = KINDS[kind][1]
     assert len(losses(run)) == question.steps == one.workload.steps
     settings, layout = record(run)["settings"], one.workload.layout
     copies = layout.dp if layout else question.gpus

@@ -1,7 +1,5 @@
 """Which strategy: candidates from the shipped configurations; what fits comes first, the fastest before the others."""
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,6 @@ from tools.errors import InputError
 from tools.plan import ranking
 from tools.plan.predict import predict
 from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
-from workshop.run_folder.settings import is_tiny
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
@@ -65,19 +62,6 @@ def test_adapters_fit_where_full_training_cannot_and_are_never_first() -> None:
     assert ranked[-2].line.endswith("METHOD=lora LORA_RANK=8 --gpus-per-node=8 further/lora/lora.slurm planned.json")
 
 
-def test_fsdp_configuration_names_no_other_models_block_and_has_the_checkpointing() -> None:
-    every = list(candidates(Question("llama-3.1-8b", 4, 2, "h100-80gb", batch=1)))
-    plain, again = ({one.strategy: one for one in every if one.checkpointing == on} for on in (False, True))
-    full_shard = plain["full_shard"]
-    assert full_shard.changed and full_shard.line.endswith("fsdp/multi_node.slurm planned.json")
-    assert "transformer_layer_cls_to_wrap" not in full_shard.config
-    assert (full_shard.workload.strategy.world_size, full_shard.workload.nodes) == (4, 2)
-    assert not plain["zero3"].changed
-    checkpointed = again["full_shard"]
-    assert checkpointed.config["activation_checkpointing"] and "GRADIENT_CHECKPOINTING" not in checkpointed.line
-    assert "GRADIENT_CHECKPOINTING=true" in again["zero2"].line
-
-
 def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
     """ZeRO took its exercise's 40,000 examples and FSDP the 500 of its own: 0.9 hours beside 0.2."""
     assert TINY.steps == 3907  # 1e6 / 256, rounded up
@@ -89,18 +73,6 @@ def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
     text = ranking.text(TINY, tiny)
     assert "1,000,192 tokens, padding included, in 3,907 steps" in text
     assert "MODEL_NAME=tiny MODEL_INIT=random" in text and "no name on the hub is known here for tiny" in text
-
-
-def test_printed_command_asks_for_what_is_predicted(gpt2: list[Candidate]) -> None:
-    command = ranking.text(GPT2, gpt2).split("sbatch ")[1].split("\n")[0]
-    found = gpt2[0].prediction
-    assert f"--mem={math.ceil(found.largest_cpu_gib)}G" in command
-    hours, minutes, _ = map(int, re.search(r"--time=(\d+):(\d+):(\d+)", command).groups())
-    assert 60 * hours + minutes >= found.ranges["total_runtime_s"].largest / 60
-    assert "--gpus-per-node=1" in command
-    # Its weights are on the hub: each rank reads them in fp32 on the CPU.
-    assert "MODEL_INIT" not in gpt2[0].line
-    assert found.loading_mib == pytest.approx(4 * 124_439_808 / 2**20)
 
 
 def test_node_without_the_cpu_memory_does_not_fit(gpt2: list[Candidate]) -> None:
@@ -131,21 +103,6 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
     assert line.endswith("--nodes=2 --gpus-per-node=2 further/dimensions/dimensions.slurm cp.py")
     assert f"| {NO_SCRIPT} |" in ranking.text(LONG, ranked) and ranked[0].command
     assert not list(layouts(replace(LONG, length=4096))) + list(layouts(replace(LONG, model="bloom-7b1")))
-
-
-@pytest.mark.parametrize("path", ranking.SHAPES.glob("*.json"), ids=lambda path: path.stem)
-def test_every_shipped_shape_but_the_tiny_ones_has_a_hub_name(path: Path) -> None:
-    question = Question(path.stem, 1, 1, "h200")
-    assert ("/" in question.settings(1)["model_name"] or path.stem == "gpt2") != is_tiny(path.stem)
-
-
-def test_ladders_rung_keeps_its_switches_and_zero3_is_not_compiled() -> None:
-    question = Question("bloom-1b7", 4, 1, "h200", batch=12, rung="11_labelled")
-    found = {one.strategy: one.workload for one in candidates(question)}
-    assert found["full_shard"].shape["compile"] and found["full_shard"].packing
-    assert not found["zero3"].shape["compile"]
-    assert {one.shape["batch_size"] * one.strategy.accumulation for one in found.values()} == {12}
-    assert Question("gpt2", 1, 1, "v100-32gb").precision == "fp16"  # it has no bf16
 
 
 def test_folder_of_a_configuration_is_planned_by_its_path(tmp_path: Path) -> None:
