@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from tests.filled_tables import filled_table
-from tools.errors import UnavailableError
-from tools.logs.figures import measure
-from tools.logs.run import Run
 from tools.tables.repository import ROOT, table_definitions
 
 RECORD = {
@@ -77,11 +74,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def write_run(
-    logs: Path,
-    name: str,
-    record: dict[str, Any] | None = None,
-    summary: dict | None = SUMMARY,
-    **files: str | None,
+    logs: Path, name: str, record: dict[str, Any] | None = None, summary: dict | None = SUMMARY, **files: str | None
 ) -> Path:
     """A run folder below `logs`; the record's keys are changed as given, `...` leaves one out; a file given as None is
     left out; summary.json is given as an object.
@@ -102,14 +95,6 @@ def write_run(
 def make_run(logs: Path):
     """make_run("20261121-094500-j1", {"config": "zero1"}, **{"train.out": None}) -> run folder."""
     return partial(write_run, logs)
-
-
-def figure_or_word(run: Run, name: str) -> float | bool | str:
-    """The run's figure, or what a cell says without it."""
-    try:
-        return measure(run, name)
-    except UnavailableError as word:
-        return str(word)
 
 
 @pytest.fixture

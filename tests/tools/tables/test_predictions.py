@@ -24,19 +24,7 @@ def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_r
         assert cell_at(fill(tiny_view(tables[number]), []), row, column), (number, row, column)
 
 
-@pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)
-def test_exercise_has_few_cells_to_fill_by_hand_all_in_its_readme(folder: Path) -> None:
-    cells = {table.path.name: 0 for table in blank_tables(folder)}
-    for table in blank_tables(folder):
-        cells[table.path.name] += table.by_hand
-        assert table.by_hand <= 10
-    assert 5 <= cells.pop("README.md") <= 13
-    assert not any(cells.values())
-
-
-def test_check_asks_for_the_marked_cells_and_shows_figures_that_were_read_beside_predictions(
-    make_run, logs, tmp_path, capsys
-) -> None:
+def test_check_asks_for_the_marked_cells_and_shows_predictions(make_run, logs, tmp_path, capsys) -> None:
     make_run("r1")
     form = tmp_path / "my_results.md"
     assert main(["fill", "baseline", "--blank"]) == 0
