@@ -1,35 +1,11 @@
 """CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2 in five files, and to a new metric by one line."""
 
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.filled_tables import filled_table
 from tests.launching import REPO, tiny_profile
-
-LABEL = "Peak GPU Memory (MiB)"
-LOGS = REPO / "logs/reference/h200x1"
-
-
-def test_figure_of_table_2_is_that_of_the_five_files_in_their_order() -> None:
-    walk = (REPO / "CONTRIBUTING.md").read_text().partition("### Where a figure of Table 2 comes from")[2]
-    reader, figures, tables, fill, readme = (REPO / name for name in re.findall(r"^\d\. `(\S+)`", walk, re.MULTILINE))
-    assert "memory.used" in reader.read_text()
-    (line,) = (line for line in figures.read_text().splitlines() if LABEL in line)
-    assert line.startswith("peak_gpu_mib,MiB,0,gpu_memory:peak_mib,")
-    assert "\n2 = {}\n" in tables.read_text() and "def fill(" in fill.read_text()
-    assert f"| {LABEL} | ? |" in readme.read_text()
-
-    cell = filled_table(readme.parent, "2", LOGS)[LABEL]["Value"]
-    runs = [path.parent for path in (LOGS / "baseline").glob("*/gpu_memory.csv")]
-    peaks = {f"{max(map(used_mib, (run / 'gpu_memory.csv').read_text().splitlines()[1:])):,}" for run in runs}
-    assert cell in peaks
-
-
-def used_mib(line: str) -> int:
-    return int(line.split(", ")[3].removesuffix(" MiB"))
 
 
 def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
-from tools.logs.live_run import last_lines
+"""The page's entries and curves are those of the runs."""
+
+from tests.tools.conftest import GPU_LOG
 from tools.logs.runs import find_runs, read_run
+from tools.page.curves import MOST_POINTS, charts
 from tools.page.entries import command, entries
 
 
@@ -11,27 +14,24 @@ def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own
     assert all(one.id.replace("-", "").isalnum() for one in found)
 
 
-def test_own_run_in_trouble_is_the_first(make_run, logs):
-    nan = "step,step_time_s,tokens,real_tokens,loss,epoch\n1,0.5,2048,700,nan,0.2\n"
-    for name, state, steps in (("oom", "oom", nan), ("nan", "completed", nan), ("well", "completed", "")):
-        make_run(name, {"state": state}, **{"steps.csv": steps})
-    shown = entries(find_runs(logs), [], logs)
-    assert [one.run.folder.name for one in shown] == ["oom", "nan", "well"] and shown[1].trouble == "loss is nan"
-
-
-def test_log_s_end_has_no_control_characters_and_is_short(tmp_path):
-    log = tmp_path / "train.out"
-    bar = b" 1%|\r 9%|bar\x1b[31mred\x1b[0m"
-    log.write_bytes(b"x" * 40_000 + b"\n" + bar + b"\n" + b"line\n" * 29 + b"line\x00\xff\r\n")
-    lines = last_lines(log, 25)
-    assert len(lines) == 25 and set(lines) == {"line", "line\\x00\ufffd"}
-    log.write_bytes(bar + b"\r\n" + b"y" * 999)
-    assert last_lines(log, 25) == [" 9%|barred", "y" * 299 + "…"]
-    assert last_lines(tmp_path / "none", 25) == []
-
-
 def test_run_of_a_submission_is_repeated_by_its_line(make_run):
     line = "DATASET='my data.json' --gpus-per-node=2 multi_gpu.slurm fsdp_configs/shard_grad_op.json"
     run = read_run(make_run("r1", {"exercise": "fsdp", "submission": line}))
     assert command(run) == f"DATASET='my data.json' sbatch --gpus-per-node=2 fsdp/{line.split('=2 ')[1]}"
     assert command(read_run(make_run("r2"))) == ""
+
+
+def test_every_point_is_a_sample_a_long_run_has_few_with_its_peaks_and_each_gpu_is_a_line(make_run):
+    peaks = {4_321: 99, 4_000: -9}
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
+    steps += "".join(f"{i},0.25,2048,700,{peaks.get(i, i % 7)},1\n" for i in range(1, 5_001))
+    found = {chart.key: chart for chart in charts(read_run(make_run("r1", **{"steps.csv": steps})))}
+    (line,) = found["loss"].lines
+    assert len(line.x) <= MOST_POINTS and {1, *peaks, 5_000} <= set(line.x) and line.x == sorted(set(line.x))
+    assert all(y == peaks.get(x, x % 7) for x, y in zip(line.x, line.y, strict=True))
+    assert [line.y for line in found["gpu_memory"].lines] == [[0, 21_658, 20_000, 2]]
+    assert found["cpu_memory"].lines[0].x == [0, 1]
+    two = GPU_LOG + GPU_LOG.split("\n", 1)[1].replace(", 0, Tesla", ", 1, Tesla")
+    folder = make_run("r2", **{"gpu_memory.csv": None, "gpu_memory-n1.csv": two, "gpu_memory-n2.csv": GPU_LOG})
+    found = {chart.key: chart for chart in charts(read_run(folder))}
+    assert [line.name for line in found["gpu_memory"].lines] == ["n1 GPU 0", "n1 GPU 1", "n2 GPU 0"]

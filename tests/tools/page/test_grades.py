@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.tools.conftest import write_run
-from tests.tools.page.conftest import serious
 from tools.__main__ import main
 from tools.tables.repository import ROOT
 
@@ -63,15 +62,3 @@ def test_cell_that_everybody_got_wrong_is_first_and_no_file_that_cannot_be_check
     assert problems["eve"].startswith("no tables found") and problems["bob"].startswith("line 3: the columns of")
     assert _NAME in problems
     assert page.evaluate("window.planted") is None and page.locator("img, script").count() == 0
-
-
-def test_page_of_grades_is_accessible_fits_a_phone_and_prints_on_white(page: Page) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert serious(page) == []
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.is_visible(".legend"), "marks without their meaning"

@@ -86,34 +86,3 @@ def test_the_diff_holds_edits_and_new_files_names_binary_ones_and_can_be_applied
     git(root, "apply", str(taken.folder / "code.diff"))
     assert (root / "ex/train.py").read_text() == "print('new')\n"
     assert (root / "ex/new.py").read_text() == "x = 1\n"
-
-
-def test_python_and_site_settings_are_linked_and_untracked_data_is_left_out_and_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(root)
-    taken = snapshot.take(root, root / "logs")
-    (root / ".venv").mkdir()
-    (root / ".venv/python").write_text("")
-    (root / "cluster.env").write_text("export SBATCH_PARTITION=gpu\n")
-    assert (taken.folder / ".venv/python").exists()
-    assert "gpu" in (taken.folder / "cluster.env").read_text()
-    monkeypatch.setattr(snapshot, "LARGEST_UNTRACKED_BYTES", 10)
-    (root / "ex/data.json").write_text("[1, 2, 3, 4, 5]")
-    again = snapshot.take(root, root / "logs")
-    assert again.folder == taken.folder and again.left_out == ["ex/data.json"]
-    assert not (again.folder / "ex/data.json").exists()
-
-
-def test_outside_git_everything_but_environment_logs_and_caches_is_copied(root: Path, tmp_path: Path) -> None:
-    (root / ".venv").mkdir()
-    (root / ".venv/python").write_text("")
-    (root / "ex/__pycache__").mkdir()
-    (root / "ex/__pycache__/train.pyc").write_text("")
-    taken = snapshot.take(root, root / "my_logs")
-    assert facts(taken) == {"git_commit": None, "git_dirty": None}
-    copied = {str(path.relative_to(taken.folder)) for path in taken.folder.rglob("*") if not path.is_dir()}
-    code = {"ex/train.py", "ex/launcher.slurm", "ex/ds_config.json", ".gitignore"}
-    assert copied - code <= {"snapshot.json", ".venv", "cluster.env"}
-    assert code <= copied
-    assert snapshot.take(root, root / "my_logs").folder == taken.folder
