@@ -111,29 +111,3 @@ def test_K6_end_of_sequence_is_a_target(name, pad_to):
         assert (batch["labels"][index, end:] == IGNORE).all()
         assert (batch["input_ids"][index, end:] == tokenizer.pad_token_id).all()
     assert batch["labels"].shape == (8, pad_to or max(len(row["input_ids"]) for row in rows))
-
-
-def test_truncation_takes_context_and_nothing_else(tokenizer, examples):
-    example = max(examples, key=lambda example: len(example.context))
-    whole = encode(example, tokenizer, 4096)["input_ids"]
-    row = encode(example, tokenizer, 128)
-    assert len(row["input_ids"]) == len(row["labels"]) == len(row["attention_mask"]) == 128
-    target = [label for label in row["labels"] if label != IGNORE]
-    assert target[-1] == tokenizer.eos_token_id
-    kept = 128 - len(target) - len(tokenizer.tokenize(" Answer:"))
-    assert row["input_ids"][:kept] == whole[:kept]  # the beginning stays
-    assert row["input_ids"][kept:] == whole[-(128 - kept) :]  # "Answer:", the answer and the end stay
-    (prompt,) = encode_prompts([example], tokenizer, 64)
-    assert len(prompt["input_ids"]) == 64
-
-
-def test_a_prompt_to_generate_from_ends_where_the_answer_begins():
-    batch = PaddingCollator(3, None, side="left")(encode_prompts(SAMPLE[:4], load_tokenizer("sample"), 512))
-    assert set(batch) == {"input_ids", "attention_mask"}
-    assert (batch["attention_mask"][:, -1] == 1).all()
-    assert (batch["input_ids"][batch["attention_mask"] == 0] == 3).all()
-
-
-def test_a_row_longer_than_the_padding_is_not_cut_silently():
-    with pytest.raises(ValueError, match="found a row of 3 tokens, expected at most pad_to=2"):
-        PaddingCollator(3, 2)([{"input_ids": [5, 6, 7]}])

@@ -37,9 +37,7 @@ def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp
     assert {split: len(rows) for split, rows in load_splits(f"{tmp_path}/two").items()} == {"train": 2, "validation": 2}
 
 
-def test_second_start_encodes_nothing_and_an_edited_prompt_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edited_prompt_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "5", "EVAL_SIZE": "3"})
     monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
     first = load_data(settings, load_tokenizer("sample")).train.to_list()

@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.launching import folder_of, record
+from tests.launching import record
 from tests.trainings_on_ranks import Ranks, training
 from workshop.data.encoding import load_tokenizer
-from workshop.job.preflight import check_settings
-from workshop.run_folder.errors import InputError
 
 SCRIPT = [Path(__file__).parent / "rows_seen.py"]
 SIZES = {"EVAL_SIZE": "4", "BATCH_SIZE": "2", "GRAD_ACC": "2", "MAX_LENGTH": "32"}
@@ -29,9 +25,7 @@ def seen(run: Path) -> list[int]:
     return sorted(int(text.partition(":")[0]) for text in texts)
 
 
-def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_ranks(
-    ranks: Ranks, tmp_path: Path
-) -> None:
+def test_every_row_is_trained_on_once_also_after_a_resume(ranks: Ranks, tmp_path: Path) -> None:
     """Four rows are held out; of the others two ranks take 24, one rank the last 12, and two begin again."""
     data = {"DATASET": write_rows(tmp_path / "boats.jsonl", 40)}
     found, resumed = [], {}
@@ -52,14 +46,3 @@ def test_every_row_is_trained_on_once_also_after_a_resume_on_another_number_of_r
     ranks.train([training(run, "fsdp", "fsdp_configs/ddp.json", SCRIPT, **STREAM, **data, **steps, **resumed)])
     assert not (run / "steps.csv").exists()
     assert not (run / "rows_seen").exists()
-
-
-@pytest.mark.parametrize("exercise", ["benchmark", "by-hand", "custom_model", "resilience", "speed-ladder"])
-def test_exercise_that_takes_no_stream_refuses_it_before_the_run(
-    exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder_of(exercise))
-    monkeypatch.syspath_prepend(folder_of(exercise))
-    environ = training(tmp_path, exercise, **STREAM, MAX_STEPS="2")["environ"]
-    with pytest.raises(InputError, match=f"STREAMING=true: {exercise} needs all of its data before the training"):
-        check_settings(environ)

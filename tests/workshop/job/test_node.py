@@ -1,6 +1,5 @@
 """One node's share: loggers beside the command, ended with it; what differs by node is expanded on the node."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from drill import kill_loggers
 from tests.launching import PATH, REPO, wait_until
 from tests.leftovers import processes_of
 
@@ -48,26 +46,12 @@ def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> No
     wait_until(lambda: processes_of(tmp_path) == [])
 
 
-def test_loggers_that_are_killed_cost_the_rest_of_their_logs_and_not_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = node(tmp_path, "bash", "-c", "until [ -e $RUN_DIR/killed ]; do sleep 0.1; done; exit 0")
-    wait_until(lambda: all(name in " ".join(processes_of(tmp_path)) for name in ("psrecord", "memory_logger")))
-    monkeypatch.setenv("RUN_DIR", str(tmp_path))
-    kill_loggers()
-    wait_until(lambda: not any(name in " ".join(processes_of(tmp_path)) for name in ("psrecord", "memory_logger")))
-    (tmp_path / "killed").touch()
-    shown, _ = job.communicate(timeout=60)
-    assert job.returncode == 0, shown
-    assert (tmp_path / "cpu_memory.txt").exists()
-
-
 @pytest.mark.parametrize(
     ("mark", "outlives", "written"),
     [(mark, "sleep 1; touch $RUN_DIR/written", True) for mark in ("finished", "saved 7")]
     + [("saves", "exec sleep 1000", False)],
 )
-def test_process_that_outlives_the_command_has_time_only_after_the_trainings_last_word(
+def test_process_has_time_after_the_trainings_last_word(
     tmp_path: Path, mark: str, outlives: str, written: bool
 ) -> None:
     """W&B's process still writes after a training's end; a rank whose launcher was killed must not."""
@@ -77,16 +61,6 @@ def test_process_that_outlives_the_command_has_time_only_after_the_trainings_las
     command = [sys.executable, "-c", script, "bash", "-c", f"setsid bash -c '{outlives}' & exit 3"]
     assert subprocess.run(command, env=variables, timeout=300).returncode == 3
     assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], written)
-
-
-def test_command_that_does_not_end_when_it_is_told_is_killed(tmp_path: Path) -> None:
-    script = "import workshop.job.node as node; node.KILL_AFTER_S = 0.5; node.main()"
-    stubborn = 'trap "" TERM; touch $RUN_DIR/begun; while true; do sleep 0.1; done'
-    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "NNODES": "1"}
-    job = subprocess.Popen([sys.executable, "-c", script, "bash", "-c", stubborn], env=variables)
-    wait_until((tmp_path / "begun").exists)
-    job.terminate()
-    assert job.wait(timeout=60) == 137
 
 
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -100,35 +74,3 @@ def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Pat
     why = "warning: psrecord ended, CPU memory is not logged: ModuleNotFoundError: No module named 'nowhere'"
     assert shown.count(why) == 1
     assert "Traceback" not in shown, "it would count as the training's"
-
-
-def test_logs_of_a_run_that_goes_on_are_appended_and_the_gpus_are_the_jobs_own(tmp_path: Path) -> None:
-    path = program(tmp_path / "bin", "nvidia-smi", '#!/bin/bash\necho "$@"\nexec sleep 1000\n')
-    lines = "$(wc -l < $RUN_DIR/gpu_memory.csv) $(grep -c Elapsed $RUN_DIR/cpu_memory.txt)"
-    wait = f'until [ "{lines}" = "$0 $0" ]; do sleep 0.1; done'
-    for attempt in ("1", "2"):
-        node(tmp_path, "bash", "-c", wait, attempt, path=path, CUDA_VISIBLE_DEVICES="2,3").communicate(timeout=60)
-    query = "--query-gpu=timestamp,memory.used --format=csv"
-    expected = [f"{query} -lms 100 -i 2,3", f"{query},noheader -lms 100 -i 2,3"]
-    assert (tmp_path / "gpu_memory.csv").read_text().splitlines() == expected
-    assert (tmp_path / "cpu_memory.txt").read_text().count("#") == 2, "the first attempt's log is gone"
-
-
-def test_word_in_single_quotes_is_expanded_on_the_node_and_logs_carry_its_name(tmp_path: Path) -> None:
-    """Expanded in the launcher the rank of every node is 0."""
-    variables = {"SLURM_NODEID": "3", "NNODES": "4"}
-    wait = "until [ -s $(echo $RUN_DIR/cpu_pss-*.txt) ]; do sleep 0.1; done; echo $0"
-    shown, _ = node(tmp_path, "bash", "-c", wait, "$SLURM_NODEID", **variables).communicate(timeout=60)
-    assert shown.splitlines()[-1] == "3"
-    assert (tmp_path / f"cpu_pss-{os.uname().nodename.split('.')[0]}.txt").exists()
-
-
-def test_task_per_gpu_knows_its_rank_and_only_the_first_of_a_node_has_loggers(tmp_path: Path) -> None:
-    for local in ("0", "1"):
-        folder = tmp_path / local
-        folder.mkdir()
-        ranks = {"SLURM_PROCID": f"1{local}", "SLURM_LOCALID": local, "SLURM_NTASKS": "12"}
-        script = "echo $RANK $LOCAL_RANK $WORLD_SIZE"
-        shown, _ = node(folder, "--task-per-gpu", "bash", "-c", script, **ranks).communicate(timeout=60)
-        assert f"1{local} {local} 12" in shown.splitlines()
-        assert (folder / "cpu_memory.txt").exists() == (local == "0")

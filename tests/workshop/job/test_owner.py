@@ -1,6 +1,5 @@
 """A run folder has one owner: a second job wrote "its node failed" into the living run's record, and trained, too."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from test_processes import FSDP, STEPS, ended, waiting
@@ -8,7 +7,6 @@ from test_processes import started as training
 from test_supervisor import FINISHED, finished, started
 
 from tests.launching import only_run, record, wait_until
-from workshop.job.supervisor import new_folder
 from workshop.run_folder.run_record import update_run_record
 
 SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
@@ -46,19 +44,3 @@ def test_of_two_resumes_of_a_run_one_trains_and_a_later_one_is_told_that_it_is_c
     assert (code, found["state"], len(found["attempts"])) == (1, "completed", 1)
     assert f"error: {run}: completed; expected a run that ended before its end" in text
     assert (run / "trained").read_text() == "\n"
-
-
-def test_two_containers_that_start_in_one_second_with_process_id_1_have_folders_of_their_own(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(3) as pool:
-        assert len(set(pool.map(lambda _: new_folder(tmp_path, "p1"), range(3)))) == 3
-
-
-def test_file_system_without_flock_is_a_warning(tmp_path: Path) -> None:
-    none = """
-    def without(*_):
-        raise OSError(38, os.strerror(38))
-    supervisor.owner.fcntl.flock = without
-    """
-    code, found, shown = finished(tmp_path, FINISHED, none)
-    assert (code, found["state"]) == (0, "completed")
-    assert f"warning: {only_run(tmp_path)}: Function not implemented (flock): two jobs in it" in shown

@@ -74,9 +74,7 @@ def ended(job: subprocess.Popen[str], run: Path) -> tuple[int, str, int]:
     [(ZERO, LAUNCH, RUNNER, 137), (FSDP, TORCHRUN, NODE, 137), (ZERO, NODE, LAUNCH, 1)],
     ids=["launch.py, deepspeed", "torchrun, node", "node, launch.py"],
 )
-def test_ranks_that_train_or_start_do_not_outlive_what_started_them(
-    tmp_path: Path, script: str, first: str, second: str, code: int
-) -> None:
+def test_ranks_do_not_outlive_their_launcher(tmp_path: Path, script: str, first: str, second: str, code: int) -> None:
     """They trained on beside those of the next attempt, and both wrote steps.csv and deleted checkpoints. The first is
     killed while they train, the second while they start. A node's process that is stopped costs nothing.
     """

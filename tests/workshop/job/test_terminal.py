@@ -6,24 +6,13 @@ import sys
 from pathlib import Path
 
 from tests.launching import REPO
-from workshop.job.terminal import INTERVAL_S, readable
+from workshop.job.terminal import readable
 
 
 def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
     """What is shown of lines printed with so many seconds between them."""
     now_s = iter(seconds_between * number for number in range(len(printed)))
     return list(readable(printed, clock=lambda: next(now_s)))
-
-
-def test_fast_steps_do_not_bury_the_evaluation_and_slow_ones_are_all_shown() -> None:
-    steps = [f"{{'loss': '{number}'}}" for number in range(1000)]
-    evaluation = "{'eval_loss': '1.5', 'epoch': '1'}"
-    assert shown(*steps, evaluation) == [steps[0], evaluation]
-    assert shown(*steps[:3], seconds_between=INTERVAL_S) == steps[:3]
-    by_hand = [f"step {number}: loss 1.5000, 3.0 ms" for number in range(1000)]
-    assert len(shown(*by_hand, seconds_between=INTERVAL_S / 100)) == 10
-    where = "step 7 of 48 (15%), about 59 s left"
-    assert shown("{'loss': '1'}", where)[1:] == [where]
 
 
 def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wrong_never() -> None:
@@ -43,13 +32,6 @@ def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wro
         "[transformers] There were missing keys in the checkpoint model loaded: ['h.0.mlp.weight', 'lm_head.weight'].",
     ]
     assert shown(*printed) == printed[-1:]
-
-
-def test_bar_does_not_stay_at_its_beginning_and_one_that_stands_still_is_shown_once() -> None:
-    short = [f"tokenising: {percent}|##| {part}/2 [00:01<?, ?k/s]" for percent, part in (("  0%", 0), ("100%", 2))]
-    assert shown("step 1: loss 9.0", *short, short[1]) == ["step 1: loss 9.0", short[1]]
-    still = [f"compiling:   0%|  | 0/3 [00:{second}<?, ?file/s]" for second in range(10, 90, 10)]
-    assert shown(*still, "built", seconds_between=2 * INTERVAL_S) == [still[0], "built"]
 
 
 def test_terminal_shows_each_line_and_one_that_is_closed_ends_quietly(tmp_path: Path) -> None:

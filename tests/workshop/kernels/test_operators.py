@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,9 +11,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.launching import REPO, program, tiny_profile, wait_until
+from tests.launching import REPO, program, wait_until
 from workshop.kernels import operators
 from workshop.run_folder.errors import InputError
 
@@ -105,36 +103,6 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def test_compilation_shows_progress_while_it_lasts(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "PROGRESS_INTERVAL_S", 0.05)
-    small.gate.touch()
-    process = small.start()
-    progress = re.compile(r"^compiling DeepSpeed's small \(1 of 1\): \d+ s so far$", re.MULTILINE)
-    wait_until(lambda: len(progress.findall(small.said())) > 1)
-    small.gate.unlink()
-    assert ended(process) == 0
-    assert small.said().splitlines()[-1].startswith("compiled small in"), "no progress after the end"
-
-
-def test_operator_is_compiled_once_and_two_that_ask_at_the_same_time_both_get_it(small: Small) -> None:
-    small.gate.touch()
-    first = small.start()
-    wait_until(small.compiled)
-    second = small.start()
-    wait_until(lambda: small.said().count("compiled by one process at a time") == 2)
-    small.gate.unlink()
-    assert (ended(first), ended(second)) == (0, 0)
-    assert small.compiled() == 1
-    first_line = "compiling DeepSpeed's small (1 of 1): 1 to 5 minutes, once per environment, into"
-    assert f"{first_line} {small.folder}\n" in small.said()
-    assert re.search(r"^compiled small in \d+ s", small.said(), re.MULTILINE)
-    assert b".debug_info" not in (small.folder / "small.so").read_bytes(), "a third of the compiler's time"
-    # In a shared environment or a container, which cannot be written, it is loaded without a lock.
-    (small.folder / ".lock").unlink()
-    assert ended(small.start(PATH="/nowhere", CXX="/nowhere/c++")) == 0
-    assert [path.name for path in small.folder.iterdir()] == ["small.so"]
-
-
 def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: Small) -> None:
     """PyTorch would wait for ever for the lock file that the killed process leaves."""
     small.gate.touch()
@@ -148,48 +116,6 @@ def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: 
     small.gate.unlink()
     assert (ended(first), ended(second)) == (-signal.SIGKILL, 0)
     assert not list(small.folder.glob("building-*")), "what the killed process left behind"
-
-
-def test_failed_compilation_names_the_line_and_leaves_nothing_that_blocks_the_next(small: Small) -> None:
-    small.source.write_text(SOURCE.replace("answer, METH_NOARGS", "anwser, METH_NOARGS"))
-    assert ended(small.start()) == 1
-    message = r"error: cannot compile DeepSpeed's small: .*small\.cpp:3:.* error: .*anwser.*; all of it: .*small\.log"
-    assert re.search(message, small.said())
-    assert "anwser" in (small.folder / "small.log").read_text()
-    small.source.write_text(SOURCE)
-    assert ended(small.start()) == 0
-
-
-def test_job_without_a_compiler_says_what_to_install_or_set_before_its_clock_starts(tmp_path: Path) -> None:
-    """What is compiled first is in no log of the run: there is no run yet."""
-    launcher = ["bash", str(REPO / "deepspeed-single-gpu/deepspeed.slurm"), "ds_configs/zero2_offload.json"]
-    changes = {"LOG_DIR": str(tmp_path / "logs"), "TORCH_EXTENSIONS_DIR": str(tmp_path), "CXX": "/nowhere/c++"}
-    job = subprocess.run(launcher, env=os.environ | tiny_profile() | changes, capture_output=True, text=True)
-    assert job.returncode == 1
-    assert re.search(r'cpu_adam.*no C\+\+ compiler.*install one.*"torch_adam": true', job.stderr)
-    assert not (tmp_path / "logs").exists()
-
-
-def test_only_the_optimizer_that_a_configuration_uses_is_compiled() -> None:
-    configs = {path.stem: operators.of_file(path) for path in CONFIGS.glob("*.json")}
-    needed = {name: operators.needed(configs[name]) for name in ("zero0", "zero3", "zero2_offload")}
-    assert needed == {"zero0": ["fused_adam"], "zero3": ["fused_adam"], "zero2_offload": ["cpu_adam"]}
-    torch_adam = {"type": "AdamW", "params": {"torch_adam": True}}
-    assert operators.needed(configs["zero2_offload"] | {"optimizer": torch_adam}) == []
-    assert operators.needed({"zero_optimization": {"stage": 1}}) == []
-    assert operators.missing(["fused_sgd"]) == [], "DeepSpeed has none"
-    code = "import sys; from workshop.kernels.operators import main; main(); assert 'torch' not in sys.modules, 'slow'"
-    command = [sys.executable, "-c", code, str(REPO / "fsdp/fsdp_configs/full_shard.json")]
-    assert subprocess.run(command, cwd=REPO).returncode == 0
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.usefixtures("optimizers_compiled")
-def test_launcher_on_a_laptop_waits_neither_for_pytorch_nor_for_the_hubs_client() -> None:
-    code = "import sys; from workshop.data import hub; from workshop.kernels import operators; hub.main()\n"
-    code += "operators.main(); assert not {'torch', 'httpx'} & sys.modules.keys(), 'slow'"
-    command = [sys.executable, "-c", code, str(CONFIGS / "zero2_offload.json")]
-    assert subprocess.run(command, cwd=REPO, env=tiny_profile()).returncode == 0
 
 
 @pytest.mark.usefixtures("optimizers_compiled")
@@ -220,15 +146,3 @@ deepspeed.init_distributed(dist_backend="gloo")
     )
     assert training.returncode == 0, training.stdout + training.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_read_only_environment_s_operators_go_to_the_users_cache(
-    small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A shared WORKSHOP_VENV, a container. A file in the way stands for the missing permission: root always has it."""
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv/torch_extensions").touch()
-    assert ended(small.start(TORCH_EXTENSIONS_DIR="")) == 0
-    assert (tmp_path / "home/.cache/torch_extensions" / operators.build_name() / "small.so").exists()

@@ -10,16 +10,6 @@ import torch
 from tools.logs.run import Run
 from tools.logs.trace import read_trace
 from workshop.measure.profiling import Profiler
-from workshop.run_folder.gpu_time import covered, shares
-
-
-def test_kernels_side_by_side_count_once() -> None:
-    assert covered([(5, 7), (0, 4), (1, 2), (3, 6)]) == 7
-
-
-def test_communication_behind_computation_is_told_from_waiting_for_it() -> None:
-    kernels = [("gemm", (0, 50)), ("ncclDevKernel_AllGather", (40, 60)), ("gemm", (70, 80))]
-    assert [*shares(kernels, 100).values()] == [0.6, 0.2, 0.1, 0.3]
 
 
 @pytest.mark.parametrize(("asked", "steps", "products"), [("2:3", 4, 2), ("1:9", 4, 4)])

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from workshop.run_folder.errors import InputError
-from workshop.simulate import step_on_meta
-from workshop.simulate.step_on_meta import StepShape, build, simulate
-from workshop.training.models import blocks_of
+from workshop.simulate.step_on_meta import StepShape, simulate
 
 MIB = 2**20
 
@@ -28,40 +25,3 @@ def test_textbook_step_takes_what_the_h200_measured_and_has_the_flops_of_the_for
     # 6 x parameters + 12 x layers x hidden size x length per token; norms and biases multiply nothing
     formula = (6 * 559_214_592 + 12 * 24 * 1024 * 512) * 4 * 512
     assert product_flops(textbook) == pytest.approx(formula, rel=0.01)
-
-
-def test_every_block_is_passed_forward_and_backward_and_every_gradient_is_made(textbook: dict[str, Any]) -> None:
-    units = [(part["phase"], part["unit"]) for part in textbook["parts"]]
-    blocks = [str(number) for number in range(24)]
-    assert units[:26] == [("forward", unit) for unit in ("embedding", *blocks, "head")]
-    assert units[26:] == [("backward", unit) for unit in ("head", *reversed(blocks), "embedding")]
-    assert textbook["parts"][-1]["gradient_bytes"] == 4 * textbook["parameters"]
-    assert textbook["parts"][-1]["end_bytes"] < MIB  # nothing of the step is left but its gradients
-
-
-@pytest.mark.parametrize(("name", "engine"), [("tiny", "autocast"), ("gpt2", "half")])
-def test_checkpointing_keeps_less_between_the_passes(name: str, engine: str) -> None:
-    plain, less = (
-        simulate(StepShape(name, batch_size=2, max_length=64, engine=engine, gradient_checkpointing=on))
-        for on in (False, True)
-    )
-
-    def kept(step: dict[str, Any]) -> int:
-        return max(part["end_bytes"] for part in step["parts"] if part["phase"] == "forward" and part["unit"] != "head")
-
-    assert kept(less) < kept(plain) / 2
-    assert product_flops(less) > product_flops(plain)
-
-
-@pytest.mark.parametrize("engine", ["autocast", "half"])
-def test_three_blocks_stand_for_all_to_the_last_byte(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = StepShape("gpt2", batch_size=2, max_length=64, engine=engine, gradient_checkpointing=True)
-    three = simulate(shape)
-    monkeypatch.setattr(step_on_meta, "_BLOCKS", 12)
-    assert len(blocks_of(build(shape))) == 12
-    assert simulate(shape) == three
-
-
-def test_rows_longer_than_the_learnt_positions_are_refused() -> None:
-    with pytest.raises(InputError, match="MAX_LENGTH=1025: gpt2 has 1024 positions"):
-        build(StepShape("gpt2", batch_size=1, max_length=1025))

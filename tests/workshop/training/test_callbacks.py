@@ -1,14 +1,12 @@
 """Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
 
 from concurrent.futures import Future
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from workshop.run_folder.schema import STEPS_COLUMNS
 from workshop.training import callbacks
 from workshop.training.callbacks import WARMUP_STEPS, StepRecorder, TokenCounter
 from workshop.training.energy import Reading
@@ -95,19 +93,6 @@ def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
     model.train()(**packed)
     assert counter.take() == {"tokens": 8, "real_tokens": 5, "samples": 4, "logit_positions": 3}
     assert set(counter.take().values()) == {0}
-
-
-def test_steps_after_the_checkpoint_are_forgotten(recorder: StepRecorder, clock: Clock) -> None:
-    train(recorder, clock, [0.5, 0.5, 0.5])
-    lines = recorder.path.read_bytes().splitlines(True)
-    again = StepRecorder(recorder.path)
-    state = SimpleNamespace(global_step=2, is_world_process_zero=True)
-    again.on_train_begin(SimpleNamespace(device="cpu"), state, None, Model())
-    assert (again.steps, again.path.read_bytes()) == (recorder.steps[:2], b"".join(lines[:3]))
-
-
-def test_columns_of_steps_csv_are_those_of_the_contract() -> None:
-    assert [item.name for item in fields(callbacks.Step)] == list(STEPS_COLUMNS)
 
 
 def answered(answer: object) -> Future:

@@ -14,8 +14,6 @@ from workshop.settings import Settings
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"
-SHIPPED = sorted(CONFIGS.rglob("*.json"))
-AUTO = ("train_batch_size", "gradient_accumulation_steps", "gradient_clipping", "lr", "weight_decay", "enabled")
 
 
 def settings(config: Path, **changes: str) -> Settings:
@@ -26,24 +24,6 @@ def changed(tmp_path: Path, **changes: object) -> Path:
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(json.loads((CONFIGS / "zero2_offload.json").read_text()) | changes, indent=2))
     return path
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_configuration_is_valid_and_leaves_settings_to_env_vars(path: Path) -> None:
-    zero = deepspeed_config(settings(path))["zero_optimization"]
-    if path.parent == CONFIGS:
-        assert path.stem.startswith(f"zero{zero['stage']}")
-        assert ("offload" in path.stem) == ("offload_optimizer" in zero)
-    assert [key for key in AUTO if f'"{key}": "auto"' not in path.read_text()] == []
-
-
-def test_text_that_is_not_json_names_line_and_column_and_a_missing_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "ds.json"
-    path.write_text('{\n  "zero_optimization": {"stage": 2,}\n}\n')
-    with pytest.raises(InputError, match=r"ds\.json:2:\d+: not JSON"):
-        deepspeed_config(settings(path))
-    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
-        deepspeed_config(settings(tmp_path / "nowhere.json"))
 
 
 @pytest.mark.parametrize(
@@ -60,31 +40,18 @@ def test_text_that_is_not_json_names_line_and_column_and_a_missing_file_is_named
         ({"fp16": {"enabled": True}}, r"fp16\.enabled is True, but FP16 is False"),
     ],
 )
-def test_B5_key_that_deepspeed_would_ignore_or_value_that_contradicts_a_setting_is_an_error(
+def test_B5_ignored_key_or_contradicting_value_is_an_error(
     tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         deepspeed_config(settings(changed(tmp_path, **changes), BATCH_SIZE="32"))
 
 
-def test_K7_auto_batch_is_micro_batch_times_accumulation_times_gpus_not_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_K7_auto_batch_is_batch_times_accumulation_times_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert deepspeed_config(settings(changed(tmp_path, train_batch_size=32)))["train_batch_size"] == 32
     with pytest.raises(InputError, match="train_batch_size is 16, but BATCH_SIZE x GRAD_ACC x GPUs is 32"):
         deepspeed_config(settings(changed(tmp_path, train_batch_size=16)))
-
-
-def test_optimizer_setting_that_the_json_overrides_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"OPTIMIZER=adamw_torch: .* has an optimizer of its own"):
-        deepspeed_config(settings(CONFIGS / "zero2.json", OPTIMIZER="adamw_torch"))
-
-
-def test_timers_without_deepspeed_are_an_error() -> None:
-    assert deepspeed_config(settings(CONFIGS / "zero2.json", TIMERS="true"))["wall_clock_breakdown"]
-    with pytest.raises(InputError, match=r"TIMERS=true: the timers are DeepSpeed's"):
-        Settings.from_environment(ENVIRONMENT | {"TIMERS": "true"})
 
 
 @pytest.mark.parametrize("gpus", ["MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-8932f937,GPU-45d71c87", "4,5", ""])

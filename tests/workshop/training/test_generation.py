@@ -19,10 +19,9 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.run_folder.errors import InputError
 from workshop.training import generation
 from workshop.training.exit_process import end_process
-from workshop.training.generation import _answer, answer_questions
+from workshop.training.generation import answer_questions
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally
@@ -58,17 +57,6 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
     assert generate(model, tokenizer, few, batch_size=2) == alone
     assert len(batches) == 3
     assert model.training, "it goes on in the mode it was in"
-
-
-def test_an_answer_is_the_first_line_before_the_end(tokenizer):
-    ids = tokenizer(" two oars \nand a boat")["input_ids"]
-    assert _answer(tokenizer, [*ids, 2, *tokenizer(" more")["input_ids"], 3]) == "two oars"
-    assert _answer(tokenizer, [2, 3, 3]) == ""
-
-
-def test_no_room_for_a_prompt_is_an_error(tokenizer):
-    with pytest.raises(InputError, match="MAX_NEW_TOKENS=300: leaves no room for a prompt"):
-        generate(tiny_bloom(), tokenizer, max_new_tokens=300)
 
 
 def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path, tokenizer):

@@ -4,26 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-import torch.distributed as dist
 from hangs_on_ranks import LIMIT_S
-from transformers import Trainer, TrainingArguments
 
 from tests.launching import REPO
 from workshop.job.outcome import begin, hang_of, record_end
-from workshop.run_folder import checkpoints
-from workshop.run_folder.checkpoints import UNFINISHED
 from workshop.run_folder.run_record import read_run_record, update_run_record
-from workshop.training import hangs, saving
-from workshop.training.hangs import SLOW_S, START_S, HangWatch, watch
-from workshop.training.saving import CheckpointWriter
-
-LONG_S = 3600
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +66,7 @@ def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_le
     assert not (pairs / "save/stacks").exists()
 
 
-def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are_kept(
-    tmp_path: Path, launched: None
-) -> None:
+def test_hang_is_the_cause_although_its_rank_died_of_a_signal(tmp_path: Path, launched: None) -> None:
     """Reading the stacks of threads that run may end the process: exit code -11."""
     update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
     (tmp_path / "stacks").mkdir()
@@ -95,123 +81,10 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_and_its_stacks_are
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    places = {"run_dir": tmp_path, "output_path": tmp_path / "out"}
-    yield SimpleNamespace(**places, hang_timeout_s=LONG_S, goes_on=False, save="epoch", save_limit=1, streaming=False)
-    if hangs._watch:
-        hangs._watch.stop()
-
-
-class Model(torch.nn.Module):
-    """Notes which limit counts in each pass, and whether it was counted anew since the pass before."""
-
-    def __init__(self, seen: list[tuple[str, int]]) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-        self.seen = seen
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        note(self.seen, "train" if self.training else "evaluate")
-        loss = (self.weight * x).mean()
-        return {"loss": loss, "logits": x} if not self.training else {"loss": loss}
-
-
-def note(seen: list[tuple[str, int]], what: str) -> None:
-    assert hangs._watch._armed_s > 0, f"{what}: no progress since the pass before"
-    hangs._watch._armed_s = 0.0
-    seen.append((what, hangs._watch._limit_s))
-
-
-def test_every_pass_is_progress_and_compilation_and_saves_have_the_longer_limit(
-    settings: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[str, int]] = []
-
-    class Noting(Trainer):
-        def _save_checkpoint(self, *arguments: object, **named: object) -> None:
-            note(seen, "save")
-            super()._save_checkpoint(*arguments, **named)
-
-    def finish(*arguments: object, **named: object) -> int:
-        note(seen, "wait for the save")
-        return checkpoints.finish(*arguments, **named)
-
-    monkeypatch.setattr(saving, "finish", finish)
-    update_run_record(settings.run_dir, model={"trained_parameters": 1})
-    arguments = TrainingArguments(
-        output_dir=str(settings.output_path / UNFINISHED),
-        per_device_train_batch_size=1,
-        per_device_eval_batch_size=1,
-        gradient_accumulation_steps=2,
-        num_train_epochs=1,
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        logging_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-    )
-    rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(4)]
-    recorder = SimpleNamespace(start_clock=lambda: None)
-    watch = HangWatch(settings)
-    trainer = Noting(
-        model=Model(seen),
-        args=arguments,
-        train_dataset=rows,
-        eval_dataset=rows[:2],
-        callbacks=[watch, CheckpointWriter(settings, recorder)],
-    )
-    trainer.train()
-    note(seen, "last save")
-    slow_s = LONG_S + SLOW_S
-    assert seen == [
-        *[("train", slow_s), ("train", slow_s), ("train", LONG_S), ("train", LONG_S)],
-        *[("evaluate", slow_s), ("evaluate", LONG_S)],
-        *[("save", slow_s), ("wait for the save", slow_s), ("last save", slow_s)],
-    ]
-    watch.stop()
-    assert not (settings.run_dir / "stacks").exists()
-
-
-def test_collectives_are_written_down_before_the_limit_and_forgotten_if_the_rank_gets_on(
-    settings: SimpleNamespace,
-) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{settings.run_dir}/store", rank=0, world_size=1)
-    try:
-        watch = HangWatch(settings)
-        watch.on_train_begin()
-        dist.all_reduce(torch.ones(1))
-        hangs.progress()
-        assert watch._timer.interval == LONG_S - 10, "it comes after the limit"
-        watch._timer.function()
-        (entry, *_) = json.loads(watch.collectives.read_text())["entries"]
-        assert entry["profiling_name"] == "gloo:all_reduce"
-        hangs.progress(slow=True)
-        assert not watch.collectives.exists()
-    finally:
-        dist.destroy_process_group()
-
-
 def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Path) -> None:
     assert codes(pairs / "loading") == [1, 1]
     assert "in do_nothing" in stacks(pairs / "loading", 1)
     assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
-
-
-def test_downloads_and_loading_have_a_limit_of_their_own(settings: SimpleNamespace) -> None:
-    found = watch(settings)
-    assert hangs._watch._limit_s == LONG_S + START_S
-    assert watch(settings) is found
-    found.on_train_begin()
-    assert hangs._watch._limit_s == LONG_S + SLOW_S
-
-
-def test_0_watches_nothing(settings: SimpleNamespace) -> None:
-    settings.hang_timeout_s = 0
-    HangWatch(settings).on_train_begin()
-    hangs.progress()
-    assert not [*settings.run_dir.iterdir()]
 
 
 def test_error_of_the_gpu_is_the_cause_of_the_other_ranks_hang(tmp_path: Path, launched: None) -> None:

@@ -4,12 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.workshop.environment import ENVIRONMENT
-from workshop.data.encoding import load_tokenizer
-from workshop.kernels.fast_models import FAMILIES
-from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
-from workshop.training.models import load_model, model_size, shape_config
+from workshop.training.models import model_size, shape_config
 
 # As published: millions where the model's page says no more.
 PARAMETERS = {
@@ -37,23 +32,3 @@ def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
     size = model_size(on_meta("bloom-560m"))
     assert size.blocks / size.parameters == pytest.approx(0.54, abs=0.005)
     assert size.embedding / size.parameters == pytest.approx(0.459, abs=0.001)
-
-
-def test_unknown_shape_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"MODEL_NAME='bloom-9b'.*bloom-560m.*gpt2.*tiny"):
-        shape_config("bloom-9b")
-
-
-def test_tokenizer_larger_than_the_vocabulary_is_an_error() -> None:
-    tokenizer = load_tokenizer("sample")
-    tokenizer.add_tokens([f"<extra{i}>" for i in range(2000)])
-    settings = Settings.from_environment(ENVIRONMENT | {"MODEL_INIT": "random", "FP16": "false"})
-    with pytest.raises(InputError, match="vocabulary only 1024"):
-        load_model(settings, tokenizer)
-
-
-def test_every_family_has_a_shape_that_a_laptop_trains() -> None:
-    for family in FAMILIES:
-        name = "tiny" if family == "bloom" else f"tiny-{family}"
-        assert shape_config(name).model_type == family
-        assert model_size(on_meta(name)).parameters < 1e6

@@ -1,4 +1,4 @@
-"""The blocks that flex attention computes: those it needs, found without looking at every pair of positions."""
+"""Attention's blocks, the kernel of short documents, and packing lose no pair and no example."""
 
 import os
 
@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from workshop.kernels.fast_models import pack
 from workshop.kernels.fast_models.attention import block_mask, slopes, visible
 from workshop.kernels.fast_models.documents import attend, bounds
-from workshop.run_folder.attention import fastest_kernel
 
 CPU = torch.device("cpu")
 
@@ -45,20 +45,6 @@ def listed(mask: BlockMask, kind: str) -> list[list[int]]:
     return [line[:number] for number, line in lines]
 
 
-@pytest.mark.parametrize(
-    ("kind", "head_size", "packed", "length", "kernel"),
-    [
-        *(("bloom", 64, True, 8192, "documents"), ("bloom", 64, False, 2048, "flex"), ("bloom", 80, True, 512, "flex")),
-        *(("llama", 64, True, 512, "documents"), ("llama", 64, False, 512, "documents")),
-        *(("llama", 64, False, 1024, "cudnn"), ("llama", 96, True, 512, "flex"), ("gpt2", 64, True, 512, "sdpa")),
-    ],
-)
-def test_rows_get_the_kernel_that_is_fastest_for_them(
-    kind: str, head_size: int, packed: bool, length: int, kernel: str
-) -> None:
-    assert fastest_kernel(kind, head_size, packed, length) == kernel
-
-
 @pytest.mark.parametrize("length", [128, 384, 512])
 @pytest.mark.parametrize("seed", [0, 1, 2, None], ids=str)
 def test_blocks_are_those_that_torch_finds_by_looking_at_all_pairs(length: int, seed: int | None) -> None:
@@ -71,18 +57,6 @@ def test_blocks_are_those_that_torch_finds_by_looking_at_all_pairs(length: int, 
         assert listed(found, kind) == listed(expected, kind)
 
 
-def test_length_that_is_no_multiple_of_the_block_loses_no_pair() -> None:
-    documents = packed(6, 500, seed=0)
-    found = block_mask(documents, 500, seen_in(documents), CPU)
-    visible = (documents[:, :, None] == documents[:, None, :]).tril()
-    for line, (some, full) in enumerate(zip(listed(found, "kv"), listed(found, "full_kv"), strict=True)):
-        row, block = divmod(line, 4)
-        for key_block in range(4):
-            pairs = visible[row, block * 128 : block * 128 + 128, key_block * 128 : key_block * 128 + 128]
-            assert pairs.any() <= (key_block in some or key_block in full), "a pair that nobody computes"
-            assert (key_block in full) <= pairs.all(), "a pair that must not be seen"
-
-
 @pytest.mark.skipif(
     not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET")),
     reason="without a GPU it runs with triton and TRITON_INTERPRET=1",
@@ -91,9 +65,7 @@ def test_length_that_is_no_multiple_of_the_block_loses_no_pair() -> None:
     ("heads", "key_heads", "size", "alibi", "length"),
     [(4, 2, 16, False, 200), (3, 3, 32, True, 150), (2, 1, 256, False, 100)],
 )
-def test_kernel_of_short_documents_is_attention_within_each(
-    heads: int, key_heads: int, size: int, alibi: bool, length: int
-) -> None:
+def test_kernel_of_short_documents_is_exact(heads: int, key_heads: int, size: int, alibi: bool, length: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if size > 128 and device == "cuda" else torch.float32  # which would not fit its memory
     documents = packed(3, length, seed=0).to(device)
@@ -118,3 +90,21 @@ def test_kernel_of_short_documents_is_attention_within_each(
     )
     for ours, exact in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, exact, rtol=0, atol=tolerance)
+
+
+def example(size: int, token: int) -> dict[str, list[int]]:
+    return {"input_ids": [token] * size, "attention_mask": [1] * size, "labels": [token] * size}
+
+
+def test_every_example_is_in_one_row_whole() -> None:
+    sizes = [1, 100, 37, 99, 50, 50, 63, 2]
+    rows = pack([example(size, token) for token, size in enumerate(sizes)], 100)
+    documents = [
+        ids
+        for row in rows
+        for number in range(1, max(row["document_ids"]) + 1)
+        if (ids := [i for i, d in zip(row["input_ids"], row["document_ids"], strict=True) if d == number])
+    ]
+    assert sorted(map(tuple, documents)) == sorted((token,) * size for token, size in enumerate(sizes))
+    assert all(len(row["input_ids"]) <= 100 for row in rows)
+    assert len(rows) == 5  # 402 tokens cannot be in four rows of 100

@@ -1,4 +1,4 @@
-"""A model with the ladder's steps is the same function as the library's: logits, loss and gradients."""
+"""A model with the ladder's steps is the same function as the library's, or it is refused with a reason."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ from tests.workshop.kernels.fast_models.small_models import (
     gradients,
     small,
 )
-from workshop.kernels.fast_models import compile_blocks, pack
+from workshop.kernels.fast_models import compile_blocks, difference, pack
 from workshop.measure.model_facts import idle_parameters
 from workshop.training.models import blocks_of
 
@@ -72,9 +72,7 @@ def test_loss_and_gradients_are_the_librarys(name: str, steps: dict[str, Any], p
 @pytest.mark.parametrize("name", [*SIZES, *(family for family in FAMILIES if family != "gpt2")])
 @pytest.mark.parametrize("attention", ["flex", "documents"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_on_a_gpu_own_attention_and_the_fused_loss_are_the_librarys_too(
-    name: str, attention: str, compiled: bool
-) -> None:
+def test_own_kernels_on_a_gpu_are_exact(name: str, attention: str, compiled: bool) -> None:
     fast = faster(small(name), **TOP | {"attention": attention}).cuda()
     if compiled:
         compile_blocks(blocks_of(fast))
@@ -87,9 +85,7 @@ def test_on_a_gpu_own_attention_and_the_fused_loss_are_the_librarys_too(
     [*(("wider", kernel) for kernel in ("eager", "sdpa", "flex")), ("llama", "flex"), ("qwen3", "flex")],
 )
 @torch.no_grad()
-def test_logits_of_packed_examples_are_those_of_each_alone(
-    name: str, attention: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_examples_logits_are_exact(name: str, attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name)
     with monkeypatch.context() as patch:  # without a GPU flex cannot train, and sdpa would take its place
         patch.setattr(torch.cuda, "is_available", lambda: True)
@@ -127,9 +123,7 @@ def test_bf16_is_about_as_near_to_fp32_as_the_librarys_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["tiny", "gpt2", "qwen3"])
-def test_compiled_blocks_compute_the_same_and_compile_one_shape_only(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_blocks_are_exact_and_compile_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Traced and differentiated as on a GPU, but not translated to C++, which takes half a minute here.
     traced = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=traced, fullgraph=True))
@@ -172,3 +166,12 @@ def test_experts_multiply_in_autocasts_type() -> None:
     assert isinstance(faster(model.to("meta")).get_parameter(name), torch.nn.Parameter)  # for FSDP2
     gradient = dict(fast.named_parameters())[name].grad
     assert gradient.dtype == torch.float32 and gradient.abs().sum() > 0
+
+
+# Decoders of other forms: DeepSeek's head_dim is that of the rotated part alone.
+PASS = ("deepseek_v2", "deepseek_v3", "gemma3_text", "gpt_neox", "mixtral", "olmo2", "olmo3", "phi3", "smollm3")
+
+
+@pytest.mark.parametrize("kind", ["bloom", *FAMILIES, *PASS])
+def test_decoder_whose_packed_rows_are_exact_is_let_through(kind: str) -> None:
+    assert difference(AutoConfig.for_model(kind), 512, "sdpa", "chunked") == ""

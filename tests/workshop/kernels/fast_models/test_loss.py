@@ -80,14 +80,6 @@ def test_kernels_give_the_full_loss_and_its_gradients(method: str, chunk: int) -
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="Liger Kernel needs a GPU")
-def test_ligers_chunks_have_the_size_that_was_asked_for() -> None:
-    pytest.importorskip("liger_kernel")
-    with Largest() as largest:
-        solved("liger", 32, "cuda")
-    assert largest.elements == 32 * VOCABULARY
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="QuACK's kernels need a Hopper GPU")
 def test_quack_is_as_near_to_the_exact_gradients_as_bf16_lets_it() -> None:
     pytest.importorskip("quack")
