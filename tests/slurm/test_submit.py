@@ -128,24 +128,3 @@ def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySl
     assert "warning: changed since submission: train.py (this run uses" in slurm.job_output(edited)
     assert slurm.wait(untouched) == "COMPLETED", slurm.job_output(untouched)
     assert "changed since submission" not in slurm.job_output(untouched)
-
-
-def test_a_refused_job_does_not_stop_the_rest(slurm: ThrowawaySlurm, copy: Path, participant: Path) -> None:
-    (copy / "baseline/submit.txt").write_text("--gpus-per-node=9 baseline.slurm\n--hold baseline.slurm\n")
-    answer = tools(slurm, copy, participant, "submit", "baseline")
-    slurm.cancel(job_of(answer.stdout))
-    assert answer.returncode == 1
-    assert "error: baseline/submit.txt:1: sbatch: error: " in answer.stderr
-    assert "1 queued, 1 refused by sbatch" in answer.stdout
-    assert "python -m tools fill baseline --logs" in answer.stdout
-
-
-def test_rehearsal_queues_its_jobs_waits_for_them_and_reports(
-    slurm: ThrowawaySlurm, copy: Path, participant: Path
-) -> None:
-    answer = tools(slurm, copy, participant, "rehearse", "baseline", "--", "--mem=1G")
-    assert answer.returncode == 1, "the stand-in has no steps to plot"
-    assert "1 run of 1 exercise, on SLURM" in answer.stdout and "1 of 1 job ended" in answer.stdout
-    (run,) = (participant / "my_logs/rehearsal").glob("*/baseline/*/")
-    assert record(run)["slurm_job_id"]
-    assert "baseline  1 completed" in answer.stdout

@@ -1,11 +1,7 @@
 """What the documents and the tools say to a real SLURM, and what they make of its answers."""
 
-import json
-import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 from throwaway_slurm import ThrowawaySlurm
 
@@ -32,18 +28,3 @@ def test_every_sbatch_line_of_the_documents_is_accepted_and_finds_its_launcher(s
         for argument in re.findall(r"\S+\.json", line.partition(".slurm")[2]):
             folder = (REPO / launcher).parent
             assert (REPO / argument).exists() or (folder / argument).exists(), line
-
-
-def test_doctor_asks_a_node_of_the_cluster(slurm: ThrowawaySlurm, tmp_path: Path) -> None:
-    """Its GPUs are such in name only, which the node's own PyTorch tells."""
-    options = ["fsdp", "--job", "--json", "--space", "0", "--logs", str(tmp_path)]
-    command = [sys.executable, "-m", "tools", "doctor", *options]
-    environment = slurm.env | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{slurm.env['PATH']}"}
-    answer = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
-    assert answer.returncode == 1, answer.stderr
-    found = {one["name"]: one for one in json.loads(answer.stdout)["findings"]}
-    assert found["job"]["status"] == found["slurm"]["status"] == found["torch"]["status"] == "ok", found
-    assert any(node in found["job"]["text"] for node in slurm.nodes) and "1 GPU" in found["slurm"]["text"]
-    assert found["gpus"]["status"] == "error" and "none in this job" in found["gpus"]["text"]
-    assert found["cache"]["fix"].startswith("python -m workshop.data.prefetch fsdp")
-    assert list(tmp_path.iterdir()) == []
