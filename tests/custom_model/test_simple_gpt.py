@@ -1,6 +1,5 @@
 """The model does what its description says: the library's GPT-2, masking, causality, arithmetic, generation."""
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
@@ -58,17 +57,6 @@ def test_logits_are_those_of_the_library_s_gpt2() -> None:
     torch.testing.assert_close(model(ids).logits, as_gpt2(model)(ids).logits, rtol=1e-4, atol=1e-4)
 
 
-def test_model_saved_before_its_queries_were_stored_head_by_head_is_the_same_model(tmp_path: Path) -> None:
-    model, ids = small(qkv_by_head=False), torch.tensor([[3, 17, 5, 5, 39, 0, 21]])
-    torch.testing.assert_close(model(ids).logits, as_gpt2(model)(ids).logits, rtol=1e-4, atol=1e-4)
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    del saved["qkv_by_head"]
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_K9_changing_a_padded_token_changes_nothing(side: str) -> None:
     model = small()
@@ -109,25 +97,6 @@ def test_K9_the_model_is_one_file() -> None:
     files = subprocess.run(["git", "ls-files", "*.py"], cwd=REPO, capture_output=True, text=True, check=True).stdout
     texts = [(REPO / name).read_text() for name in files.split()]
     assert sum(bool(re.search(r"^class SimpleGPTModel\b", text, re.MULTILINE)) for text in texts) == 1
-
-
-def test_loss_is_the_mean_over_the_next_tokens_that_are_targets() -> None:
-    model = small()
-    ids = torch.tensor([[3, 17, 5, 39]])
-    output = model(ids, labels=torch.tensor([[-100, -100, 5, 39]]))
-    likely = output.logits.log_softmax(-1)
-    torch.testing.assert_close(output.loss, -(likely[0, 1, 5] + likely[0, 2, 39]) / 2)
-
-
-def test_saved_model_generates_the_most_likely_token_each_time(tmp_path: Path) -> None:
-    model = small()
-    model.save_pretrained(tmp_path)
-    ids = torch.tensor([[3, 17, 5]])
-    for _ in range(4):
-        ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], dim=1)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-    out = loaded.generate(ids[:, :3], max_new_tokens=4, do_sample=False, pad_token_id=1, attention_mask=None)
-    assert out.tolist() == ids.tolist()
 
 
 def counted_flops(model: SimpleGPTModel, sequences: int, length: int) -> int:

@@ -1,7 +1,5 @@
 """The two rules of weak scaling, counted from shapes; the README's figures are these."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from custom_model.flops import Shapes
 from custom_model.weak_scaling import read_rule
 from tools.tables import markdown
 from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import InputError
 
 REPO = Path(__file__).parents[2]
 RULES = REPO / "custom_model" / "weak_scaling_configs"
@@ -51,24 +48,3 @@ def test_K8_figures_of_the_readme_are_computed() -> None:
         ]
         for (gpus, sizes), (ours, blooms, corrected) in zip(published.items(), figures, strict=True)
     ]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "told", "said"),
-    [
-        ("16", "NUM_LAYERS=24 BATCH_SIZE=1 GRAD_ACC=1\n", "4.18 TFLOP per GPU and step (-34.5% against 2 GPUs)"),
-        ("3", "", "published.json: has no sizes for 3 GPUs, expected 2, 4, 8, 16\n"),
-    ],
-)
-def test_launcher_is_told_the_sizes_and_the_reader_the_work(gpus: str, told: str, said: str) -> None:
-    command = [sys.executable, "-m", "custom_model.weak_scaling", str(RULES / "published.json"), gpus]
-    answer = subprocess.run(command, cwd=REPO, env=DEFAULTS, capture_output=True, text=True)
-    assert (answer.returncode, answer.stdout) == (int(not told), told)
-    assert said in answer.stderr
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"gpus": {"2": {"layers": 3}}}', '{"gpus": "3"}', '{"rule": "x"}'])
-def test_damaged_rule_names_the_file(tmp_path: Path, text: str) -> None:
-    (tmp_path / "rule.json").write_text(text)
-    with pytest.raises(InputError, match=r"rule.json:.* expected"):
-        read_rule(tmp_path / "rule.json")

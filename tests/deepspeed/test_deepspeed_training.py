@@ -58,9 +58,7 @@ def runs(ranks: Ranks, start: dict[str, str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_configuration_trains_as_the_baseline_and_its_model_loads(
-    config: str, runs: Path, start: dict[str, str]
-) -> None:
+def test_configuration_trains_as_the_baseline(config: str, runs: Path, start: dict[str, str]) -> None:
     run = runs / config
     facts = record(run)
     assert facts["world_size"] == 2
@@ -100,9 +98,7 @@ def test_run_goes_on_as_if_never_stopped_and_its_timers_are_read(config: str, ru
     assert trainer_log.read_timers(whole / "train.out") == {}
 
 
-def test_launcher_goes_on_in_the_folder_of_a_run_that_died_as_if_it_never_had(
-    runs: Path, start: dict[str, str], tmp_path: Path
-) -> None:
+def test_launcher_goes_on_in_the_folder_of_a_run_that_died(runs: Path, start: dict[str, str], tmp_path: Path) -> None:
     died = die_after(runs / "zero3", "checkpoint-3", tmp_path / "died")
     update_run_record(died, start_time="2026-11-24T06:00:00+00:00")
     own = {"GPUS_PER_NODE": "2", "GENERATE_SIZE": "4", "MAX_NEW_TOKENS": "8", "RESUME_RUN": str(died)}

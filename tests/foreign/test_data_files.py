@@ -179,9 +179,7 @@ def targets(template: str, messages: list[dict[str, str]]) -> str:
     ],
     ids=["chatml", "gemma", "mistral", "thinking", "deaf"],
 )
-def test_template_teaches_the_answers_and_their_ends(
-    template: str, messages: list[dict[str, str]], learnt: str
-) -> None:
+def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:
     assert targets(template, messages) == learnt
 
 
@@ -196,9 +194,7 @@ def test_template_teaches_the_answers_and_their_ends(
     ],
     ids=["gemma system", "gemma order", "mistral system", "thinking twice", "deaf"],
 )
-def test_template_that_refuses_or_loses_a_turn_names_the_row(
-    template: str, messages: list[dict[str, str]], why: str
-) -> None:
+def test_template_that_loses_a_turn_names_the_row(template: str, messages: list[dict[str, str]], why: str) -> None:
     with pytest.raises(InputError, match=f"^chats.jsonl:7: the tokenizer's {why}"):
         targets(template, messages)
 

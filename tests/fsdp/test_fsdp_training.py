@@ -13,7 +13,6 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from tests.launching import REPO, die_after, launch, losses, record
-from tests.test_disk_need import PER_CHECKPOINT
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from workshop.measure import trainer_hooks
 from workshop.run_folder.checkpoints import newest
@@ -87,16 +86,6 @@ def test_strategy_trains_as_the_baseline_and_really_shards(runs: Path, config: s
     assert (sharding["parameters"], sharding["cpu_offload"]) == (parameters, offload)
     assert (sharding["model_class"], sharding["own_modules"]) == (BLOOM, [])
     assert "transformers.trainer.Trainer" in record(run)["trainer_classes"]
-
-
-@pytest.mark.parametrize(("config", "kind"), [("full_shard", "fsdp"), ("full_shard_sharded_state", "fsdp, sharded")])
-def test_checkpoint_is_as_large_as_the_readme_s_table_of_disk_need_takes_it(runs: Path, config: str, kind: str) -> None:
-    files = (runs / config).glob("bloom-qa-finetuned/checkpoint-3/**/*")
-    size = sum(path.stat().st_size for path in files if path.suffix in (".safetensors", ".bin", ".distcp"))
-    per_parameter, per_head = PER_CHECKPOINT[kind]
-    model = record(runs / config)["model"]
-    expected = per_parameter * model["parameters"] + per_head * model["embedding_parameters"]
-    assert size == pytest.approx(expected, rel=0.2)
 
 
 def test_K3_ddp_is_not_called_sharded_and_without_fp16_and_bf16_the_record_says_fp32(runs: Path) -> None:

@@ -130,9 +130,7 @@ for load in (
 """
 
 
-def test_a_job_with_network_tells_gated_from_missing_and_keeps_nothing_of_a_stream(
-    hub: HubServer, tmp_path: Path
-) -> None:
+def test_job_with_network_tells_gated_from_missing_and_caches_no_stream(hub: HubServer, tmp_path: Path) -> None:
     """A stream leaves the data set's README in the cache, which is not the data set."""
     job = python(tmp_path, hub.url, "-c", ONLINE)
     assert job.returncode == 0, job.stderr

@@ -1,14 +1,10 @@
 """The step without a Trainer gives the Trainer's losses, and what it sends is counted."""
 
 import json
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-import common
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
@@ -16,10 +12,8 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.data.encoding import load_tokenizer
 from workshop.run_folder import collectives
 from workshop.training.hangs import collective_timeout_s
-from workshop.training.models import TINY
 
 CHAPTER = REPO / "further/by-hand"
 STEPS = 6
@@ -79,11 +73,6 @@ def counted(runs: Path, name: str) -> Run:
     record = {"exercise": "by-hand", "state": "completed", "start_time": "2026-11-22T10:00:00+00:00", "nodes": 1}
     path.write_text(json.dumps(record | json.loads(path.read_text())))
     return read_run(path.parent)
-
-
-def test_profile_is_of_the_steps_asked_for(runs: Path) -> None:
-    assert (runs / "shard_grad_op/profile.txt").read_text().startswith("steps 5 to 6, rank 0")
-    assert (runs / "shard_grad_op/profile_trace.json.gz").exists()
 
 
 @pytest.mark.parametrize("name", [*FULL_LENGTH, *BLOOM_RUNS])
@@ -148,26 +137,3 @@ def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
     assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
     assert row["Sent per rank (MiB)"] == row["Predicted (MiB)"] == "1.28"
     assert float(row["Step time (ms)"]) > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["train.py"], "expected ddp.py, fsdp.py or zero.py"),
-        (["zero.py"], "zero.py needs a configuration"),
-        (["ddp.py", "ds_configs/zero2.json"], "ddp.py has no configuration"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_anything_starts(arguments: list[str], expected: str) -> None:
-    command = ["bash", "further/by-hand/by_hand.slurm", *arguments]
-    job = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert job.returncode == 1
-    assert expected in job.stderr
-
-
-def test_pretrained_weights_are_moved_to_the_ranks_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "own_device", lambda: torch.device("meta"))  # there may be no GPU here
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(TINY)).save_pretrained(tmp_path)
-    settings = SimpleNamespace(model_name=str(tmp_path), model_init="pretrained", tokenizer_name="sample", seed=1)
-    model = common.build_model(settings, load_tokenizer("sample"))
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from dimension_settings import DimensionSettings
 from pp import Stage
 from torch.distributed import checkpoint
 from torch.nn.functional import cross_entropy
@@ -20,8 +19,6 @@ from tests.trainings_on_ranks import Ranks, Training, training
 from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.run_folder import collectives
-from workshop.run_folder.errors import InputError
 
 STEPS, EXACT = 20, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
@@ -180,12 +177,6 @@ def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> No
     assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib")
 
 
-def test_each_layer_adds_up_four_times(runs: Path) -> None:
-    found = collectives.read(runs / "tp, gpt" / "collectives.csv")
-    large = [one.calls for one in found if one.rank == 0 and one.message_bytes == ROWS // 2 * LENGTH * HIDDEN * 4]
-    assert large == [2 * (4 * 2 + 2)]
-
-
 def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:
     for name, dp_size in (("tp, gpt", 1), ("dp x tp by position, gpt, long rows", 2)):
         one = reference(runs, name)
@@ -195,15 +186,6 @@ def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:
         assert facts["flops_per_gpu_per_step"] * facts["world_size"] == expected["flops_per_gpu_per_step"]
         for column in ("tokens", "real_tokens", "samples", "epoch"):
             assert [step[column] for step in steps(runs / name)] == [step[column] for step in steps(one)]
-
-
-def test_bubble_and_imbalance_are_predicted(runs: Path) -> None:
-    found = {name: record(runs / name)["sharding"] for name in ("gpipe, gpt", "interleaved, gpt")}
-    assert found["gpipe, gpt"]["bubble"] == pytest.approx(1 / (4 + 1))
-    assert found["interleaved, gpt"]["bubble"] == pytest.approx(1 / (2 * 4 + 1))
-    size = record(runs / "gpipe, gpt")["model"]
-    half, head = size["block_parameters"] / 2, VOCABULARY * HIDDEN
-    assert found["gpipe, gpt"]["imbalance"] == pytest.approx(2 * (half + head) / (2 * half + head))
 
 
 def model_of(runs: Path, name: str, trained: bool) -> PreTrainedModel:
@@ -246,26 +228,6 @@ def test_checkpoint_of_tensor_parallelism_opens_in_a_pipeline(runs: Path, name: 
     assert loss.item() == pytest.approx(cross_entropy(logits[0], TOKENS[0], reduction="sum").item(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("model", "count", "told"),
-    [
-        ("one key head", 2, "TP_SIZE=2: llama has 1 key head; expected a divisor"),
-        ("tiny-qwen3", 1, "found a qwen3; expected simple-gpt or a Llama"),
-    ],
-)
-def test_model_that_cannot_be_cut_so_is_refused(
-    ranks: Ranks, tmp_path: Path, model: str, count: int, told: str
-) -> None:
-    if model == "one key head":
-        shape = json.loads((REPO / "workshop/shapes/tiny-llama.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps(shape | {"num_key_value_heads": 1}))
-        model = str(tmp_path)
-    command = [Path(__file__).with_name("run_and_record.py"), "tp"]
-    run = training(tmp_path / "run", "dimensions", "", command, **SETTINGS | {"MODEL_NAME": model})
-    assert 0 not in ranks.ask(trainings=[run], ranks=count)
-    assert told in (tmp_path / "run/train.out").read_text()
-
-
 def test_pipeline_without_rows_for_a_step_is_refused_and_does_not_spin(ranks: Ranks, tmp_path: Path) -> None:
     own = {"MODEL_NAME": "simple-gpt", "TRAIN_SIZE": "6", "BATCH_SIZE": "1", "GRAD_ACC": "4", "PP_SIZE": "1"}
     command = [Path(__file__).with_name("run_and_record.py"), "pp"]
@@ -273,28 +235,3 @@ def test_pipeline_without_rows_for_a_step_is_refused_and_does_not_spin(ranks: Ra
     assert 0 not in ranks.ask(trainings=[run], ranks=2)
     found = "TRAIN_SIZE=6: found 6 rows, a step takes 4 (BATCH_SIZE x GRAD_ACC) in each of 2 copies of the model"
     assert f"{found}; expected 8 or more" in (tmp_path / "run/train.out").read_text()
-
-
-def test_rows_of_a_llama_may_be_longer_than_the_custom_model_knows(tmp_path: Path) -> None:
-    given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "llama-3.2-1b", "MAX_LENGTH": "65536"})
-    environ = given["environ"] | {"DIMENSION": "cp", "SEQ_LENGTH": "512"}
-    settings = DimensionSettings.from_environment(environ, REPO / "further/dimensions/env_vars.sh")
-    assert settings.layout(4) == (1, 4)
-
-
-@pytest.mark.parametrize(
-    ("dimension", "own", "expected"),
-    [
-        ("cp", {"MAX_LENGTH": "60"}, "MAX_LENGTH=60 on 4 ranks per row: expected a multiple of 8"),
-        ("cp", {"PADDING": "dynamic"}, "PADDING=dynamic: .* expected max_length"),
-        ("pp", {"GRAD_ACC": "6"}, "GRAD_ACC=6 micro-batches with SCHEDULE=1f1b: expected a multiple of 4"),
-    ],
-)
-def test_rows_that_the_ranks_cannot_share_are_refused(
-    dimension: str, own: dict[str, str], expected: str, tmp_path: Path
-) -> None:
-    given = training(tmp_path, "dimensions", **SETTINGS | {"MODEL_NAME": "simple-gpt", "NUM_LAYERS": "4"} | own)
-    environ = given["environ"] | {"DIMENSION": dimension}
-    settings = DimensionSettings.from_environment(environ, REPO / "further/dimensions/env_vars.sh")
-    with pytest.raises(InputError, match=expected):
-        settings.layout(4)

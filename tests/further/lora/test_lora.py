@@ -1,6 +1,5 @@
 """Adapters of LoRA and QLoRA: trained, saved, gone on from and merged on one rank or sharded over two; nothing else."""
 
-import json
 import os
 import re
 import subprocess
@@ -13,14 +12,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from lora_settings import LoraSettings
 from tests.launching import PATH, REPO, die_after, losses, record
-from tests.trainings_on_ranks import SETTINGS, Ranks, training
-from tests.workshop.environment import ENVIRONMENT
+from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
-from workshop.run_folder.errors import InputError
-from workshop.training.four_bits import quantize_blocks
-from workshop.training.models import blocks_of, model_size
+from workshop.training.models import blocks_of
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
@@ -117,32 +112,9 @@ def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(folder: Pat
     assert "adapter_config.json" not in [file.name for file in tmp_path.iterdir()]
 
 
-def test_4_bit_weights_are_near_the_model_s_and_counted_as_what_they_stand_for() -> None:
-    model, inputs = small("llama"), batch(EXAMPLES[:1])
-    size, logits, before = model_size(model), model(**inputs).logits, bytes_of(model)
-    quantize_blocks(model, torch.float32)
-    assert (model_size(model).parameters, model_size(model).blocks) == (size.parameters, size.blocks)
-    assert bytes_of(model) < before / 7
-    assert 0.001 < (model(**inputs).logits - logits).norm() / logits.norm() < 0.6  # small()'s weights are large
-
-
-def bytes_of(model: torch.nn.Module) -> int:
-    return sum(weight.nbytes for weight in blocks_of(model).parameters())
-
-
 def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     subprocess.run(["bash", "further/lora/quality.sh", "64"], cwd=REPO, env=environ, check=True)
     found = {(record(run)["settings"]["method"], record(run)["settings"]["seed"]) for run in tmp_path.glob("lora/*")}
     assert found == {(method, seed) for method in ("full", "lora", "qlora") for seed in (42, 43, 44)}
     assert all("exact_match" in (run / "summary.json").read_text() for run in tmp_path.glob("lora/*"))
-
-
-def test_what_would_not_train_what_it_says_is_an_error(tmp_path: Path) -> None:
-    environ = ENVIRONMENT | SETTINGS | {"RUNG": "1_bf16", "METHOD": "lora"}
-    config = tmp_path / "zero2.json"
-    config.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    with pytest.raises(InputError, match=r"METHOD=lora and BF16=false: .*expected BF16=true"):
-        LoraSettings.from_environment(environ | {"CONFIG": str(config)}, REPO / "further/lora/env_vars.sh")
-    with pytest.raises(InputError, match=r"METHOD=qlora: GPT2LMHeadModel has no torch\.nn\.Linear"):
-        quantize_blocks(small("gpt2"), torch.float32)

@@ -64,9 +64,7 @@ def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_
     assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
-def test_disk_that_is_full_when_it_saves_because_it_was_told_to_end_is_the_cause(
-    tmp_path: Path, small_disk: Callable[[int], Path]
-) -> None:
+def test_disk_that_is_full_at_the_last_save_is_the_cause(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
     """It was recorded as a preemption. The training waits after step 25 until it is told to end."""
     disk = small_disk(16)  # room for the checkpoints
     launcher = started(tmp_path, "time_limit", OUTPUT_DIR=str(disk / "out"))

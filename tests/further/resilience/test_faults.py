@@ -138,7 +138,7 @@ def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on
     assert not (tmp_path / "stacks").exists()
 
 
-def test_full_disk_in_a_log_is_recorded_although_the_log_cannot_say_so(
+def test_full_disk_is_recorded(
     train: Train, undisturbed: Path, tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:
     """The run folder's disk is full of checkpoints: neither train.out nor steps.csv has room for another line."""
@@ -155,9 +155,7 @@ def test_full_disk_in_a_log_is_recorded_although_the_log_cannot_say_so(
     assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
-def test_training_killed_ten_times_at_random_moments_ends_with_the_same_weights(
-    train: Train, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_training_killed_ten_times_ends_with_the_same_weights(train: Train, undisturbed: Path, tmp_path: Path) -> None:
     moments = random.Random(SEED)
     whole_s = 1.5 * json.loads((undisturbed / "summary.json").read_text())["train_runtime_s"]
     for _ in range(KILLS):

@@ -48,15 +48,3 @@ def test_examples_in_one_flattened_row_are_computed_as_each_alone(family: str, m
         use_cache=False,
     ).logits[0]
     torch.testing.assert_close(row[:-2], alone, rtol=1e-4, atol=1e-5)
-
-
-def test_kernel_of_an_older_torch_can_be_asked_for_grouped_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def varlen_attn(*tensors: object, scale: float | None = None, window_size: tuple[int, int] = (-1, -1)) -> None:
-        calls.append((tensors, scale, window_size))
-
-    monkeypatch.setattr(varlen_attention.varlen, "varlen_attn", varlen_attn)
-    varlen_attention.take_enable_gqa()
-    varlen_attention.varlen.varlen_attn("query", "key", scale=0.5, window_size=(-1, 0), enable_gqa=True)
-    assert calls == [(("query", "key"), 0.5, (-1, 0))]

@@ -1,4 +1,4 @@
-"""A cell of the grid is trained for real and fills its row; two processes have twice the tokens of one."""
+"""A cell of the grid is trained for real and fills its row; the grid is that of submit.txt."""
 
 import subprocess
 import sys
@@ -39,3 +39,14 @@ def test_B3_two_ranks_report_twice_the_tokens_of_one(ranks: Ranks, tmp_path: Pat
     assert {row["tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}
     assert {row["real_tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}, "rows of text have no padding"
     assert steps(two)[0]["loss"] != steps(one)[0]["loss"], "the second rank has rows of its own"
+
+
+def grid(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "benchmark/grid.py", *options], cwd=REPO, capture_output=True, text=True)
+
+
+def test_submit_txt_is_the_grid_that_its_head_says() -> None:
+    lines = (REPO / "benchmark/submit.txt").read_text().replace("  # must-do", "").splitlines()
+    made = grid().stdout + "".join(grid("--gpus", gpus, "--precisions", "bf16").stdout for gpus in "24")
+    assert lines[2:] == made.splitlines()
+    assert len(set(lines[2:])) == 4 * 3 * 3 + 2 * 4 * 3
