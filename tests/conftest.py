@@ -16,8 +16,8 @@ from tests.trainings_on_ranks import Ranks
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
     *("slurm/test_jobs", "slurm/test_job_faults", "test_readmes", "further/dimensions/", "further/speed-ladder/"),
-    *("fsdp/", "further/resilience/test_drill_launcher", "further/by_hand/", "deepspeed/", "further/lora/", "hub/"),
-    *("test_trainings_on_ranks", "slurm/"),
+    *("fsdp/", "further/resilience/", "workshop/job/", "tools/plan/", "further/by_hand/", "deepspeed/"),
+    *("further/lora/", "hub/", "benchmark/", "test_trainings_on_ranks", "test_chapters", "slurm/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
@@ -25,15 +25,13 @@ LONGEST = (
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "further/lora/test_lora.py::test_quality_experiment",
-    *(f"custom_model/test_custom_launchers.py::test_{name}" for name in ("multi_gpu", "one_host", "weak_scaling")),
+    "custom_model/test_custom_launchers.py::test_one_host",
     "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
-    "slurm/test_submit.py::test_rehearsal",
     "tools/page/test_in_browser.py",
     "test_readmes.py::test_site",
     "slurm/test_course.py",
     "further/resilience/test_faults.py::test_training_killed_ten_times",
-    "workshop/job/test_processes.py::test_ranks_that_train_or_start_do_not_outlive_what_started_them[node,",
-    "tools/test_mutated_runs.py",
+    "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",
     "workshop/data/test_packaged_model.py",
 )
 

@@ -11,19 +11,17 @@ _PAGES = [path for pattern in ("*.md", "*/*.md", "further/*/*.md", "instructor/*
 DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_results"))
 # What cannot run here as it stands (no container engine, no hub, or it is this suite); the tests beside run it.
 RUN_ELSEWHERE = (
-    r"docker build|apptainer",  # tests/benchmark/test_container.py: no container engine: the recipes are compared
+    r"docker build|apptainer",  # no container engine here
     r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
     r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
     r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
-    r"python tests/bench/",  # tests/bench/test_thousand_runs.py
-    r"python tests/slurm/course\.py",  # tests/slurm/test_course.py
     r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/further/resilience/test_drill_launcher.py
     r"bash further/lora/quality\.sh",  # tests/further/lora
-    r"git (restore|clean)",  # tests/test_clean_runs.py: in a repository of its own
+    r"git (restore|clean)",  # tests/test_installation.py: in a repository of its own
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE
     r"python -m tools report",  # tests/test_chapters.py: with --check, a quarter of a minute: once is enough
     r"python -m pytest further/by-hand/holes",  # tests/further/by_hand/test_holes.py
@@ -135,7 +133,7 @@ def _options(command: str, words: str) -> str:
         return f" --once --logs {REFERENCE}/h200x1"
     if command == "replay":
         return re.sub(r" --speed \S+", "", words or " baseline") + " --speed 1e9"
-    if command == "page":  # of all reference runs: tests/bench/test_thousand_runs.py
+    if command == "page":  # of all reference runs: half a minute
         return " --help"
     if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):
         exercise = next((name for name in words.split() if find_exercise(name, "*", REPO)), "baseline")

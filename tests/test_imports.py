@@ -19,7 +19,6 @@ TOOLS = ("commands", "doctor", "watch", "page", "plan", "submit", "tables", "log
 WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "run_folder")
 # Makes the import of these packages fail, then imports all modules of the tools.
 WITHOUT_TORCH = """
-from workshop.run_folder.exercises import exercises_with
 import importlib, pathlib, sys
 for name in ("torch", "transformers", "accelerate", "deepspeed", "datasets"):
     sys.modules[name] = None

@@ -1,5 +1,6 @@
-"""How one gets the environment is said wherever commands start, and by the programs where it is missing."""
+"""The environment, the clone and the runs of a participant: what is missing is said, and nothing is lost."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,7 @@ def test_command_without_the_environment_says_in_one_line_how_to_get_it(tmp_path
         assert f"`make install` in {REPO} once, then `" in line
 
 
-def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_other_clone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """WORKSHOP_VENV: `make install` lets its Python find the instructor's clone from any folder."""
     for file in ("tools/__main__.py", "workshop/launch.sh"):
         (tmp_path / "clone" / file).parent.mkdir(parents=True)
@@ -36,3 +35,44 @@ def test_shared_environment_does_not_show_the_runs_of_the_clone_it_was_installed
         monkeypatch.chdir(tmp_path / folder)
         assert main(["runs", *logs]) == expected
     assert capsys.readouterr().err.startswith(f"error: this folder is in the clone {tmp_path}/clone, but these tools")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    shutil.copy(REPO / "Makefile", tmp_path)
+    for folder in ("reference/h200x1/baseline/run", "baseline/20260101-000000-p1/bloom-qa-finetuned"):
+        (tmp_path / "logs" / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def clean_runs(repository: Path, answer: str) -> str:
+    command = ["make", "--no-print-directory", "clean-runs"]
+    job = subprocess.run(command, cwd=repository, input=answer, capture_output=True, text=True, check=True)
+    return job.stdout
+
+
+def test_runs_go_only_after_a_yes_and_the_reference_stays(repository: Path) -> None:
+    for answer in ("n\n", "\n", ""):
+        assert "delete these folders? [y/N]" in clean_runs(repository, answer)
+        assert (repository / "logs/baseline").is_dir()
+    assert "logs/baseline" in clean_runs(repository, "y\n")
+    assert not (repository / "logs/baseline").exists()
+    assert (repository / "logs/reference/h200x1/baseline/run").is_dir()
+    assert "no runs in logs/" in clean_runs(repository, "y\n")
+
+
+def test_reset_between_two_courses_leaves_only_what_the_next_one_needs(repository: Path) -> None:
+    cleaning = (REPO / "instructor/README.md").read_text().partition("## Cleaning up")[2]
+    (reset,) = re.findall(r"^    (git .*?)  +#", cleaning, re.MULTILINE)
+    shutil.copy(REPO / ".gitignore", repository)
+    (repository / "env_vars.sh").write_text("BATCH_SIZE=4\n")
+    committed = "git init -q && git add . && git -c user.name=a -c user.email=a commit -qm clone"
+    subprocess.run(["bash", "-e", "-c", committed], cwd=repository, check=True)
+    (repository / "env_vars.sh").write_text("BATCH_SIZE=8\n")
+    for file in ("my_results.md", "notes.txt", "slurm-1.out", "cluster.env", ".venv"):
+        (repository / file).touch()
+    subprocess.run(["bash", "-e", "-c", reset], cwd=repository, check=True)
+    assert (repository / "env_vars.sh").read_text() == "BATCH_SIZE=4\n"
+    left = {path.name for path in repository.iterdir()}
+    assert left == {".git", ".gitignore", "Makefile", "env_vars.sh", "logs", "cluster.env", ".venv"}
+    assert (repository / "logs/baseline").exists(), "a run that nobody agreed to delete"

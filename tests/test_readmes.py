@@ -5,7 +5,6 @@ that submit a job are given to a real SLURM, which holds it (tests/slurm/test_to
 the end in other tests.
 """
 
-import csv
 import io
 import os
 import re
@@ -14,64 +13,20 @@ import subprocess
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from tests.launching import PATH, REPO, folder_of
+from tests.launching import PATH, REPO
 from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
-from tools.tables.labels import blank_tables
-from tools.tables.markdown import grids
-from workshop.data.prefetch import TIMETABLE
-from workshop.run_folder.exercises import exercises_with
 
 BLOCKS = all_blocks()
-CHAPTERS = [folder.name for folder in exercises_with("submit.txt")]
 # A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
-
-
-def test_timetable_comes_to_an_exercise_after_those_that_it_needs() -> None:
-    done: set[str] = set()
-    for row in timetable():
-        if match := re.fullmatch(r"(\d+) (\S+)", row["Exercise"]):
-            number, folder = match.groups()
-            needed = (folder_of(folder) / "README.md").read_text().partition("**You need**")[2].partition("GPU")[0]
-            assert re.findall(r"\d+", row["Needs"]) == re.findall(r"\d+", needed), folder
-            assert {*re.findall(r"\d+", row["Needs"])} <= done, folder
-            assert int(row["Cells by hand"]) == sum(table.by_hand for table in blank_tables(folder_of(folder))), folder
-            done.add(number)
-    assert len(done) == 12
-
-
-@pytest.mark.parametrize("day", ["1", "2", "3"])
-def test_minutes_and_cells_of_a_day_sum_up(day: str) -> None:
-    *rows, end = (row for row in timetable() if row["Day"] == day)
-    starts = [60 * int(row["From"].split(":")[0]) + int(row["From"].split(":")[1]) for row in [*rows, end]]
-    assert [after - before for before, after in pairwise(starts)] == [int(row["Minutes"]) for row in rows]
-    assert int(end["Minutes"]) == starts[-1] - starts[0]
-    assert int(end["Cells by hand"]) == sum(int(row["Cells by hand"] or 0) for row in rows) <= 60
-    taught = {row["Exercise"].split()[1] for row in rows if re.match(r"\d", row["Exercise"])}
-    assert set(TIMETABLE[f"day-{day}"]) == taught
-
-
-def timetable() -> list[dict[str, str]]:
-    text = (REPO / "instructor/README.md").read_text()
-    (table,) = (grid for grid in grids(text) if grid.name == "Day")
-    return [dict(zip(table.header, row, strict=True)) for row in table.rows]
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_readme_of_an_exercise_is_short_enough_to_be_read(chapter: str) -> None:
-    """At most 180 lines; exercise 1 has 220, because it explains what the others use."""
-    most = 220 if chapter == "baseline" else 180
-    shown = (folder_of(chapter) / "README.md").read_text().partition("\n<!-- figures")[0]  # which is no text to read
-    assert len(shown.splitlines()) <= most
 
 
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
@@ -141,19 +96,6 @@ def test_commands_of_the_documents_run(block: Block, run: Callable[[str], tuple[
     for line in lines:
         code, printed = run(line)
         assert code == 0, f"{block}:\n{line}\n{printed[-3000:]}"
-
-
-def test_shell_lines_of_exercise_1_read_the_memory_that_fill_shows() -> None:
-    (run,) = (REPO / "logs/reference/h200x1/baseline").glob("*/gpu_memory.csv")
-    lines = re.findall(r"^    (tail .*?) +#", (REPO / "baseline/README.md").read_text(), re.MULTILINE)
-    read = [subprocess.check_output(["bash", "-c", line], cwd=run.parent, text=True) for line in lines]
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        main(["fill", "baseline", "--only", "2,2b", "--format", "csv", "--logs", str(REPO / "logs/reference/h200x1")])
-    figures = {row["row"]: row["value"] for row in csv.DictReader(io.StringIO(printed.getvalue()))}
-    gpu = [figures[f"{which} GPU Memory (MiB)"] for which in ("Peak", "Mean", "Minimum")]
-    shown = [float(figure) for figure in (*gpu, figures["Peak CPU Memory, RSS (MiB)"])]
-    assert [float(text.removesuffix("MiB\n")) for text in read] == pytest.approx(shown, rel=1e-5)
 
 
 @pytest.mark.parametrize(
