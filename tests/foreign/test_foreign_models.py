@@ -10,12 +10,14 @@ import torch
 from transformers import AutoConfig
 
 from tests.simulated_here import simulated_here
+from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.ranking import Question, rank
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference
 from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
+from workshop.training.generation import answer_questions
 from workshop.training.models import blocks_of, load_model, model_size
 
 MODELS = Path(__file__).parent / "models"
@@ -64,3 +66,12 @@ def test_model_loads_as_a_training_loads_it_and_every_block_gets_gradients(name:
     assert all(any(p.grad is not None for p in block.parameters()) for block in blocks_of(model))
     size = model_size(model)
     assert 0 < size.blocks < size.parameters == size.trained
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_model_answers_a_question(name: str) -> None:
+    own = {"MODEL_NAME": str(MODELS / name), "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "MAX_NEW_TOKENS": "2"}
+    settings, tokenizer = Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample")
+    examples = load_squad("sample", "validation")[:2]
+    answers = answer_questions(settings, torch.device("cpu"), load_model(settings, tokenizer), tokenizer, examples)
+    assert answers.keys() == {example.id for example in examples}

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
@@ -63,7 +63,8 @@ def answer_questions(
                 num_beams=1,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
-                synced_gpus=world_size > 1,  # who is done goes on until all are: a sharded forward pass is collective
+                use_cache=_can_cache(generator.config),
+                synced_gpus=world_size > 1,  # ranks that are done keep generating: a sharded forward pass is collective
             )
             progress()
             new_tokens = sequences[:, batch["input_ids"].shape[1] :].tolist()
@@ -84,6 +85,18 @@ def _share(prompts: Sequence[Encoded], rank: int, world_size: int) -> list[int]:
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]["input_ids"]))
     order += order[-1:] * (-len(order) % world_size)
     return order[rank::world_size]
+
+
+def _can_cache(config: PreTrainedConfig) -> bool:
+    """Whether `generate` can use its cache, which counts positions in an attention layer.
+
+    Models of Mamba or linear attention alone have none, such as a Jamba of less than five layers.
+    """
+    try:
+        DynamicCache(config=config).get_seq_length()
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager
