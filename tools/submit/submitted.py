@@ -1,12 +1,15 @@
 """What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tools.logs.run import SHOWN_STATES, NoneOf, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.errors import utf8_lines
 from workshop.run_folder.exercises import FURTHER, repository_of
 from workshop.run_folder.settings import defaults
 
@@ -15,6 +18,8 @@ _WORK = {"train_size", "num_epochs", "max_steps"}
 # What makes a run longer or needs a network, but no other run of its table.
 _BESIDE = _WORK | {"dataset", "eval_dataset", "eval_size", "generate_size", "model_init", "tokenizer_name"}
 _BESIDE |= {"fault_step", "learning_rate", "save", "save_limit", "save_steps"}
+# What an env_vars.sh has beside the variables that it reads: comments, and NAME="${NAME:-default}" of what it sets.
+_NOT_READ = re.compile(r"#.*|\$\{\w+:-|\w+=")
 
 
 def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
@@ -100,10 +105,24 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
 def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:
     """The same for settings that are not a line's."""
     variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(repository_of(exercise))}
-    environment = sourced(exercise / "env_vars.sh", variables | dict(given))
+    variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set
+    environment = _read_once(exercise / "env_vars.sh", variables) | variables
     default_of = defaults()
     names = {*known_settings(exercise), *default_of} - OPERATIONAL
     return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
+
+
+def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The file's settings, for all lines with the same values of the variables that it reads beside those it sets."""
+    words = re.findall(r"\w+", _NOT_READ.sub("", "\n".join(utf8_lines(file))))
+    return _read(
+        file, file.stat().st_mtime_ns, tuple(sorted((name, variables[name]) for name in {*words} & {*variables}))
+    )
+
+
+@cache
+def _read(file: Path, _: int, variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return sourced(file, dict(variables))
 
 
 def _same(recorded: Any, expected: Any, by_name: bool) -> bool:
