@@ -19,7 +19,7 @@ if os.environ.get("RUNG", "").startswith("peer_unsloth"):
     varlen_attention.take_enable_gqa()
     import unsloth  # noqa: F401  it patches Transformers and TRL, so it comes before them
 
-from transformers import Trainer, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
@@ -35,12 +35,13 @@ from workshop.training.weights_and_biases import keep_wandb_local
 def trl_trainer(
     settings: LadderSettings,
     data: Data,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     packing: str,
     attention: str = "",
     compiled: bool = True,
     liger: bool = False,
     lora: bool = False,
-    **parts: Any,
 ) -> Trainer:
     """TRL's SFTTrainer, padded to the longest of the micro-batch, or packed: "wrapped" or "bfd", its default.
 
@@ -76,16 +77,25 @@ def trl_trainer(
         from flash_attn import cute
 
         cute.flash_attn_varlen_func = torch.compiler.disable(cute.flash_attn_varlen_func)  # it compiles its own kernels
-    if attention:
+    if attention == varlen_attention.NAME:
         varlen_attention.register()
-        parts["model"].set_attn_implementation(attention)
-        parts["model"].generate = partial(_generate, parts["model"], attention)
+    if attention:
+        model.set_attn_implementation(attention)
+        model.generate = partial(_generate, model, attention)
+    adapters = None
     if lora:
         from peft import LoraConfig
 
-        parts["model"].to(torch.bfloat16)
-        parts["peft_config"] = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
-    return SFTTrainer(args=arguments, train_dataset=Dataset.from_list(rows), **parts)
+        model.to(torch.bfloat16)
+        adapters = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
+    return SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=callbacks_for(settings, data, model),
+        peft_config=adapters,
+    )
 
 
 def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
@@ -97,7 +107,13 @@ def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
         model.set_attn_implementation(attention)
 
 
-def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **parts: Any) -> Trainer:
+def unsloth_trainer(
+    settings: LadderSettings,
+    data: Data,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    lora: bool = False,
+) -> Trainer:
     """Unsloth's model in TRL's trainer, its own way: weights in bf16, packed by "bfd", compiled by Unsloth.
 
     It needs an environment of its own (TRL 1.15, datasets 4). With `lora` as `trl_trainer`.
@@ -105,9 +121,9 @@ def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **
     from unsloth import FastLanguageModel
 
     with TemporaryDirectory() as folder:
-        parts["model"].to(torch.bfloat16).save_pretrained(folder)
-        parts["processing_class"].save_pretrained(folder)
-        parts["model"], _ = FastLanguageModel.from_pretrained(
+        model.to(torch.bfloat16).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        model, _ = FastLanguageModel.from_pretrained(
             folder,
             max_seq_length=settings.max_length,
             dtype=torch.bfloat16,
@@ -115,22 +131,32 @@ def unsloth_trainer(settings: LadderSettings, data: Data, lora: bool = False, **
             full_finetuning=not lora,
             use_gradient_checkpointing=False,
         )
-    parts["callbacks"] = callbacks_for(settings, data, parts["model"])
     if lora:
-        parts["model"] = FastLanguageModel.get_peft_model(
-            parts["model"], r=8, lora_alpha=16, use_gradient_checkpointing=False
-        )
-    return trl_trainer(settings, data, packing="bfd", compiled=False, **parts)
+        model = FastLanguageModel.get_peft_model(model, r=8, lora_alpha=16, use_gradient_checkpointing=False)
+    return trl_trainer(settings, data, model, tokenizer, packing="bfd", compiled=False)
 
 
-def plain_trainer(settings: LadderSettings, data: Data, compiled: bool, **parts: Any) -> Trainer:
+def plain_trainer(
+    settings: LadderSettings,
+    data: Data,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    compiled: bool,
+) -> Trainer:
     """The Trainer at its best without other code: little padding, or (compiled) rows of one length."""
     arguments = TrainingArguments(
         **common_arguments(settings),
         torch_compile=compiled and torch.cuda.is_available(),
         train_sampling_strategy="random" if compiled else "group_by_length",
     )
-    return Trainer(args=arguments, train_dataset=data.train, data_collator=data.collator, **parts)
+    return Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=callbacks_for(settings, data, model),
+    )
 
 
 def common_arguments(settings: LadderSettings) -> dict[str, Any]:
@@ -186,9 +212,7 @@ def main() -> None:
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
-    trainer = PEERS[settings.rung](
-        settings, data, model=model, processing_class=tokenizer, callbacks=callbacks_for(settings, data, model)
-    )
+    trainer = PEERS[settings.rung](settings, data, model, tokenizer)
     keep_wandb_local(settings, trainer.args)
     trainer.train()
     write_summary(settings, trainer)

@@ -64,7 +64,11 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         _note_unscored(settings)
         return Data(*encoded, [], collator)
     asked = examples_of(islice(evaluation, settings.generate_size))
-    return Data(*encoded, asked, collator, examples_of(islice(train, settings.generate_train_size)))
+    known = examples_of(islice(train, settings.generate_train_size))
+    for variable, examples in (("GENERATE_SIZE", asked), ("GENERATE_TRAIN_SIZE", known)):
+        if len(examples) < (size := getattr(settings, variable.lower())):
+            _note(f"{variable}={size}: found {counted(len(examples), 'example')}; all of them are answered")
+    return Data(*encoded, asked, collator, known)
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
