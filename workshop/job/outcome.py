@@ -14,7 +14,14 @@ from workshop.run_folder.causes import CRASHES, cause, signal_name
 from workshop.run_folder.checkpoints import remove_unfinished, step_of
 from workshop.run_folder.control import Control
 from workshop.run_folder.redaction import redacted
-from workshop.run_folder.run_record import STACKS, last_step, read_run_record, update_run_record
+from workshop.run_folder.run_record import (
+    STACKS,
+    last_step,
+    read_run_record,
+    read_summary,
+    update_run_record,
+    write_summary,
+)
 from workshop.run_folder.schema import VERSION
 
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
@@ -60,7 +67,10 @@ def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
         changes = {"attempts": attempts} | dict.fromkeys(("cause", "reason", "exit_code", "end_time"))
         if (run_dir / STACKS).exists():
             (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts)}")
-        (run_dir / "summary.json").unlink(missing_ok=True)  # it may be cut off
+        by_step = read_summary(run_dir).get("exact_match_by_step")
+        (run_dir / "summary.json").unlink(missing_ok=True)  # its other figures are of the attempt that ended
+        if by_step:
+            write_summary(run_dir, {"exact_match_by_step": by_step})
     else:
         changes = {"start_time": now}
     commit, dirty, diff = code_version()

@@ -3,7 +3,6 @@
 The same files, in the same units, as the callbacks write for the exercises with a Trainer.
 """
 
-import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import collectives
-from workshop.run_folder.run_record import record_settings, update_run_record
+from workshop.run_folder.run_record import record_settings, update_run_record, write_summary
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
@@ -118,4 +117,4 @@ class StepEvidence:
             "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:
-            (self.settings.run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+            write_summary(self.settings.run_dir, summary)

@@ -1,6 +1,5 @@
 """The evidence a run leaves: what a train.py calls, from the Trainer's arguments to the end of the process."""
 
-import json
 import statistics
 from typing import Any
 
@@ -10,8 +9,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from workshop.data.load import Data
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
+from workshop.run_folder import run_record
 from workshop.run_folder.control import Control
-from workshop.run_folder.run_record import record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
 from workshop.training.exit_process import end_process
@@ -48,7 +47,7 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
     if settings.all_steps_done:
         arguments.max_steps, arguments.num_train_epochs = -1, 0
     keep_wandb_local(settings, arguments)
-    record_settings(settings, listens=settings.saves_often)
+    run_record.record_settings(settings, listens=settings.saves_often)
     watch(settings)
 
 
@@ -101,7 +100,7 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     _add_to_summary(settings, trainer, summary)
     if trainer.is_world_process_zero():
         classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
-        update_run_record(settings.run_dir, trainer_classes=classes)
+        run_record.update_run_record(settings.run_dir, trainer_classes=classes)
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
@@ -120,7 +119,7 @@ def end_run(settings: Settings, trainer: Trainer) -> None:
     """The ranks part; scores in the log, summary for Weights & Biases, the end mark; the process ends. Collective."""
     disconnect(trainer)
     if trainer.is_world_process_zero():
-        summary = json.loads((settings.run_dir / "summary.json").read_text())
+        summary = run_record.read_summary(settings.run_dir)
         print("\n".join(sentences(summary)))
         report_summary(summary)
         Control(settings.run_dir).say("finished")
@@ -137,6 +136,4 @@ def disconnect(trainer: Trainer) -> None:
 
 def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
     if trainer.is_world_process_zero():
-        path = settings.run_dir / "summary.json"
-        summary = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(summary | figures, indent=2) + "\n")
+        run_record.write_summary(settings.run_dir, run_record.read_summary(settings.run_dir) | figures)

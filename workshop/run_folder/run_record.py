@@ -14,19 +14,37 @@ STACKS = "stacks"  # folder of the ranks' stacks (workshop/training/hangs.py)
 
 def read_run_record(run_dir: Path) -> dict[str, Any]:
     """run.json; {} without one, or if it is damaged."""
+    return _read(run_dir / "run.json")
+
+
+def update_run_record(run_dir: Path, **facts: Any) -> None:
+    """Add `facts` to run.json."""
+    _write(run_dir / "run.json", read_run_record(run_dir) | facts)
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    """summary.json; {} without one, or if it is damaged."""
+    return _read(run_dir / "summary.json")
+
+
+def write_summary(run_dir: Path, figures: dict[str, Any]) -> None:
+    """Make `figures` the content of summary.json."""
+    _write(run_dir / "summary.json", figures)
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads((run_dir / "run.json").read_text())
+        found = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def update_run_record(run_dir: Path, **facts: Any) -> None:
-    """Add `facts` to run.json. The file is replaced as a whole, so a reader never sees half of it."""
-    path = run_dir / "run.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(read_run_record(run_dir) | facts, indent=2) + "\n")
-    temporary.replace(path)
+def _write(file: Path, values: dict[str, Any]) -> None:
+    """The file is replaced as a whole, so a reader never sees half of it."""
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(values, indent=2) + "\n")
+    temporary.replace(file)
 
 
 def record_settings(settings: Any, listens: bool = False) -> None:

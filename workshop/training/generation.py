@@ -19,6 +19,7 @@ from transformers import DynamicCache, PreTrainedConfig, PreTrainedTokenizerBase
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.run_record import read_summary, write_summary
 from workshop.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
 from workshop.training.hangs import progress
@@ -146,7 +147,7 @@ def scores(
 class AnswersOnTheWay(TrainerCallback):
     """The held-out questions, answered before the training (GENERATE_BEFORE) and after every GENERATE_STEPS steps.
 
-    summary: keys of summary.json.
+    summary: the scores before the training, as keys of summary.json.
     """
 
     def __init__(self, settings: Settings, examples: Sequence[Example]) -> None:
@@ -166,9 +167,13 @@ class AnswersOnTheWay(TrainerCallback):
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
     ) -> None:
         every = self.settings.generate_steps
-        if every and state.global_step % every == 0:
-            now = scores(self.settings, args, model, processing_class, self.examples)
-            self.summary.setdefault("exact_match_by_step", {})[str(state.global_step)] = now["exact_match"]
+        if every and self.examples and state.global_step % every == 0:
+            exact_match = scores(self.settings, args, model, processing_class, self.examples)["exact_match"]
+            if state.is_world_process_zero:  # written now: a run may end before its summary
+                print(f"step {state.global_step}: exact match {exact_match:.1f} % of {len(self.examples)}", flush=True)
+                summary = read_summary(self.settings.run_dir)
+                by_step = summary.get("exact_match_by_step", {}) | {str(state.global_step): exact_match}
+                write_summary(self.settings.run_dir, summary | {"exact_match_by_step": by_step})
             forget_peak()
 
 

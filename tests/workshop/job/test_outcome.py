@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from workshop.job import outcome
-from workshop.job.outcome import kernel_oom_kills
+from workshop.job.outcome import begin, kernel_oom_kills
+from workshop.run_folder.run_record import read_summary, update_run_record, write_summary
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
@@ -42,6 +43,13 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
     found = outcome.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)
+
+
+def test_resumed_run_keeps_the_scores_of_its_steps_and_no_other_figure(tmp_path: Path, launched: None) -> None:
+    update_run_record(tmp_path, start_time="2026-11-22T10:00:00+00:00", state="failed")
+    write_summary(tmp_path, {"train_loss": 0.5, "exact_match_by_step": {"16": 4.0}})
+    begin(tmp_path, ["python", "train.py"], "out/checkpoint-20")
+    assert read_summary(tmp_path) == {"exact_match_by_step": {"16": 4.0}}
 
 
 SLURMSTEPD = "system.slice/slurmstepd.scope/job_7"

@@ -19,9 +19,10 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
+from workshop.run_folder.run_record import read_summary
 from workshop.training import generation
 from workshop.training.exit_process import end_process
-from workshop.training.generation import answer_questions
+from workshop.training.generation import AnswersOnTheWay, answer_questions
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally
@@ -57,6 +58,17 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
     assert generate(model, tokenizer, few, batch_size=2) == alone
     assert len(batches) == 3
     assert model.training, "it goes on in the mode it was in"
+
+
+def test_scores_on_the_way_are_printed_and_written_as_they_come(tmp_path: Path, monkeypatch, capsys):
+    found = iter([12.5, 25.0])
+    monkeypatch.setattr(generation, "scores", lambda *_: {"exact_match": next(found)})
+    callback = AnswersOnTheWay(SimpleNamespace(run_dir=tmp_path, generate_steps=2), EXAMPLES[:8])
+    for step in range(1, 6):  # of ten: the run ends early
+        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
+        callback.on_step_end(None, state, None, model=None, processing_class=None)
+    assert read_summary(tmp_path) == {"exact_match_by_step": {"2": 12.5, "4": 25.0}}
+    assert capsys.readouterr().out == "step 2: exact match 12.5 % of 8\nstep 4: exact match 25.0 % of 8\n"
 
 
 def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path, tokenizer):
