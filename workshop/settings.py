@@ -79,9 +79,6 @@ class Settings(DeclaredSettings):
             raise InputError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
         if "8bit" in self.optimizer and not find_spec("torchao"):
             raise InputError(f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-        if self.streaming and not (self.max_steps and self.padding == "max_length"):
-            found = f"MAX_STEPS={self.max_steps} and PADDING={self.padding}"
-            raise InputError(f"STREAMING=true: found {found}, expected MAX_STEPS=1 or more and PADDING=max_length")
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 

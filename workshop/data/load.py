@@ -4,11 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from pathlib import Path
-from typing import Any
 
 import torch
-from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
@@ -16,7 +14,6 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
 from workshop.data.forms import Example, Row
 from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
-from workshop.run_folder.checkpoints import manifest
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings
@@ -30,7 +27,7 @@ ENCODED = Features(
 class Data:
     """Rows for the Trainer and what makes batches of them; SQuAD's examples to answer also as text, for EM and F1."""
 
-    train: Sequence[Encoded] | IterableDataset  # text's are a list, others' a Dataset on disk; a stream has no length
+    train: Sequence[Encoded]  # text's are a list, others' a Dataset on disk
     evaluation: Sequence[Encoded]
     examples: list[Example]  # held out, GENERATE_SIZE of them
     collator: DataCollator
@@ -45,18 +42,18 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
-        splits = load_splits(name, settings.streaming)
+        splits = load_splits(name)
         train = split_of(name, splits, "train")
         if "text" in train.column_names:
             if settings.eval_dataset:
                 found = "of plain text the rows after TRAIN_SIZE are held out"
                 raise InputError(f"EVAL_DATASET={other}: {found}; expected it left out")
             return load_text(settings, tokenizer, train)
-        splits = load_splits(other, settings.streaming) if settings.eval_dataset else splits
+        splits = load_splits(other) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
             raise InputError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
-        train, evaluation = (stream_rows if settings.streaming else split_rows)(settings, train, held_out)
+        train, evaluation = split_rows(settings, train, held_out)
         encoded = [_encoded(rows, settings, tokenizer) for rows in (train, evaluation)]
     pad_to = settings.max_length if settings.padding == "max_length" else None
     collator = PaddingCollator(tokenizer.pad_token_id, pad_to)
@@ -77,8 +74,6 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
     They are those in `documents`, or else in DATASET's split `train`. DATASET=synthetic draws random tokens instead, as
     older material does (erratum B3): nobody then notices a wrong loss, for of random tokens it cannot fall.
     """
-    if settings.streaming:
-        raise InputError("STREAMING=true: plain text is cut into rows before the training; expected STREAMING=false")
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
     if settings.dataset == "synthetic":
@@ -128,24 +123,7 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
     return train, evaluation
 
 
-def stream_rows(settings: Settings, train: IterableDataset, held_out: IterableDataset) -> tuple[Any, Dataset]:
-    """Rows to train on as they are read, from where RESUME_FROM had come, and EVAL_SIZE others in memory.
-
-    The stream begins again at its end. A file's first EVAL_SIZE rows are held out, for nobody knows its last ones.
-    Give it to the Trainer as it is: accelerate reads it on one rank and shares each batch out.
-    """
-    evaluation = Dataset.from_list([*held_out.take(settings.eval_size)], features=held_out.features)
-    train = train.skip(settings.eval_size) if held_out is train else train
-    if next(iter(train), None) is None:
-        found = counted(len(evaluation), "example")
-        raise InputError(f"DATASET={settings.dataset}: found {found}, all held out; expected more")
-    rows_read = manifest(Path(settings.resume_from)).get("rows_read", 0) if settings.resume_from else 0
-    if settings.all_steps_done:  # a stream needs steps to train, rows in memory do not
-        return Dataset.from_list([*train.take(settings.generate_train_size or 1)], features=train.features), evaluation
-    return train.repeat(None).skip(rows_read), evaluation
-
-
-def _encoded(rows: Dataset | IterableDataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Any:
+def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     def encode(_: list[int], some: list[Row]) -> list[Encoded]:
         asked = some if "messages" in some[0] else examples_of(some)
         return encode_all(asked, tokenizer, settings.max_length, settings.labels)

@@ -21,7 +21,7 @@ from typing import Any
 
 import datasets
 import pandas
-from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
 from datasets.fingerprint import Hasher
 
@@ -40,27 +40,21 @@ BOM = "\ufeff"  # byte order mark, which may stand before a file's first line
 SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
 
 Located = tuple[str, Row]  # a row and its place
-Rows = Dataset | IterableDataset
 
 
-def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
-    """The data set's splits; a file, and what a slice names, is one split `train`. Raises InputError.
-
-    Streaming, each is an IterableDataset, read as it is asked for and kept nowhere; else a Dataset.
-    """
+def load_splits(dataset: str) -> dict[str, Dataset]:
+    """The data set's splits; a file, and what a slice names, is one split `train`. Raises InputError."""
     name, spec = forms.name_and_slice(dataset)
-    if spec and streaming:
-        raise InputError(f"DATASET={dataset}: a stream has no length to slice; expected {name}, or STREAMING=false")
     datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
-        splits = {split: _harbour(name, split, streaming) for split in forms.SAMPLE_FILES}
+        splits = {split: _harbour(name, split) for split in forms.SAMPLE_FILES}
     elif name == "sample":
-        splits = {split: _read(file, streaming) for split, file in forms.SAMPLE_FILES.items()}
+        splits = {split: _read(file) for split, file in forms.SAMPLE_FILES.items()}
     else:
-        splits = (_local if forms.is_path(name) else _tables)(name, streaming)
+        splits = (_local if forms.is_path(name) else _tables)(name)
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
-    for rows in () if streaming else splits.values():
+    for rows in splits.values():
         # Predictions are looked up by id, so an id that occurs twice would score one answer for two questions.
         for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
             if times > 1:
@@ -68,7 +62,7 @@ def load_splits(dataset: str, streaming: bool = False) -> dict[str, Any]:
     return splits
 
 
-def split_of(dataset: str, splits: dict[str, Any], *names: str) -> Any:
+def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
     """The first of these splits that there is."""
     if found := [splits[name] for name in names if name in splits]:
         return found[0]
@@ -80,13 +74,13 @@ def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
 
 
 def mapped(
-    rows: Rows, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
-) -> Any:
+    rows: Dataset, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
+) -> Dataset:
     """`rows.map`: what `function` makes of the indices and rows of a batch, each with the columns of `features`.
 
     It is kept in the cache until the rows, `depends_on`, the code that reads and encodes or a library changes; the
     library's own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on
-    a batch in as many threads as there are processors. What a stream gives is kept nowhere.
+    a batch in as many threads as there are processors.
     """
 
     def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -94,10 +88,7 @@ def mapped(
         found = function(indices, some)
         return {name: [row[name] for row in found] for name in features}
 
-    columns = rows.column_names or [*next(iter(rows))]
-    options = {"batched": True, "with_indices": True, "features": features, "remove_columns": columns}
-    if isinstance(rows, IterableDataset):
-        return rows.map(batch, **options)
+    options = {"batched": True, "with_indices": True, "features": features, "remove_columns": rows.column_names}
     files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
     code = [path.read_text() for path in sorted(files)]
     libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
@@ -117,13 +108,12 @@ def cache_folder() -> Path:
     return folder
 
 
-def _harbour(name: str, split: str, streaming: bool) -> Rows:
+def _harbour(name: str, split: str) -> Dataset:
     articles = Dataset.from_list(harbour.document(split, sentences=name == "harbour-sentences")["data"])
-    articles = articles.to_iterable_dataset() if streaming else articles
     return _converted(articles, lambda _, article: forms.article_rows(name, article), name)
 
 
-def _local(name: str, streaming: bool) -> dict[str, Rows]:
+def _local(name: str) -> dict[str, Dataset]:
     """A file, a glob, or a folder, whose files' names say which split they are."""
     path = Path(name).expanduser()
     files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
@@ -131,7 +121,7 @@ def _local(name: str, streaming: bool) -> dict[str, Rows]:
         with suppress(EmptyDatasetError):
             files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
         files = {str(split): [file for file in some if file.endswith(forms.SUFFIXES)] for split, some in files.items()}
-    splits = {split: [_read(Path(file), streaming) for file in some] for split, some in files.items() if some}
+    splits = {split: [_read(Path(file)) for file in some] for split, some in files.items() if some}
     if not splits:
         raise InputError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
@@ -139,19 +129,19 @@ def _local(name: str, streaming: bool) -> dict[str, Rows]:
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
 
 
-def _tables(name: str, streaming: bool) -> dict[str, Rows]:
+def _tables(name: str) -> dict[str, Dataset]:
     """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
     repository, folder = Repository("dataset", name), None
     with suppress(InputError):  # it is not in the cache, which need not be writable
         folder = Path(repository.snapshot(local_files_only=True))
-    if not folder or not any(folder.rglob("*.parquet")):  # a stream has left its README there
-        folder = None if streaming else Path(repository.snapshot())
-    parts = {file.parent.name for file in folder.rglob("*.parquet")} if folder else {name}
+    if not folder or not any(folder.rglob("*.parquet")):  # an interrupted download may have left its README
+        folder = Path(repository.snapshot())
+    parts = {file.parent.name for file in folder.rglob("*.parquet")}
     if len(parts) != 1:
         found = f"{len(parts)} configurations ({', '.join(sorted(parts))})" if parts else "no *.parquet"
         raise InputError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
     try:
-        splits = load_dataset(str(folder or name), cache_dir=str(cache_folder()), streaming=streaming)
+        splits = load_dataset(str(folder), cache_dir=str(cache_folder()))
     except (OSError, ValueError) as error:
         raise hub_error(f"DATASET={name}", name, error, "dataset") from error
     return {
@@ -160,7 +150,7 @@ def _tables(name: str, streaming: bool) -> dict[str, Rows]:
     }
 
 
-def _read(path: Path, streaming: bool) -> Rows:
+def _read(path: Path) -> Dataset:
     """All rows of one file. Raises InputError; after the library has failed, one look into the file says why."""
     kind = path.suffix
     if kind not in forms.SUFFIXES or not path.is_file():
@@ -174,12 +164,10 @@ def _read(path: Path, streaming: bool) -> Rows:
             options = {"features": Features(dict.fromkeys(columns, TEXT)), "keep_default_na": False}
         if kind == ".json":
             of = {"path": path, "written_ns": path.stat().st_mtime_ns}
-            cached = {} if streaming else {"cache_dir": str(cache_folder())}
-            rows = (IterableDataset if streaming else Dataset).from_generator(_elements, gen_kwargs=of, **cached)
+            rows = Dataset.from_generator(_elements, gen_kwargs=of, cache_dir=str(cache_folder()))
         else:
             places = {"data_files": str(path), "cache_dir": str(cache_folder())}
-            rows = load_dataset(reader, split="train", streaming=streaming, **places, **options)
-        next(iter(rows), None)  # a stream is opened only now
+            rows = load_dataset(reader, split="train", **places, **options)
     except Exception as error:  # the library's own, pandas', Arrow's
         raise _explained(path, error) from error
     return _converted(rows, partial(_rows_of, path), path)
@@ -231,7 +219,7 @@ def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
     return [(at, row)] if line else []
 
 
-def _converted(rows: Rows, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Rows:
+def _converted(rows: Dataset, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Dataset:
     """What `unpack` makes of each row and its index, in the columns of the first one's kind."""
     first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:

@@ -31,11 +31,7 @@ class RunRecorder(TrainerCallback):
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
     ) -> None:
         asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
-        if self.settings.streaming:  # which has no length: an epoch is MAX_STEPS steps
-            rows = args.max_steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        else:
-            rows = len(train_dataloader.dataset)
-        record_facts(self.settings, self.data, model, rows, asked_for)
+        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for)
 
 
 def record_facts(
@@ -74,7 +70,7 @@ def record_facts(
         "gpu_names": [name for name in gpu_names if name],
         "cpu_threads": torch.get_num_threads(),
         "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
-        "train_examples": rows if settings.streaming else len(data.train),  # packed, they are fewer rows
+        "train_examples": len(data.train),  # packed, they are fewer rows
         "eval_examples": len(data.evaluation),
         "steps_per_epoch": math.ceil(rows / (settings.batch_size * dp_size * settings.grad_acc)),
         "versions": versions(),

@@ -24,7 +24,7 @@ from workshop.training.weights_and_biases import keep_wandb_local, report_summar
 def reporting(settings: Settings) -> dict[str, Any]:
     """How the Trainer tells what it does: every step's loss, as lines of a log file, and where REPORT_TO says.
 
-    And what no chapter is about: how long a collective may take, and where a stream goes on.
+    And what no chapter is about: how long a collective may take.
     """
     return {
         "logging_strategy": "steps",
@@ -35,7 +35,6 @@ def reporting(settings: Settings) -> dict[str, Any]:
         "report_to": reporters(settings),
         "run_name": settings.run_dir.name,
         "ddp_timeout": collective_timeout_s(settings),
-        "ignore_data_skip": settings.streaming,  # stream_rows goes on by rows; the Trainer would skip batches
     }
 
 

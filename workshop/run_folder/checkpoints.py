@@ -27,7 +27,7 @@ from workshop.run_folder.plural import counted
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
 Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path in the checkpoint
-_NUMBERS = ("step", "world_size", "train_runtime_s", "rows_read")  # of a manifest
+_NUMBERS = ("step", "world_size", "train_runtime_s")  # of a manifest
 
 
 def digest(file: Path) -> str:

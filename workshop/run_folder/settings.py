@@ -119,7 +119,6 @@ class DeclaredSettings:
     # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
     dataset: str = setting(default="rajpurkar/squad", by="data")
     eval_dataset: str = setting(default="", by="data")
-    streaming: bool = setting(boolean, False, by="data")  # read while it trains, in order; none kept on disk
     train_size: int = setting(positive, by="data")  # within the slice; a file with fewer rows than both is shared
     eval_size: int = setting(positive, by="data")
     max_length: int = setting(positive, by="data")  # tokens

@@ -67,7 +67,6 @@ class CheckpointWriter(TrainerCallback):
         self._first_s = 0.0  # what the first save is taken to last
         self._saved_step = -1
         self._handler: Any = None
-        self._first_step = self._rows_before = 0  # of a stream: where this attempt began
         self._attempt: dict[str, Any] = {}  # the one before, while it was further than this one
         self._step_begin_s = 0.0
 
@@ -75,9 +74,6 @@ class CheckpointWriter(TrainerCallback):
         self._begin_s = time.monotonic()
         if self.settings.goes_on:
             self.trained_before_s = manifest(Path(self.settings.resume_from)).get("train_runtime_s", 0.0)
-        self._first_step = state.global_step
-        if self.settings.streaming and self.settings.resume_from:
-            self._rows_before = manifest(Path(self.settings.resume_from)).get("rows_read", 0)
         if state.is_world_process_zero:
             self._attempt = last_attempt(self.settings.run_dir)
             parameters = read_run_record(self.settings.run_dir)["model"]["trained_parameters"]
@@ -171,9 +167,6 @@ class CheckpointWriter(TrainerCallback):
     def _finish(self, args: Any, state: Any, folder: Path, shares: list[Digests]) -> None:
         output = self.settings.output_path
         zero = args.hf_deepspeed_config.config.get("zero_optimization", {}) if args.deepspeed else {}
-        # Rows trained on, not steps: who goes on may have another number of ranks. A stream's batches are all full.
-        rows_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        rows_read = self._rows_before + (state.global_step - self._first_step) * rows_per_step
         size = finish(
             folder,
             output / folder.name,
@@ -182,7 +175,6 @@ class CheckpointWriter(TrainerCallback):
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,
             train_runtime_s=self.trained_before_s + time.monotonic() - self._begin_s,
-            **({"rows_read": rows_read} if self.settings.streaming else {}),
         )
         self.sizes_bytes.append(size)
         keep_newest(output, self.settings.save_limit)

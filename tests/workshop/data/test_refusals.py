@@ -30,9 +30,6 @@ def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
         load_splits(name)
 
 
-STREAM = {"STREAMING": "true", "DATASET": "chat.jsonl", "MAX_STEPS": "2"}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -43,10 +40,6 @@ STREAM = {"STREAMING": "true", "DATASET": "chat.jsonl", "MAX_STEPS": "2"}
         ({"DATASET": "sample", "TRAIN_SIZE": "1000000"}, "TRAIN_SIZE=1000000: found 192 examples in sample"),
         ({"DATASET": "sample", "MAX_LENGTH": "16"}, r"MAX_LENGTH=16: example \S+ has \d\d tokens without any context"),
         ({"DATASET": "late.jsonl"}, "MAX_LENGTH=64: late.jsonl:2: no turn of the assistant begins in its first 64"),
-        (STREAM | {"MAX_STEPS": "0"}, "STREAMING=true: found MAX_STEPS=0 and PADDING=max_length, expected MAX_STEPS=1"),
-        (STREAM | {"DATASET": "chat.jsonl:train[:2]"}, r"train\[:2\]: a stream has no length to slice; expected chat"),
-        (STREAM | {"EVAL_SIZE": "3"}, "chat.jsonl: found 3 examples, all held out; expected more"),
-        (STREAM | {"DATASET": "book.txt"}, "STREAMING=true: plain text is cut into rows before the training"),
     ],
 )  # fmt: skip
 def test_data_that_does_not_fit_the_settings(
