@@ -3,16 +3,14 @@
     python -m custom_model.fabric_check torchrun …     nccl.log from all ranks, then the verdict: exit code 0, 44 or 46
     torchrun … -m custom_model.fabric_check            what this starts on every rank
 
-NVIDIA's nccl-tests measure where they can be started as one world: built with MPI, and srun or mpirun speaks it. Else
-torch measures the same, and prints it as they do. A network that does not answer must not hold the nodes for the job's
-whole time (FABRIC_TIMEOUT_S).
+torch measures what NVIDIA's nccl-tests measure, and prints it as they do. A network that does not answer must not hold
+the nodes for the job's whole time (FABRIC_TIMEOUT_S).
 
 All ranks are one world. Older material starts all_reduce_perf once per GPU without MPI: each process is then a world of
 its own, talks to nobody and reports a meaningless bandwidth (erratum K12).
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -127,45 +125,14 @@ def fail(code: int, text: str) -> int:
     return code
 
 
-def nccl_tests() -> list[str]:
-    """What starts one of nccl-tests as a single world; empty where that cannot be done."""
-    nodes, per_node = os.environ["NNODES"], os.environ["NPROC_PER_NODE"]
-    for name in REDUCTIONS:
-        linked = subprocess.run(["ldd", shutil.which(f"{name}_perf") or ""], capture_output=True, text=True).stdout
-        if "libmpi" not in linked:
-            return []
-    if "SLURM_JOB_ID" in os.environ and nodes != "1":
-        speaks = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True)
-        if "pmix" in speaks.stdout + speaks.stderr:
-            return ["srun", "--mpi=pmix", f"--nodes={nodes}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
-    elif nodes == "1" and shutil.which("mpirun"):
-        return ["mpirun", "-np", per_node]
-    return []
-
-
-def measure_together(settings: CustomSettings, torchrun: list[str]) -> None:
-    """Have nccl.log written."""
-    if not (world := nccl_tests()):
-        succeeds(one_per_node([], [*torchrun, "-m", "custom_model.fabric_check"]))
-        return
-    sizes = ["-b", "1M", "-e", f"{settings.fabric_max_mib}M", "-f", "4", "-g", "1"]
-    runs = ["-n", str(settings.fabric_iterations), "-w", str(settings.fabric_warmup)]
-    with (settings.run_dir / "nccl.log").open("ab", buffering=0) as log:
-        for name in REDUCTIONS:
-            log.write(f"# Collective test starting: {name}_perf\n".encode())
-            if not succeeds([*world, f"{name}_perf", *sizes, *runs], stdout=log):
-                return
-
-
-def succeeds(command: list[str], **options: Any) -> bool:
-    """Whether `command` does; it ends after FABRIC_TIMEOUT_S at the latest, and with this process."""
-    process = started(command, signal.SIGTERM, **options)
+def run_limited(command: list[str]) -> None:
+    """Run `command` for FABRIC_TIMEOUT_S at most; it ends with this process."""
+    process = started(command, signal.SIGTERM)
     try:
-        return process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600)) == 0
+        process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600))
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait()
-        return False
 
 
 def main() -> int:
@@ -177,7 +144,7 @@ def main() -> int:
     if world_size == 1:
         print("fabric check: one GPU has no fabric to check")
         return 0
-    measure_together(settings, sys.argv[1:])
+    run_limited(one_per_node([], [*sys.argv[1:], "-m", "custom_model.fabric_check"]))
     return judge(settings.run_dir / "nccl.log", world_size, settings.fabric_min_gb_per_s)
 
 
