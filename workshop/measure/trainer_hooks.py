@@ -120,7 +120,7 @@ def end_run(settings: Settings, trainer: Trainer) -> None:
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
         print("\n".join(sentences(summary)))
-        report_summary(summary)
+        report_summary(settings, summary)
         Control(settings.run_dir).say("finished")
     end_process()
 
