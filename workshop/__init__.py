@@ -10,7 +10,7 @@ from workshop.run_folder.errors import InputError, no_package
 
 
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Print an InputError as `error: …`, of several processes with the rank; else do as Python does."""
+    """Print an InputError as `error: …`, with the rank where there are several; any other error as Python does."""
     if isinstance(error, ModuleNotFoundError) and (text := no_package(str(error.name))):
         error = InputError(text)
     if not isinstance(error, InputError):

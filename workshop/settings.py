@@ -1,8 +1,8 @@
-"""The settings of a run: read once from the environment into one frozen object that everything else is given.
+"""The settings of a run, read once from the environment into a frozen object.
 
-`env_vars.sh` is the place where participants edit them; a variable set in the shell before the launcher starts wins.
-Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1). Here a
-name in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
+Participants edit them in `env_vars.sh`; a variable that is set in the shell before the launcher starts wins. Older
+material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1). Here a name
+in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
 """
 
 import ctypes
@@ -83,7 +83,7 @@ class Settings(DeclaredSettings):
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     def check_config(self) -> None:
-        """Reject a configuration file's mistakes; say what in it does not do what it seems to."""
+        """Reject mistakes in the configuration file; print notes on keys without effect."""
         if not self.config:
             return
         found = configuration(self)
@@ -94,7 +94,7 @@ class Settings(DeclaredSettings):
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
-        """Names assigned in `env_file` and their line numbers. Raises InputError for a name that nothing reads."""
+        """Return the names assigned in `env_file` with their lines. Raises InputError for a name that nothing reads."""
         known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
         lines: dict[str, int] = {}
         for name, number, exported in assignments(env_file):
@@ -113,31 +113,31 @@ class Settings(DeclaredSettings):
         return lines
 
     @property
-    def goes_on(self) -> bool:
-        """Whether this is the same run, again: it resumes from a checkpoint of its own folder."""
+    def resumes_own_run(self) -> bool:
+        """Whether this is a resumed run: it continues from a checkpoint of its own folder."""
         return is_of(self.resume_from, self.output_path)
 
     @cached_property
     def all_steps_done(self) -> bool:
-        """Whether the checkpoint that this run resumes from is one of step MAX_STEPS."""
+        """Whether RESUME_FROM is a checkpoint of step MAX_STEPS or later."""
         state = Path(self.resume_from, "trainer_state.json")
         return bool(self.resume_from and 0 < self.max_steps <= json.loads(state.read_text())["global_step"])
 
     @property
     def saves_often(self) -> bool:
-        """Whether there are checkpoints, not the final model only; such a training saves when it is told to end."""
+        """Whether the training saves checkpoints, also when it is told to end, and not only the final model."""
         return self.save in ("epoch", "steps")
 
     @property
     def output_path(self) -> Path:
-        """Checkpoints and the final model; inside the run's own folder unless OUTPUT_DIR is absolute."""
+        """Folder of checkpoints and final model; in the run folder unless OUTPUT_DIR is absolute."""
         return self.run_dir / self.output_dir
 
     def as_record(self) -> dict[str, Any]:
-        """The settings as JSON types, for run.json: names of files without the folders of this machine."""
+        """Return the settings for run.json: file names without this machine's folders."""
         values = asdict(self)
         del values["run_dir"]  # is where run.json lies
-        if self.goes_on:
+        if self.resumes_own_run:
             values["resume_from"] = ""  # run.json's `attempts` say from where
         for name, value in values.items():
             if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
@@ -146,13 +146,13 @@ class Settings(DeclaredSettings):
 
 
 def world_size() -> int:
-    """Training processes in all: as they are told, and before they start as the launcher has counted them."""
+    """Return the number of training processes; before they start, as the launcher counts them."""
     nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
     return int(os.environ.get("WORLD_SIZE", nodes * per_node))
 
 
 def has_gpu() -> bool:
-    """Whether there is a driver of an NVIDIA GPU, which PyTorch's import would take seconds to say."""
+    """Return whether there is an NVIDIA driver, without importing PyTorch, which takes seconds."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -161,8 +161,9 @@ def has_gpu() -> bool:
 
 
 def configuration(settings: DeclaredSettings, exercise: str = "", ranks: int = 0) -> Configuration:
-    """The launcher's argument, DeepSpeed's or FSDP's. Raises InputError, without torch, naming the file and the key
-    for what is not trained as it is written.
+    """Return the launcher's configuration, DeepSpeed's or FSDP's, without importing torch.
+
+    Raises InputError naming the file and the key for what is not trained as it is written.
     """
     known, exercise = vars(settings), exercise or Path.cwd().name
     model = model_file(known.get("model_name", ""))

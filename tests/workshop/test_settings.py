@@ -49,12 +49,12 @@ def test_bad_value_names_file_line_and_variable(tmp_path: Path, name: str, value
     assert str(error.value) == f"{name}='{value}' ({env_file}:2, or set in your shell): expected {expected}"
 
 
-def test_run_goes_on_although_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+def test_run_is_resumed_although_a_link_leads_to_its_folder(tmp_path: Path) -> None:
     """As a home folder's may: the launcher names the checkpoint without links, and all was measured as of a new run."""
     (tmp_path / "link").symlink_to("real")
     run = ENVIRONMENT | {"RUN_DIR": str(tmp_path / "link"), "OUTPUT_DIR": "out"}
-    for folder, goes_on in (("out", True), ("other", False)):
+    for folder, resumes in (("out", True), ("other", False)):
         checkpoint = tmp_path / "real" / folder / "checkpoint-8"
         checkpoint.mkdir(parents=True)
         (checkpoint / "trainer_state.json").touch()
-        assert Settings.from_environment(run | {"RESUME_FROM": str(checkpoint)}).goes_on == goes_on
+        assert Settings.from_environment(run | {"RESUME_FROM": str(checkpoint)}).resumes_own_run == resumes

@@ -1,1 +1,1 @@
-"""What a run trains on: read by `datasets` (sources.py), cut and encoded (load.py)."""
+"""The data of a run: read by `datasets` (sources.py), cut and encoded (load.py)."""

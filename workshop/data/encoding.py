@@ -24,15 +24,15 @@ from workshop.data.forms import SAMPLE_DIR, Example, Row
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
 
-IGNORE = -100  # torch.nn.CrossEntropyLoss leaves positions with this label out of the loss
-PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # what a part of a text is
+IGNORE = -100  # torch.nn.CrossEntropyLoss ignores positions with this label
+PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # kinds of parts of a text
 
 Encoded = dict[str, list[int]]
-Parts = list[tuple[str, str]]  # texts, each with what it is
+Parts = list[tuple[str, str]]  # texts, each with its kind
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """A fast tokenizer by name: `sample`, a folder (GPT-2's two original files are enough), or a hub name.
+    """Return a fast tokenizer by name: `sample`, a folder (GPT-2's two original files are enough), or a hub name.
 
     Raises InputError if it cannot be loaded, has no end-of-sequence token, or is not a fast tokenizer.
     """
@@ -49,8 +49,8 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise InputError(f"tokenizer '{name_or_path}': found no end-of-sequence token, expected one")
     if tokenizer.pad_token_id is None:
-        # GPT-2 and Llama have no padding token. Any id would do, because padding is masked by position: a real
-        # end-of-sequence keeps its label and its attention although it has the same id.
+        # GPT-2 and Llama have no padding token. Any id works, because padding is masked by position: a real
+        # end-of-sequence with the same id keeps its label and its attention.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -61,12 +61,12 @@ def encode_all(
     max_length: int,
     labels: Literal["answer", "text"] = "answer",
 ) -> list[Encoded]:
-    """`input_ids`, `attention_mask` and `labels`, not padded, of questions, or of rows with `id` and `messages`.
+    """Return `input_ids`, `attention_mask` and `labels`, not padded, of questions or of rows with `id` and `messages`.
 
     With labels="answer" the first answer, or each of the assistant's turns, and its end are targets; other labels are
     -100. With "text" every token is a target. A question longer than `max_length` loses tokens from the end of its
-    context, possibly those with the answer, as is usual for this task; a conversation loses its end. Raises
-    InputError if a question does not fit even without context, or none of a conversation's targets.
+    context, possibly the answer, as is usual for this task; a conversation loses its end. Raises InputError if a
+    question does not fit even without context, or no target of a conversation fits.
     """
     encoded = []
     for at, ids, kinds in _tokenised([_text(row, tokenizer) for row in rows], tokenizer, max_length):
@@ -82,17 +82,17 @@ def encode_all(
 
 
 def encode_prompts(examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Encoded]:
-    """`input_ids` and `attention_mask` up to and including ` Answer:`, from where a model generates."""
+    """Return `input_ids` and `attention_mask` up to and including ` Answer:`, where a model begins to generate."""
     prompts = [(example.id, _prompt(example), False) for example in examples]
     found = _tokenised(prompts, tokenizer, max_length)
     return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
 
 
 def _text(row: Example | Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
-    """The place or id of a row, its text, and whether a chat template has written that, with an opening of its own."""
+    """Return a row's id, its text, and whether a chat template has written it, including the opening."""
     if isinstance(row, Example):
         return row.id, [*_prompt(row), (f" {row.answers[0].strip()}{tokenizer.eos_token}", TARGET)], False
-    # A prompt and its completion are no turns, which a template is for.
+    # A chat template is for turns; a prompt and its completion are none.
     pair = all(message["role"] in ("", "assistant") for message in row["messages"])
     if tokenizer.chat_template and not pair:
         return row["id"], [*_by_template(row, tokenizer)], True
@@ -106,7 +106,7 @@ def _prompt(example: Example) -> Parts:
 
 
 def _plain(row: Row, end: str, pair: bool) -> Parts:
-    """A pair as it is, turns with their roles; `end` after the assistant's."""
+    """Return a pair as it is, turns with their roles, and `end` after the assistant's."""
     parts = []
     for number, message in enumerate(row["messages"]):
         role, text = message["role"], message["content"]
@@ -118,11 +118,11 @@ def _plain(row: Row, end: str, pair: bool) -> Parts:
 
 
 def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, str]]:
-    """A turn is what the template adds for it; what it writes before an assistant's turn is no target."""
+    """Give the text that the template adds for each turn; its text before an assistant's turn is no target."""
     messages, before, written = row["messages"], "", 0
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
-            continue  # written with the next answer; after the last one there is nothing to learn
+            continue  # written with the next answer; after the last answer nothing is learnt
         for some, kind in ((messages[:number], PROMPT), (messages[: number + 1], TARGET)):
             if not some:
                 continue
@@ -147,11 +147,10 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
 def _tokenised(
     texts: Sequence[tuple[str, Parts, bool]], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Iterator[tuple[str, list[int], list[str]]]:
-    """The place of each text, at most `max_length` of its tokens, and what part of the text each is of.
+    """Give each text's id, at most `max_length` of its tokens, and each token's kind.
 
-    What is too much is taken from the end of the context, or else of the text. A text is tokenised whole and the parts
-    are found by their place in it: joining parts tokenised one by one gives other ids wherever a tokenizer treats the
-    beginning of a text specially (Llama's does).
+    Excess is cut from the end of the context, or else of the text. A text is tokenised whole, and offsets tell the
+    parts: tokenised one by one they have other ids if the tokenizer treats a text's beginning specially (Llama's does).
     """
     probe, bare = (tokenizer("a", add_special_tokens=some)["input_ids"] for some in (True, False))
     opening = probe[: probe.index(bare[0])]  # `<s>` for Llama, nothing for BLOOM and GPT-2
@@ -185,7 +184,7 @@ class PaddingCollator:
     side: Literal["right", "left"] = "right"
 
     def __call__(self, rows: Sequence[Encoded]) -> dict[str, torch.Tensor]:
-        """int64 tensors of shape [rows, length] for the keys the rows have. Raises ValueError if a row is too long."""
+        """Return int64 tensors, [rows, length], for the keys of the rows. Raises ValueError if a row is too long."""
         longest = max(len(row["input_ids"]) for row in rows)
         length = longest if self.pad_to is None else self.pad_to
         if longest > length:

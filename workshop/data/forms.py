@@ -1,4 +1,4 @@
-"""The rows of a data set: which columns are read as questions, conversations or text, and what a row must hold.
+"""Columns that are read as questions, conversations or text, and checks of the rows.
 
 Questions are SQuAD v1.1's (Rajpurkar et al. 2016, arXiv:1606.05250), of a hub's table or nested as in its files.
 
@@ -22,7 +22,7 @@ SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".txt")  # of data files
 
 Row = dict[str, Any]
 
-# Columns to the roles of their texts, in the order in which they are looked for; None: a list of messages.
+# Columns and the roles of their texts, in the order of search; None: a list of messages.
 LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("messages",): (None,),
     ("conversations",): (None,),
@@ -36,7 +36,7 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
 }
 ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
-# Keys of a row or of a turn that change what is taught, and that nothing here reads; values with which they do not.
+# Keys of a row or a turn that would change the lesson and are not read; and values that change nothing.
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
 UNREAD |= {"reasoning_content", "reasoning", "thinking", "images", "videos", "audios", "chat_template_kwargs"}
 NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
@@ -44,7 +44,7 @@ NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
 
 @dataclass(frozen=True)
 class Example:
-    """One question about one passage; `answers` are the reference answers, never empty, the training target first."""
+    """A question about a passage; `answers` are the reference answers, never empty, the training target first."""
 
     id: str
     title: str
@@ -54,13 +54,13 @@ class Example:
 
 
 def name_and_slice(dataset: str) -> tuple[str, str]:
-    """DATASET's name or path, and the split or slice that follows its colon; "" without one."""
+    """Return DATASET's name or path, and the split or slice after its colon; "" without one."""
     name, _, spec = (dataset, "", "") if Path(dataset).exists() else dataset.partition(":")
     return name, spec
 
 
 def is_path(dataset: str) -> bool:
-    """Whether DATASET means files. `rajpurkar/squad` does not, unless something of that name exists here."""
+    """Return whether DATASET means files. `rajpurkar/squad` does not, unless that path exists here."""
     name = name_and_slice(dataset)[0]
     if name.endswith(SUFFIXES) or name.startswith(("/", "./", "../", "~")) or "*" in name:
         return True
@@ -68,12 +68,12 @@ def is_path(dataset: str) -> bool:
 
 
 def layout_of(row: Row) -> tuple[str, ...] | None:
-    """The columns of a conversation that the row has."""
+    """Return the row's columns of a conversation; None if it has none."""
     return next((columns for columns in LAYOUTS if {*columns} <= row.keys()), None)
 
 
 def conversation_of(at: str, row: Row) -> Row:
-    """Its place as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises InputError."""
+    """Return `at` as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises InputError."""
     if not (columns := layout_of(row)):
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise InputError(f"{at}: found the columns {found}; expected {expected}; or text")
@@ -111,14 +111,14 @@ def _message(at: str, message: Any) -> dict[str, str]:
 
 
 def check_read(at: str, row: Row) -> None:
-    """Raises InputError for a key of UNREAD: tools and weights would otherwise vanish without a word."""
+    """Raises InputError for a key of UNREAD: tools and weights would otherwise be dropped silently."""
     for key in sorted(UNREAD & row.keys()):
         if row[key] not in NO_CHANGE:
             raise InputError(f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads; expected no {key}")
 
 
 def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
-    """Each question of one article of a SQuAD file with its place, in the columns of a table. Raises InputError."""
+    """Give each question of a SQuAD file's article with its place, in the columns of a table. Raises InputError."""
     title = text_of(at, article, "title")
     for paragraph_at, paragraph in items_of(f"{at}.", article, "paragraphs"):
         context = text_of(paragraph_at, paragraph, "context")
@@ -128,7 +128,7 @@ def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
 
 
 def question_of(at: str, row: Row) -> Row:
-    """An Example's attributes; a table has `answers` as {"text": [...], "answer_start": [...]}."""
+    """Return an Example's attributes; a table has `answers` as {"text": [...], "answer_start": [...]}."""
     answers = items_of(f"{at}.answers.", row["answers"], "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so
@@ -137,7 +137,7 @@ def question_of(at: str, row: Row) -> Row:
 
 
 def text_of(at: str, row: Any, key: str) -> str:
-    """The text `row[key]`, which must not be blank. Raises InputError naming the place `at` and the key."""
+    """Return the text `row[key]`. Raises InputError, naming the place `at` and the key, if it is blank or no text."""
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value.strip():
         found = "nothing" if value is None else "an empty text" if isinstance(value, str) else repr(value)[:40]
@@ -146,7 +146,7 @@ def text_of(at: str, row: Any, key: str) -> str:
 
 
 def items_of(prefix: str, row: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """The elements of the list `row[key]`, each with its place: `prefix`, the key and a number."""
+    """Give the elements of the list `row[key]`, each with its place: `prefix`, the key and a number."""
     items = row.get(key) if isinstance(row, dict) else None
     if not isinstance(items, list):
         found = "nothing" if items is None else repr(items)[:40]

@@ -1,7 +1,7 @@
-"""The Hugging Face hub: whether it can be reached, what a run needs of it, and what its errors mean.
+"""The Hugging Face hub: whether it can be reached, what a run needs from it, and what its errors mean.
 
-Its library asks six times for each file before it gives up, half a minute a file, also for files in its cache. So the
-launcher asks once: `python -m workshop.data.hub` says 1 if the settings need the hub and it cannot be reached, else 0.
+Its library tries six times per file before it gives up, half a minute a file, also for cached files. So the launcher
+asks once: `python -m workshop.data.hub` prints 1 if the settings need the hub and it cannot be reached, else 0.
 """
 
 import errno
@@ -17,9 +17,9 @@ from huggingface_hub.constants import ENDPOINT
 from workshop.data.forms import is_path, name_and_slice
 from workshop.run_folder.errors import InputError
 
-# What this repository brings itself: data sets, a tokenizer, custom_model's GPT.
+# Shipped with this repository: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "synthetic", "simple-gpt", "")
-# Weights once, in the format transformers reads first; models keep other frameworks' copies in folders below.
+# Weights once, in the format that Transformers prefers; other frameworks' copies lie in subfolders.
 TOKENIZER = {"allow_patterns": ["*.json", "*.txt", "*.model"], "ignore_patterns": ["*/*"]}
 FILES: dict[str, dict[str, Any]] = {
     "model": TOKENIZER | {"allow_patterns": [*TOKENIZER["allow_patterns"], "*.safetensors"]},
@@ -36,7 +36,7 @@ class Repository(NamedTuple):
     name: str
 
     def snapshot(self, **options: Any) -> Any:
-        """`huggingface_hub.snapshot_download` of the files that a run needs. Raises InputError."""
+        """Download the files that a run needs (`huggingface_hub.snapshot_download`). Raises InputError."""
         from huggingface_hub import snapshot_download
 
         try:
@@ -47,8 +47,8 @@ class Repository(NamedTuple):
 
 
 def unreachable() -> str:
-    """Why the hub cannot be reached; "" if it answers, whatever it says. By the hub's own client, through its proxy."""
-    import httpx  # here: a launcher whose run needs nothing of the hub does not wait for it
+    """Return why the hub cannot be reached; "" if it answers. It is asked by its own client, through its proxy."""
+    import httpx  # here: not needed by runs that need nothing from the hub
 
     try:
         httpx.head(ENDPOINT, timeout=5)
@@ -58,7 +58,7 @@ def unreachable() -> str:
 
 
 def needs(settings: Mapping[str, str]) -> list[Repository]:
-    """What a run with these settings loads from the hub."""
+    """Return what a run with these settings loads from the hub."""
     model, tokenizer = (settings.get(name, "") for name in ("MODEL_NAME", "TOKENIZER_NAME"))
     random = settings.get("MODEL_INIT") == "random"
     found = [] if random else [Repository("model", model)]
@@ -70,10 +70,10 @@ def needs(settings: Mapping[str, str]) -> list[Repository]:
 
 
 def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> InputError:
-    """`what` (variable and value) could not be loaded: what was found, and what to do about it."""
+    """Return an error: `what` (variable and value) could not be loaded, what was found, and what to do."""
     from huggingface_hub import errors
 
-    causes = [error]  # the libraries on top of the hub's wrap its errors in their own
+    causes = [error]  # other libraries wrap the hub's errors
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
     found = {kind for cause in causes for kind in type(cause).__mro__}

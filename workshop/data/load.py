@@ -25,7 +25,7 @@ ENCODED = Features(
 
 @dataclass(frozen=True)
 class Data:
-    """Rows for the Trainer and what makes batches of them; SQuAD's examples to answer also as text, for EM and F1."""
+    """Rows for the Trainer, their collator, and SQuAD's examples as text, for exact match and F1."""
 
     train: Sequence[Encoded]  # text's are a list, others' a Dataset on disk
     evaluation: Sequence[Encoded]
@@ -35,10 +35,10 @@ class Data:
 
 
 def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
-    """The first TRAIN_SIZE training and EVAL_SIZE evaluation examples, prompt and padding masked out of the loss.
+    """Return the first TRAIN_SIZE training and EVAL_SIZE evaluation examples, without loss on prompt and padding.
 
     They are SQuAD questions, conversations, or plain text, which `load_text` cuts into rows. The first process of a
-    node encodes them into the cache; the others wait at its lock, not in a collective, which would time out.
+    node encodes them into the cache; the others wait for its lock, because a collective would time out.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
@@ -69,10 +69,10 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
-    """TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens each, every one a target: documents, or SQuAD's passages.
+    """Return TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens, all targets: documents, or SQuAD's passages.
 
-    They are those in `documents`, or else in DATASET's split `train`. DATASET=synthetic draws random tokens instead, as
-    older material does (erratum B3): nobody then notices a wrong loss, for of random tokens it cannot fall.
+    They come from `documents`, or else from DATASET's split `train`. DATASET=synthetic draws random tokens, as older
+    material does (erratum B3): their loss cannot fall, so nobody notices a wrong one.
     """
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
@@ -88,7 +88,7 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
             text += [*tokenizer(document, verbose=False)["input_ids"], tokenizer.eos_token_id]
             if len(text) >= count * length:
                 break
-        tokens = cycle(text)  # one that is too short begins again
+        tokens = cycle(text)  # a short text is repeated
         rows = [list(islice(tokens, length)) for _ in range(count)]
     encoded = [{"input_ids": row, "attention_mask": [1] * length, "labels": row} for row in rows]
     collator = PaddingCollator(tokenizer.pad_token_id, length)
@@ -96,10 +96,10 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
 
 
 def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[Dataset, Dataset]:
-    """The first TRAIN_SIZE rows to train on and the first EVAL_SIZE of `held_out` to evaluate on.
+    """Return the first TRAIN_SIZE rows to train on and the first EVAL_SIZE of `held_out` to evaluate on.
 
-    Where both are the same, of a file or a slice, training takes its first rows, evaluation its last; where it has
-    fewer than the two sizes, both take their share. Raises InputError if there are too few, or if a row is in both.
+    If both are the same file or slice, training takes its first rows and evaluation its last; if it has fewer rows than
+    the two sizes, both take their share. Raises InputError if there are too few, or if a row is in both.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     train_size, eval_size = settings.train_size, settings.eval_size

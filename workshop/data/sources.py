@@ -1,11 +1,11 @@
-"""The rows of a data set, by `datasets.load_dataset`, each in the columns of its kind and with its place for errors.
+"""Read the rows of a data set with `datasets.load_dataset`, in the columns of their kind.
 
 DATASET is `sample`, `harbour` or `harbour-sentences` (workshop/sample/harbour.py), a hub name, or a file, a glob or a
 folder of .json (SQuAD's own nesting, or a list of rows), .jsonl, .csv, .parquet or .txt (a document each). A split or
 slice may follow in the library's own syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it
 counts questions, rows or documents.
-Columns of questions and answers come before a column `text`. Nothing is guessed: csv is read as strings, and the rows
-of .json and .jsonl as text, for the library's readers make `NA` nothing, `007` seven and a date a timestamp of them.
+Columns of questions and answers take precedence over a column `text`. csv is read as strings, and rows of .json and
+.jsonl as text: the library's readers turn `NA` into nothing, `007` into seven and a date into a timestamp.
 """
 
 import glob
@@ -36,14 +36,14 @@ QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) 
 CHAT = Features({"id": TEXT, "messages": datasets.List({"role": TEXT, "content": TEXT})})
 DOCUMENT = Features({"text": TEXT})
 EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file"
-BOM = "\ufeff"  # byte order mark, which may stand before a file's first line
-SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer are done before a bar could be read
+BOM = "\ufeff"  # byte order mark at a file's beginning
+SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer take no time
 
 Located = tuple[str, Row]  # a row and its place
 
 
 def load_splits(dataset: str) -> dict[str, Dataset]:
-    """The data set's splits; a file, and what a slice names, is one split `train`. Raises InputError."""
+    """Return the data set's splits; a file or a slice is one split `train`. Raises InputError."""
     name, spec = forms.name_and_slice(dataset)
     datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
@@ -55,7 +55,7 @@ def load_splits(dataset: str) -> dict[str, Dataset]:
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
     for rows in splits.values():
-        # Predictions are looked up by id, so an id that occurs twice would score one answer for two questions.
+        # Predictions are found by id: an id that occurs twice would score one answer for two questions.
         for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
             if times > 1:
                 raise InputError(f"{name}: id: found {question} {times} times, expected unique ids")
@@ -63,7 +63,7 @@ def load_splits(dataset: str) -> dict[str, Dataset]:
 
 
 def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
-    """The first of these splits that there is."""
+    """Return the first of these splits that exists."""
     if found := [splits[name] for name in names if name in splits]:
         return found[0]
     raise InputError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
@@ -76,11 +76,11 @@ def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
 def mapped(
     rows: Dataset, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
 ) -> Dataset:
-    """`rows.map`: what `function` makes of the indices and rows of a batch, each with the columns of `features`.
+    """Return `rows.map` of `function`, which is given the indices and rows of a batch, with the columns of `features`.
 
-    It is kept in the cache until the rows, `depends_on`, the code that reads and encodes or a library changes; the
-    library's own fingerprint does not see the code of imported functions. One process maps: a fast tokenizer works on
-    a batch in as many threads as there are processors.
+    The result stays in the cache until the rows, `depends_on`, the code of this package or a library changes; the
+    library's own fingerprint does not cover imported functions. One process maps: a fast tokenizer uses a thread per
+    processor.
     """
 
     def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -99,7 +99,7 @@ def mapped(
 
 
 def cache_folder() -> Path:
-    """HF_DATASETS_CACHE, or a folder of the user's own where an instructor's HF_HOME can only be read."""
+    """Return HF_DATASETS_CACHE, or a folder of the user where an instructor's HF_HOME is read-only."""
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
@@ -114,7 +114,7 @@ def _harbour(name: str, split: str) -> Dataset:
 
 
 def _local(name: str) -> dict[str, Dataset]:
-    """A file, a glob, or a folder, whose files' names say which split they are."""
+    """Read a file, a glob, or a folder whose files' names tell their split."""
     path = Path(name).expanduser()
     files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
     if path.is_dir():
@@ -130,7 +130,7 @@ def _local(name: str) -> dict[str, Dataset]:
 
 
 def _tables(name: str) -> dict[str, Dataset]:
-    """The splits of a data set of the hub. Its folder is given, not its name, which offline would not be found."""
+    """Read a data set of the hub from its folder, because offline its name would not be found."""
     repository, folder = Repository("dataset", name), None
     with suppress(InputError):  # it is not in the cache, which need not be writable
         folder = Path(repository.snapshot(local_files_only=True))
@@ -151,7 +151,7 @@ def _tables(name: str) -> dict[str, Dataset]:
 
 
 def _read(path: Path) -> Dataset:
-    """All rows of one file. Raises InputError; after the library has failed, one look into the file says why."""
+    """Read all rows of a file. Raises InputError, with the reason where the library fails."""
     kind = path.suffix
     if kind not in forms.SUFFIXES or not path.is_file():
         found = f"found '{kind}'" if path.is_file() else "no such file"
@@ -174,7 +174,7 @@ def _read(path: Path) -> Dataset:
 
 
 def _elements(path: Path, written_ns: int) -> Iterator[Row]:
-    """Place and JSON of each article of a SQuAD file, or of each row in a list. Args: written_ns: for the cache."""
+    """Give place and JSON of each article of a SQuAD file or each row of a list. Args: written_ns: for the cache."""
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
     if isinstance(document, dict) and forms.layout_of(document):
@@ -184,7 +184,7 @@ def _elements(path: Path, written_ns: int) -> Iterator[Row]:
 
 
 def _explained(path: Path, error: Exception) -> InputError:
-    """Why the library could not read a file, with the place of the first mistake."""
+    """Return why the library could not read a file, with the place of the first mistake."""
     try:
         if path.suffix != ".parquet" and not path.read_text(encoding="utf-8").strip():
             return InputError(f"{path}: found an empty file, expected rows or text")
@@ -198,7 +198,7 @@ def _explained(path: Path, error: Exception) -> InputError:
 
 
 def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
-    """The rows that one row of the library's holds: a .json file's article several, an empty line none."""
+    """Return the rows in one of the library's rows: several of a .json file's article, none of an empty line."""
     if path.suffix == ".json":
         at, row = raw["at"], json.loads(raw["text"])
         is_row = at.startswith(f"{path}: rows[") or (isinstance(row, dict) and forms.layout_of(row))
@@ -220,7 +220,7 @@ def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
 
 
 def _converted(rows: Dataset, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Dataset:
-    """What `unpack` makes of each row and its index, in the columns of the first one's kind."""
+    """Return the rows that `unpack` makes of each index and row, in the columns of the first one's kind."""
     first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
     if first is None:
         raise InputError(f"{source}: found no row, expected questions, conversations or text")

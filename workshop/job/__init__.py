@@ -1,9 +1,9 @@
-"""What runs in a job around its training: one process per job (supervisor.py), one per node (node.py).
+"""The processes of a job around its training: one per job (supervisor.py), one per node (node.py).
 
-Both need nothing but the standard library, so that a run is recorded whose Python packages are broken.
+Both need only the standard library, so they also record runs whose Python packages are broken.
 
-What the supervisor does with a signal. *Saves* is a training that saves checkpoints (SAVE=steps or epoch), from its
-first step until its last:
+How the supervisor handles signals. *Saves*: a training with checkpoints (SAVE=steps or epoch), from its first to its
+last step.
 
 | Signal | Sent by | The training | What happens | State recorded |
 |---|---|---|---|---|

@@ -1,19 +1,19 @@
-"""`python -m workshop.job.node COMMAND...`: one node's share of a job, the command with the loggers beside it.
+"""`python -m workshop.job.node COMMAND...`: run the command on one node, with the loggers beside it.
 
-The loggers are commands of the launcher (GPU_LOGGER, CPU_LOGGER, PSS_LOGGER); this adds what differs by node. On
-several nodes each file carries the node's name:
+The launcher gives the loggers' commands (GPU_LOGGER, CPU_LOGGER, PSS_LOGGER). On several nodes each log has the node's
+name:
 
     gpu_memory.csv   of this job's GPUs
     cpu_memory.txt   of the command's process and its children
     cpu_pss.txt      the same
 
-Older material stopped the loggers in another shell than the one that started them, so they ran on (erratum K11). Here
-they end with the command, and the command with this process, whatever happens to either. No process below this one
-outlives it: neither the ranks of a launcher that was killed nor W&B's.
+Older material stopped the loggers in another shell than the one that had started them, so they ran on (erratum K11).
+Here they end with the command, and the command with this process. No descendant outlives this process: neither ranks
+of a killed launcher nor W&B's process.
 
     python -m workshop.job.node --task-per-gpu COMMAND...
 
-srun starts this once per GPU: the command learns its rank. The first task of a node has the loggers, for all its tasks.
+With this option srun starts one process per GPU. The command gets its rank; a node's first task runs the loggers.
 """
 
 import os
@@ -34,7 +34,7 @@ from workshop.run_folder.control import Control
 
 
 def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:
-    """What starts `command` once on every node; `node_command` runs once on every real one, and starts it there."""
+    """Return the command that starts `command` on every node, by `node_command` on every real one."""
     nodes, job = int(os.environ["NNODES"]), "SLURM_JOB_ID" in os.environ
     if nodes == 1:
         return [*node_command, *command]
@@ -46,13 +46,13 @@ def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[st
 
 
 def log_name(name: str) -> Path:
-    """The file of this node's log `name`."""
+    """Return this node's file for the log `name`."""
     log = Path(os.environ["RUN_DIR"], name)
     return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if os.environ["NNODES"] != "1" else log
 
 
 def logger(variable: str, log: str) -> list[str]:
-    """The command of a logger; empty, with a warning that names its log, where its program is not installed."""
+    """Return a logger's command; [] and a warning where its program is not installed."""
     command = shlex.split(os.environ.get(variable, ""))
     if command and not shutil.which(command[0]):
         print(f"warning: {command[0]} not found: no {log}", flush=True)
@@ -61,7 +61,7 @@ def logger(variable: str, log: str) -> list[str]:
 
 
 def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
-    """Loggers of process `pid` and of this job's GPUs; each dies with this process. Logs of a run that goes on grow."""
+    """Start the loggers of process `pid` and of this job's GPUs, which die with this process; a resumed run appends."""
     loggers = []
     if command := logger("GPU_LOGGER", "GPU memory log"):
         log = log_name("gpu_memory.csv")
@@ -90,7 +90,7 @@ def _say_why_it_ended(errors: IO[bytes]) -> None:
 
 
 def run(command: list[str], logged_pid: int | None = None) -> int:
-    """The exit code of `command`. Args: logged_pid: of the process whose memory is logged; None: the command's."""
+    """Run `command`; return its exit code. Args: logged_pid: process whose memory is logged; None: the command's."""
     lead_job()
     training = started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
@@ -113,14 +113,14 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
 
 
 def on_own_gpus(command: list[str]) -> list[str]:
-    """A deepspeed command whose ranks see this node's CUDA_VISIBLE_DEVICES: DeepSpeed counts a node's GPUs from 0.
+    """Let a deepspeed command's ranks keep this node's CUDA_VISIBLE_DEVICES: DeepSpeed counts GPUs from 0.
 
     DeepSpeed's own options for GPUs take numbers only, not the UUID of a GPU or of a MIG slice.
     """
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     if command[0] != "deepspeed" or gpus is None:
         return command
-    script = next(place for place, word in enumerate(command) if word.endswith(".py"))
+    script = next(index for index, word in enumerate(command) if word.endswith(".py"))
     rank = ["--no_python", "--no_local_rank", "env", f"CUDA_VISIBLE_DEVICES={gpus}", sys.executable, "-u"]
     return [*command[:script], *rank, *command[script:]]
 

@@ -1,4 +1,4 @@
-"""run.json as the supervisor opens it, and how a run ended, which it writes there at the end."""
+"""Open run.json at a run's start, and find out and record how the run ended."""
 
 import json
 import os
@@ -28,9 +28,9 @@ RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by t
 RESERVE_BYTES = 64 << 10
 NOT_BEGUN = "SIGUSR1 before the training, or its next attempt, had begun"
 NO_END = "the training did not reach its end: its launcher was killed, or train.py does not call end_run"
-# Of workshop/run_folder/causes.py: what a training dies of that was told to end, and not because of the signal.
-OWN_CAUSES = ("disk full", "CUDA error", "hang")
-# Fields of `scontrol show job` that tell why SLURM ends a job, whose JobState is then only COMPLETING.
+# Failures that count even after a stop signal, by their names in causes.py
+CAUSES_DESPITE_SIGNAL = ("disk full", "CUDA error", "hang")
+# `scontrol show job` says so why SLURM ends a job; JobState is then only COMPLETING.
 SLURM_REASONS = {
     "timeout": r"\bReason=TimeLimit\b",
     "preempted": r"\bPreemptTime=\d",
@@ -42,10 +42,7 @@ _STACKS_AT_LIMIT = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d)", re.MULTILINE)
 
 
 def code_version() -> tuple[str | None, bool | None, str]:
-    """Commit, whether anything differed from it, and the difference; of a snapshot, what was true when it was made.
-
-    Keys are left out of it: people write them into env_vars.sh.
-    """
+    """Return the commit, whether the code differs from it, and the diff without keys; of a snapshot, its own."""
     code = Path(__file__).resolve().parents[2]
     if (code / "snapshot.json").exists():  # made by `python -m tools submit`; it may lie inside another checkout
         facts = json.loads((code / "snapshot.json").read_text())
@@ -60,7 +57,7 @@ def code_version() -> tuple[str | None, bool | None, str]:
 
 
 def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
-    """Open run.json for a run, or for its next attempt, which goes on from `checkpoint`."""
+    """Open run.json for a run, or for its next attempt from `checkpoint`."""
     record, now = read_run_record(run_dir), datetime.now(UTC).isoformat(timespec="seconds")
     if "start_time" in record:
         attempts = [*(record.get("attempts") or []), _ended_attempt(run_dir, record, checkpoint)]
@@ -102,7 +99,7 @@ def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
 
 
 def _ended_attempt(run_dir: Path, record: dict[str, Any], checkpoint: str) -> dict[str, Any]:
-    """What became of the run so far, with what is lost if it goes on from `checkpoint`."""
+    """Return an entry for `attempts`, with the steps that a resumption from `checkpoint` loses."""
     saved, reason = Control(run_dir).saved, record.get("reason") or ""
     if saved and "was saved" not in reason:  # the launcher was killed before it could say so
         record["reason"] = f"{reason or 'told to end'}: checkpoint-{saved} was saved"
@@ -122,8 +119,9 @@ def _ended_attempt(run_dir: Path, record: dict[str, Any], checkpoint: str) -> di
 
 
 def kernel_oom_kills(root: Path = Path("/")) -> int:
-    """Processes that the kernel has killed because memory ran out, of this process's control group (a job's, a
-    container's); 0 where it does not say. Another job of the node may run out of memory, too.
+    """Return how many processes of this control group (job, container) the kernel killed for lack of memory.
+
+    0 where it does not say. Other jobs on the node do not count.
     """
     files: list[Path] = []
     for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -138,7 +136,7 @@ def kernel_oom_kills(root: Path = Path("/")) -> int:
 
 
 def slurm_state() -> str:
-    """Why SLURM is ending this job, which it writes down before it sends the signal; empty: it does not say."""
+    """Return why SLURM is ending this job, which it records before it sends the signal; "": it does not say."""
     job = os.environ.get("SLURM_JOB_ID")
     if not job:
         return ""
@@ -146,15 +144,15 @@ def slurm_state() -> str:
     for state, reason in SLURM_REASONS.items():
         if re.search(reason, answer):
             return state
-    # SLURM queues it again (a preemption, `scontrol requeue`), and has counted that already.
+    # SLURM counts a requeue (a preemption, `scontrol requeue`) before it ends the job.
     restarts = re.search(r"\bRestarts=(\d+)", answer)
     return "preempted" if restarts and int(restarts[1]) > int(os.environ.get("SLURM_RESTART_COUNT") or 0) else ""
 
 
 def hang_of(run_dir: Path) -> str:
-    """`hang: rank N, no progress for S s after step K`; empty if no rank of the last attempt reached its limit.
+    """Return `hang: rank N, no progress for S s after step K`; "" if no rank of the last attempt reached its limit.
 
-    N reached it first, and may have waited for another: see all stacks. Ranks that were stopped or killed left none.
+    N reached it first, and may have waited for another: see all stacks. Stopped and killed ranks leave no stack.
     """
     files = sorted(run_dir.glob(f"{STACKS}/rank-*.txt"), key=lambda file: file.stat().st_mtime)
     silent = [f"; no stack from {file.stem.replace('-', ' ')}" for file in files if not file.stat().st_size]
@@ -167,12 +165,14 @@ def hang_of(run_dir: Path) -> str:
 
 
 def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0) -> dict[str, str]:
-    """State, cause and reason of a training that ended with `exit_code` after the launcher had ended it because of
-    `signal` (or none), while the kernel killed `oom_kills` processes on this node because memory ran out.
+    """Return state, cause and reason of a training that has ended.
 
     Only the training's own mark makes it completed: `deepspeed` returns 0 after its launch.py was killed.
 
-    Args: by_itself: the launcher has not ended it. It may have died while it saved because it was told to end.
+    Args:
+        signal: for which the launcher ended it, or "".
+        by_itself: the launcher did not end it; it may have died in the save that a stop request asked for.
+        oom_kills: processes that the kernel killed on this node for lack of memory.
     """
     control = Control(run_dir)
     if control.finished:
@@ -185,8 +185,8 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         return _ended(slurm_state() or "timeout", NOT_BEGUN)
     hang, output = hang_of(run_dir), run_dir / "train.out"
     found = cause(output) if output.is_file() else None
-    # SLURM's SIGTERM may have come to the ranks, too: only what it cannot bring about counts as theirs.
-    died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in OWN_CAUSES))
+    # SLURM's SIGTERM may have reached the ranks, too: only failures that it cannot cause count.
+    died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in CAUSES_DESPITE_SIGNAL))
     if signal and not (by_itself and died):
         return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
     if found and found.state == "oom":
@@ -215,10 +215,10 @@ def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
 def record_end(
     run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself: bool = False
 ) -> dict[str, str]:
-    """Write down how the run ended; state, cause and reason.
+    """Record how the run ended; return state, cause and reason.
 
     Args:
-        over: no process of the training lives; else it may be saving its last checkpoint.
+        over: no process of the training is alive; else it may be saving its last checkpoint.
         by_itself: see `outcome`.
     """
     full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
@@ -229,7 +229,7 @@ def record_end(
     kills -= record.get("oom_kills_before", kills)
     control = Control(run_dir)
     if full and by_itself and control.told and not control.saved:
-        signal = ""  # it died while it saved, and train.out may have had no room to say so
+        signal = ""  # it died in its save; a full disk has no room to say so in train.out
     ended = outcome(run_dir, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}

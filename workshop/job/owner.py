@@ -1,7 +1,7 @@
-"""RUN_DIR/.owner: locked (flock) by the job that writes into the run folder, until the last of its processes is dead.
+"""RUN_DIR/.owner: locked (flock) by the job that writes into the run folder, until its last process is dead.
 
-The job's commands have the file, which is empty, as their standard input; launchers hand it on to their ranks. So ranks
-whose supervisor was killed keep the lock. Processes on other nodes do not have it: SLURM ends a job on all its nodes
+The job's commands have this empty file as their standard input, and launchers pass it on to their ranks. So ranks keep
+the lock when their supervisor is killed. Processes on other nodes do not have it: SLURM ends a job on all its nodes
 before it queues it again.
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from workshop.job.processes import KILL_AFTER_S
 from workshop.run_folder.errors import InputError
 
-# Ranks live on for KILL_AFTER_S at most after their supervisor was killed, and then take a moment to die.
+# Ranks outlive a killed supervisor by at most KILL_AFTER_S, and take a moment to die.
 WAIT_S = 2 * KILL_AFTER_S
 
 
 def lock(run_dir: Path) -> int:
-    """The locked file's descriptor. Raises InputError where another job has it and does not end within WAIT_S."""
+    """Return the locked file's descriptor. Raises InputError if another job keeps the lock for WAIT_S."""
     descriptor = os.open(run_dir / ".owner", os.O_RDWR | os.O_CREAT, 0o666)
     end_s = time.monotonic() + WAIT_S
     while True:

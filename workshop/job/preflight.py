@@ -1,7 +1,7 @@
-"""`python -m workshop.job.preflight`: what a launcher looks at before it makes a run folder, without importing torch.
+"""`python -m workshop.job.preflight`: a launcher's checks before it makes a run folder, without importing torch.
 
-That this Python has the training's packages, that no variable of the shell is nearly a setting's name, and that the
-exercise's settings and its configuration file are such that the training takes them.
+This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
+exercise's settings and its configuration file.
 """
 
 import os
@@ -28,7 +28,7 @@ PACKAGES = ("torch", "transformers", "accelerate")
 
 
 def setting_names(repo: Path = REPO) -> set[str]:
-    """Every variable that an exercise reads: the settings' names, and what its own env_vars.sh or tiny.env exports."""
+    """Return every variable that an exercise reads: settings, and exports of an env_vars.sh or tiny.env."""
     files = [folder / "env_vars.sh" for folder in exercises_with("env_vars.sh", repo)]
     files += [repo / "tiny.env", repo / "cluster.env.example"]
     in_files = {name for file in files for name in exported(file)}
@@ -36,7 +36,7 @@ def setting_names(repo: Path = REPO) -> set[str]:
 
 
 def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
-    """Raises InputError for the first thing that stands in the way."""
+    """Raises InputError for a missing package or a misspelt variable."""
     if missing := [name for name in packages if find_spec(name) is None]:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if text := complaint(shell, setting_names()):
@@ -46,7 +46,7 @@ def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> Non
 
 
 def settings_class(exercise: Path) -> type[Settings]:
-    """What the exercise reads its settings with: the last class of its *settings.py, else the workshop's."""
+    """Return the exercise's settings class: the last one of its *settings.py, else the workshop's."""
     for path in exercise.glob("*settings.py"):
         classes = [kind for kind in vars(import_module(path.stem)).values() if isinstance(kind, type)]
         return [kind for kind in classes if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
@@ -54,7 +54,7 @@ def settings_class(exercise: Path) -> type[Settings]:
 
 
 def check_settings(shell: Mapping[str, str]) -> None:
-    """Raises InputError for what the training would refuse at its start, as far as that shows without torch."""
+    """Raises InputError for what the training would refuse at its start and can be checked without torch."""
     for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
         if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
             raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
@@ -63,7 +63,7 @@ def check_settings(shell: Mapping[str, str]) -> None:
 
 
 def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Somebody who sets a key, or WANDB_MODE=online, expects figures at Weights & Biases."""
+    """Warn where a key or WANDB_MODE=online is set and nothing reports to Weights & Biases."""
     meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
     if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
         print(
@@ -74,11 +74,11 @@ def warn_without_reporter(shell: Mapping[str, str]) -> None:
 
 
 def check_output(shell: Mapping[str, str]) -> None:
-    """Raises InputError where a new run would find another's checkpoints: after a failure it would take them."""
+    """Raises InputError where a new run would find another run's checkpoints and resume from them after a failure."""
     output = Path(shell["OUTPUT_DIR"])
     again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
-    goes_on = again or is_of(shell.get("RESUME_FROM", ""), output)
-    if output.is_absolute() and not goes_on and (found := checkpoints(output)):
+    resumes = again or is_of(shell.get("RESUME_FROM", ""), output)
+    if output.is_absolute() and not resumes and (found := checkpoints(output)):
         raise InputError(
             f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
             f"RESUME_FROM={found[0]} to go on from it"
@@ -86,7 +86,7 @@ def check_output(shell: Mapping[str, str]) -> None:
 
 
 def warn_if_changed(shell: Mapping[str, str]) -> None:
-    """SLURM keeps the launcher as it was at submission, but it reads the Python files only now."""
+    """Warn of files changed since submission: SLURM keeps only the launcher as it was submitted."""
     job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
     if not job or (repo / "snapshot.json").exists():
         return

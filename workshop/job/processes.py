@@ -1,4 +1,4 @@
-"""The processes of a job, from their start to the death of the last; none outlives who started it."""
+"""Start and end the processes of a job; none outlives the process that started it."""
 
 import ctypes
 import os
@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
-KILL_AFTER_S = 10  # what does not end by itself, or after SIGTERM, is killed
+KILL_AFTER_S = 10  # for processes that end neither by themselves nor after SIGTERM
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 
 
 def lead_job() -> None:
-    """From here on JOB_SIGNALS wait for `signal.sigwait`, so none is lost and none interrupts anything; and a process
-    below this one whose parent dies becomes a child of this one, where `end_descendants` finds it.
+    """Let JOB_SIGNALS wait for `signal.sigwait`, so that none is lost and none interrupts.
+
+    A descendant whose parent dies becomes this process's child, where `end_descendants` finds it.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # launch.sh ignores it while Python starts
     signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
@@ -26,7 +27,7 @@ def lead_job() -> None:
 
 
 def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, out of a terminal's reach; this process's death sends it `dies_by`."""
+    """Start `command` in a session without terminal; when this process dies, it receives `dies_by`."""
 
     def prepare() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, dies_by)
@@ -36,9 +37,9 @@ def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> 
 
 
 def runs(process: subprocess.Popen[bytes]) -> bool:
-    """False once it has ended. One that was stopped (SIGSTOP) is continued: it could not tell that its training ended.
+    """Return False once it has ended. A stopped process (SIGSTOP) is continued: it could not report its end.
 
-    Each change sends SIGCHLD, so whoever asks after each signal misses none.
+    Each change sends SIGCHLD, so a caller that asks after each signal misses none.
     """
     with suppress(ChildProcessError):  # it has ended
         if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG):
@@ -47,18 +48,18 @@ def runs(process: subprocess.Popen[bytes]) -> bool:
 
 
 def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """The exit code as a shell gives it: 143 after SIGTERM."""
+    """Return the exit code as a shell gives it: 143 after SIGTERM."""
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def descendants(spared: Collection[int] = ()) -> set[int]:
-    """Ids of the living processes below this one, without those `spared` and what is below them."""
+    """Return the ids of the living descendants, without the `spared` ones and their descendants."""
     parents, dead = {}, set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended
             fields, pid = file.read_bytes().rpartition(b")")[2].split(), int(file.parent.name)
             parents[pid] = int(fields[1])
-            if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:  # of one that dies, other threads keep the children
+            if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:  # a dying process's threads keep its children
                 dead.add(pid)
     found, new = set(), {os.getpid()}
     while new := {pid for pid, parent in parents.items() if parent in new and pid not in spared}:
@@ -67,9 +68,9 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
 
 
 def end_descendants(at_end: bool, spared: Collection[int] = ()) -> None:
-    """SIGKILL what is below this process until nothing is: also ranks whose launcher was killed, at whatever point.
+    """SIGKILL all descendants, also ranks whose launcher was killed at whatever point.
 
-    Args: at_end: it has KILL_AFTER_S to end by itself: W&B's process writes, the compiler's workers see the end.
+    Args: at_end: they have KILL_AFTER_S to end by themselves: W&B's process writes, the compiler's workers notice.
     """
     kill_s = time.monotonic() + KILL_AFTER_S * at_end
     while living := descendants(spared) or descendants(spared):  # a parent may go while the first looks

@@ -1,7 +1,7 @@
-"""`python -m workshop.job.supervisor COMMAND...`: a job from its run folder to its outcome; launch.sh becomes it.
+"""`python -m workshop.job.supervisor COMMAND...`: run a job, from its run folder to its outcome; launch.sh becomes it.
 
-A run goes on in its folder, from its newest whole checkpoint: RESUME_RUN=FOLDER, a job that SLURM queued again, and a
-training that died after it had saved one (at most RESTARTS times in a job, default 3).
+A run is resumed in its folder from its newest whole checkpoint: with RESUME_RUN=FOLDER, in a job that SLURM queued
+again, and when a training died after it had saved one (at most RESTARTS times in a job, default 3).
 """
 
 import itertools
@@ -34,7 +34,7 @@ TOLD_TO_END = 143
 
 
 class Supervisor:
-    """Runs the job. The environment is the one that launch.sh has made."""
+    """Runs the job in the environment that launch.sh has made."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)
@@ -43,13 +43,13 @@ class Supervisor:
         self.restarts = int(os.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
-        self.ended = False  # this process has ended the training or has not begun it; else it died by itself
-        self.again = False  # no time is left for the training, which goes on in the job that is queued again
-        self.others = descendants()  # what the shell that became this process had started: a `tee` of its output
+        self.ended = False  # this process ended the training or did not start it; else it died by itself
+        self.again = False  # no time is left: the requeued job continues the training
+        self.others = descendants()  # started by the shell that became this process: a `tee` of its output
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """The exit code of the job."""
+        """Run the job; return its exit code."""
         self.begin(self.make_run_folder())
         if self.noticed:
             self.handle(signal.SIGUSR1)
@@ -57,7 +57,7 @@ class Supervisor:
         return self.end((self.run_step(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> Path | None:
-        """Once nothing stands in the way of the first step; the checkpoint that an earlier run goes on from."""
+        """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
         runs = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := os.environ.get("RESUME_RUN"):
@@ -96,20 +96,20 @@ class Supervisor:
         return found
 
     def say(self, text: str) -> None:
-        """On the terminal and in train.out."""
+        """Print on the terminal and into train.out."""
         print(text, flush=True)
         with (self.run_dir / "train.out").open("a") as file:
             file.write(f"{text}\n")
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest whole checkpoint of this run; of newer ones that are not, a line says why."""
+        """Return this run's newest whole checkpoint; print why newer ones are skipped."""
         found = checkpoints.newest((self.run_dir / os.environ["OUTPUT_DIR"]).resolve(), self.say)
         if found:
             checkpoints.check_processes(found, self.world_size)
         return found
 
     def begin(self, checkpoint: Path | None) -> None:
-        """The run's next attempt: from the checkpoint given, else from RESUME_FROM, else from the first step."""
+        """Begin the next attempt: from the checkpoint, else from RESUME_FROM, else from the first step."""
         again = (self.run_dir / "run.json").exists()
         begin(self.run_dir, self.command, str(checkpoint or ""))
         if checkpoint:
@@ -118,7 +118,7 @@ class Supervisor:
             self.say(f"the run goes on from {os.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
 
     def train(self) -> int:
-        """The training, again while it dies by itself and each time comes further than the time before."""
+        """Train, again as long as the training dies by itself and each time comes further than before."""
         for left in range(self.restarts, -1, -1):
             code = self.run_step(self.on_nodes())
             if self.control.finished or self.received or self.again or self.control.saved or not left:
@@ -137,7 +137,7 @@ class Supervisor:
         return code
 
     def on_nodes(self) -> list[str]:
-        """The command with the loggers beside it, on every node. A command that begins with srun has its own tasks."""
+        """Return the command with loggers for every node. A command that begins with srun defines its own tasks."""
         node = [sys.executable, "-m", "workshop.job.node"]
         if self.command[0] == "srun":
             options = list(itertools.takewhile(lambda word: word.startswith("-"), self.command[1:]))
@@ -145,7 +145,7 @@ class Supervisor:
         return one_per_node(node, self.command)
 
     def run_step(self, command: Sequence[str]) -> int:
-        """The command's exit code; TOLD_TO_END also where it did not start, or saved and ended, because it was told."""
+        """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
         self.look_for_signals()
         if self.received or self.again:
             return TOLD_TO_END
@@ -165,12 +165,12 @@ class Supervisor:
         return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
 
     def look_for_signals(self) -> None:
-        """Handles the signals that came between two steps."""
+        """Handle the signals that came between two steps."""
         while got := signal.sigtimedwait(JOB_SIGNALS, 0):
             self.handle(got.si_signo)
 
     def handle(self, number: int) -> None:
-        """One of JOB_SIGNALS, that came while a step runs or between two: see the table of workshop/job."""
+        """Handle one of JOB_SIGNALS as the table in workshop/job/__init__.py says."""
         if number == signal.SIGCHLD:
             return
         name = signal.Signals(number).name
@@ -193,7 +193,7 @@ class Supervisor:
             record_end(self.run_dir, TOLD_TO_END, self.received, over=False)
 
     def requeue(self) -> None:
-        """After the notice, where the job may be queued again; at most RESTARTS times if its training never begins."""
+        """Queue the job again after SLURM's notice; at most RESTARTS times if its training never begins."""
         never_begins = json.dumps(read_run_record(self.run_dir)).count(NOT_BEGUN) > self.restarts
         if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
             return
@@ -214,7 +214,7 @@ class Supervisor:
 
 
 def new_folder(runs: Path, job: str) -> Path:
-    """A new run folder. Two containers that start in one second can both have the process id 1: one waits."""
+    """Make a new run folder. Two containers can start in the same second with process id 1: then one waits."""
     while True:
         folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{job}"
         try:
@@ -225,14 +225,14 @@ def new_folder(runs: Path, job: str) -> Path:
 
 
 def given_settings() -> dict[str, str]:
-    """The settings of this run as env_vars.sh and the shell give them, files with their folders, no keys."""
+    """Return this run's settings as env_vars.sh and the shell give them: paths whole, without keys."""
     no_keys = {name for name in exported(Path("env_vars.sh")) if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
     names = {*defaults(), *no_keys} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
     return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 
 
 def shown(ended: dict[str, str]) -> str:
-    """State, cause and reason in a line; an error that the workshop itself has just printed is not said again."""
+    """Return state, cause and reason in a line, without an error that the workshop has just printed itself."""
     return ": ".join(text for text in ended.values() if text and not text.startswith("error"))
 
 

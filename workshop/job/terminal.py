@@ -1,7 +1,7 @@
-"""What a person can follow of a training's output while it runs.
+"""Show a training's output while it runs, as far as a person can follow it.
 
-train.out keeps all of it. Of the lines about steps, and of progress bars, one every few seconds is shown, of a bar also
-its end; a warning of several ranks once; and nothing that only informs, or sounds wrong and is not.
+train.out keeps all of it. Shown are: a line on steps every few seconds, a progress bar every few seconds and at its
+end, the warning of several ranks once; not shown: information without use, and false alarms.
 """
 
 import os
@@ -30,7 +30,7 @@ _LEFT_OUT = re.compile(
 
 
 def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
-    """The lines that are shown."""
+    """Give the lines that are shown."""
     shown_s, shown_bar, warnings = float("-inf"), "", set()
     for line in printed:
         if _LEFT_OUT.search(line):
@@ -48,7 +48,7 @@ def readable(printed: Iterable[str], clock: Callable[[], float] = time.monotonic
 
 
 def lines(output: Path, offset: int, over: threading.Event) -> Iterator[str]:
-    """Those of a file that grows, until the step is over; what ends a progress bar is a line's end too."""
+    """Give the lines of a growing file until the step is over; a carriage return ends a line, too."""
     with output.open(errors="replace") as file:
         file.seek(offset)
         begun = ""
@@ -64,9 +64,9 @@ def lines(output: Path, offset: int, over: threading.Event) -> Iterator[str]:
 
 
 def follow(output: Path, offset: int, over: threading.Event) -> None:
-    """Print what a person can follow of a step's output, until the step is over."""
+    """Print the lines that are shown until the step is over."""
     try:
         for line in readable(lines(output, offset, over)):
             print(line, flush=True)
-    except BrokenPipeError:  # nobody looks any more; the training goes on
+    except BrokenPipeError:  # output closed; the training continues
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

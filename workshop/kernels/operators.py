@@ -1,11 +1,11 @@
-"""DeepSpeed's operators, its optimizers in C++ and CUDA: compiled once per Python environment, not in every job anew.
+"""Compile DeepSpeed's operators, its optimizers in C++ and CUDA, once per Python environment.
 
     python -m workshop.kernels.operators [CONFIG]   those of a DeepSpeed JSON, or all; launchers do it first
 
-They lie in the environment's own folder (`.venv/torch_extensions`), or in the user's cache where the environment is
-read-only; TORCH_EXTENSIONS_DIR names another place. Below it each version of Python, PyTorch and DeepSpeed and each
-kind of processor and GPU has a folder. The kernel's lock saves compiling twice and is free when its holder dies, which
-PyTorch's own is not. A finished operator is renamed: who finds one can load it.
+They lie in the environment's folder (`.venv/torch_extensions`), or in the user's cache where that is read-only;
+TORCH_EXTENSIONS_DIR names another folder. There each version of Python, PyTorch and DeepSpeed and each kind of
+processor and GPU has a subfolder. A file lock prevents compiling twice; unlike PyTorch's it is free when its holder
+dies. A finished operator is renamed, so one that is found can be loaded.
 """
 
 import argparse
@@ -36,23 +36,23 @@ PROGRESS_INTERVAL_S = 15
 
 
 def prepare_operators(config: dict[str, Any] | None) -> None:
-    """Hand DeepSpeed the operators that its configuration uses, compiled if they are not yet. Every rank calls it."""
+    """Give DeepSpeed the operators that its configuration uses, compiled if necessary. Every rank calls it."""
     if config:
         import deepspeed
 
-        # Without a GPU it would compile collectives of its own, only to connect ranks of one node: gloo does it too.
+        # Without a GPU it would compile collectives to connect the ranks of a node, which gloo connects as well.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         load(needed(config))
 
 
 def of_file(path: Path) -> dict[str, Any]:
-    """A DeepSpeed JSON under today's names; the settings change no operator. {} for another file."""
+    """Return a DeepSpeed JSON under today's names, without settings; {} for another file."""
     config = read_json(path)
     return deepspeed_config.read(path, config, {}, 1)[0] if "zero_optimization" in config else {}
 
 
 def needed(config: dict[str, Any]) -> list[str]:
-    """The operator of the optimizer that this configuration uses, if it is not PyTorch's."""
+    """Return the operator of this configuration's optimizer; [] if it is PyTorch's."""
     offloaded = "offload_optimizer" in config.get("zero_optimization", {})
     if "optimizer" not in config:  # accelerate makes the Trainer's AdamW DeepSpeed's where it is offloaded
         return ["cpu_adam"] * (offloaded and config.get("zero_force_ds_cpu_optimizer", True))
@@ -61,7 +61,7 @@ def needed(config: dict[str, Any]) -> list[str]:
 
 
 def load(names: Sequence[str]) -> None:
-    """Let DeepSpeed take all of these as loaded, so that it does not compile itself."""
+    """Register these operators as loaded, so that DeepSpeed does not compile them."""
     from deepspeed.ops.op_builder.builder import OpBuilder
 
     compile_missing(names)
@@ -74,7 +74,7 @@ def load(names: Sequence[str]) -> None:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """The operators that were compiled neither here nor when DeepSpeed was installed (DS_BUILD_OPS)."""
+    """Return the operators that were compiled neither here nor with DeepSpeed's installation (DS_BUILD_OPS)."""
     absent = [name for name in names if find(name) is None]
     if not absent:
         return []  # without DeepSpeed's import
@@ -88,7 +88,7 @@ def find(name: str) -> Path | None:
 
 
 def folders() -> list[Path]:
-    """Where this environment's operators for this device may lie: the first place that can be written gets them."""
+    """Return folders for this environment's operators for this device; the first writable one gets them."""
     if chosen := os.environ.get("TORCH_EXTENSIONS_DIR"):
         return [Path(chosen).absolute() / build_name()]
     own = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").exists()  # the system's Python gets none
@@ -97,7 +97,7 @@ def folders() -> list[Path]:
 
 
 def build_name() -> str:
-    """What a compiled operator depends on: versions, the device, the processor's features and the C library."""
+    """Return a name of all that a compiled operator depends on: versions, device, processor and C library."""
     versions = "-".join(f"{package}{importlib.metadata.version(package)}" for package in ("torch", "deepspeed"))
     architecture = gpu_architecture()
     device = f"sm{architecture.replace('.', '')}" if architecture else "cpu"
@@ -108,7 +108,7 @@ def build_name() -> str:
 
 
 def gpu_architecture() -> str | None:
-    """The compute capability of this rank's GPU, such as 9.0; None without a GPU."""
+    """Return the compute capability of this rank's GPU, such as 9.0; None without a GPU."""
     if not has_gpu():
         return None
     import torch
@@ -118,7 +118,7 @@ def gpu_architecture() -> str | None:
 
 
 def compile_missing(names: Sequence[str]) -> None:
-    """Compile those that are missing, or wait until another process has. Raises InputError with the cause."""
+    """Compile missing operators, or wait until another process has. Raises InputError with the cause."""
     if not missing(names):
         return
     for folder in folders():
@@ -160,7 +160,7 @@ def check_compiler(names: Sequence[str]) -> None:
 
 
 def compile_into(folder: Path, names: Sequence[str]) -> None:
-    """Compile in a folder of this process's own, and move each result to its place."""
+    """Compile in a temporary folder, and move each result to `folder`."""
     from deepspeed.ops.op_builder.all_ops import ALL_OPS
 
     before = dict(os.environ)

@@ -1,1 +1,1 @@
-"""What a run records of itself: model facts, collectives, memory, profiles, by the Trainer or by hand."""
+"""Records of a run: model facts, collectives, memory and profiles, with the Trainer or by hand."""

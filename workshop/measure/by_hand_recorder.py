@@ -1,6 +1,6 @@
-"""The evidence of a training loop without a Trainer: run.json, steps.csv, collectives.csv, summary.json.
+"""Record a training loop without a Trainer: run.json, steps.csv, collectives.csv, summary.json.
 
-The same files, in the same units, as the callbacks write for the exercises with a Trainer.
+The callbacks of exercises with a Trainer write the same files in the same units.
 """
 
 import statistics
@@ -24,24 +24,24 @@ from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
 from workshop.training.sharding import SeenPrecision
 
-# Collectives are counted in this step only, because counting slows it down: it belongs to the warm-up, which speeds
-# leave out. Not the first: DeepSpeed's stage 3 learns in it in which order the layers come.
+# Collectives are counted in one step of the warm-up, because counting slows it down. Not in the first, in which
+# DeepSpeed's stage 3 learns the order of the layers.
 COUNTED_STEP = 3
 
 
 def open_records(settings: Settings) -> None:
-    """The settings into run.json; from here on a rank that hangs is ended."""
+    """Write the settings into run.json and start the hang watch."""
     record_settings(settings)
     watch(settings)
 
 
 class StepEvidence:
-    """Records what runs and each step of it. Make it before the model is wrapped; every rank calls every method.
+    """Records the run's facts and each step. Make it before the model is wrapped; every rank calls every method.
 
     Args:
-        method: what is done, for run.json; with dp_size the dimension that the ranks of a group are (tp, cp, pp).
-        dp_size: groups of ranks with rows of their own, where the ranks of a group share them: `step` is then given the
-            rows of each step. None: each rank has its own, and the model's forward pass shows them.
+        method: for run.json; with dp_size the dimension of a group's ranks (tp, cp, pp).
+        dp_size: number of groups whose ranks share rows: then `step` is given the rows of each step. None: each rank
+            has its own rows, and a hook on the model counts them.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class StepEvidence:
 
     @contextmanager
     def step(self, batches: Sequence[dict[str, torch.Tensor]] = ()) -> Iterator[None]:
-        """Around an optimizer step: its time, its tokens, and in one step its collectives.
+        """Measure an optimizer step: time, tokens, and in one step its collectives.
 
-        `batches` are the rows that this rank's group trains on, whole, if it shares them.
+        `batches` are the whole rows of this rank's group, if its ranks share them.
         """
         self._number += 1
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
@@ -94,7 +94,7 @@ class StepEvidence:
                 collectives.write(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
 
     def record(self, loss: float) -> None:
-        """Write the step down, with its loss over all ranks."""
+        """Record the step with its loss over all ranks."""
         step = self.recorder.record(self._number, loss, self._number / self.epoch_steps, self.writes)
         progress()
         self.profiler.after(step.step, self.writes)

@@ -1,8 +1,8 @@
-"""What the ranks send to each other in one step, counted while it runs.
+"""Count the collectives of one step while it runs.
 
-Every collective, whoever asks for it (this repository, DDP's C++ reducer, FSDP, DeepSpeed), passes through PyTorch's
-dispatcher as an operator of the namespaces `c10d` or `_c10d_functional`. A dispatch mode sees it there with its tensors
-and its group, on the CPU (gloo) and on GPUs (NCCL). PyTorch's CommDebugMode counts the same way, without sizes.
+Every collective of this repository, DDP's C++ reducer, FSDP and DeepSpeed passes through PyTorch's dispatcher as an
+operator of the namespaces `c10d` or `_c10d_functional`. A dispatch mode sees its tensors and its group, on the CPU
+(gloo) and on GPUs (NCCL). PyTorch's CommDebugMode counts the same way, without sizes.
 """
 
 from collections import Counter

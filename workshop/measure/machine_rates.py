@@ -1,4 +1,4 @@
-"""Measure this machine's rates that bound a step with CPU offload (workshop/measure/offload_lower_bound.py)."""
+"""Measure the rates of this machine that limit a step with CPU offload (offload_lower_bound.py)."""
 
 import re
 import time
@@ -20,11 +20,11 @@ UNIT_OF = {
     **dict.fromkeys(("to gpu", "to cpu", "to gpu pageable", "to cpu pageable", "cpu memory"), "GB/s"),
     **{"adam": "billion parameters/s", "matrix": "TFLOP/s"},
 }
-Rates = dict[str, float | None]  # what the machine does per second; None: not measured, as without a GPU
+Rates = dict[str, float | None]  # per second; None: not measured, as without a GPU
 
 
 def table(rates: Rates) -> list[str]:
-    """The rates as lines of Markdown."""
+    """Return the rates as lines of Markdown."""
     measured = {
         name: f"{rates[name] / UNITS[unit]:.2f} {unit}" if rates[name] else NOT_MEASURED
         for name, unit in UNIT_OF.items()
@@ -33,7 +33,7 @@ def table(rates: Rates) -> list[str]:
 
 
 def read(file: Path) -> Rates:
-    """From the table that an earlier measurement printed. Raises InputError for a file without it."""
+    """Read the rates that an earlier measurement printed. Raises InputError for a file without them."""
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
@@ -48,7 +48,7 @@ def read(file: Path) -> Rates:
 
 
 def measure(mib: int, repeats: int) -> Rates:
-    """All rates of this machine, with buffers of so many MiB; those of a GPU only where there is one."""
+    """Measure all rates with buffers of so many MiB; a GPU's only where there is one."""
     size = mib << 20
     first, second, result = (torch.ones(size // 4) for _ in range(3))
     triad = best_per_second(3 * size, lambda: torch.add(first, second, alpha=2.0, out=result), repeats)
@@ -57,12 +57,12 @@ def measure(mib: int, repeats: int) -> Rates:
 
 
 def measure_gpu(size: int, repeats: int) -> Rates:
-    """Both directions between CPU and GPU memory, and a bf16 matrix product."""
+    """Measure copies between CPU and GPU memory, and a bf16 matrix product."""
     found = {}
     on_gpu = torch.empty(size, dtype=torch.uint8, device="cuda")
     for name, pinned in (("", True), (" pageable", False)):
         on_cpu = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        on_cpu.zero_()  # pages that nobody has touched are not there yet
+        on_cpu.zero_()  # allocates the pages
         for direction, source, target in (("to gpu", on_cpu, on_gpu), ("to cpu", on_gpu, on_cpu)):
             copy = partial(target.copy_, source, non_blocking=True)
             found[direction + name] = best_per_second(size, copy, repeats, gpu=True)
@@ -72,7 +72,7 @@ def measure_gpu(size: int, repeats: int) -> Rates:
 
 
 def measure_adam(parameters: int, repeats: int) -> float:
-    """Parameters per second of DeepSpeed's CPU optimizer, on as many threads as PyTorch has here."""
+    """Measure parameters per second of DeepSpeed's CPU optimizer, on PyTorch's number of threads."""
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
     from workshop.kernels.operators import load
@@ -84,7 +84,7 @@ def measure_adam(parameters: int, repeats: int) -> float:
 
 
 def best_per_second(amount: float, work: Callable[[], object], repeats: int, gpu: bool = False) -> float:
-    """Amount per second of the fastest of the repetitions, after one that does not count."""
+    """Return the amount per second of the fastest repetition, after one as warm-up."""
     fastest_s = float("inf")
     for repeat in range(repeats + 1):
         start_s = time.perf_counter()

@@ -16,7 +16,7 @@ INTERVAL_S = 5.0
 
 
 def memory_mib(process: psutil.Process) -> tuple[float, float]:
-    """PSS and virtual size of the process and all its descendants, MiB. Processes that end meanwhile count as zero."""
+    """Return PSS and virtual size of the process and its descendants, MiB; processes that end meanwhile count zero."""
     pss = virtual = 0
     for member in [process, *process.children(recursive=True)]:
         try:

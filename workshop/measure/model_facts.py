@@ -1,4 +1,4 @@
-"""What is about to run, for run.json: known only once the Trainer has the model and all ranks have met."""
+"""Facts of the run for run.json, known once the Trainer has the model and all ranks are connected."""
 
 import math
 import os
@@ -22,7 +22,7 @@ from workshop.training.models import model_size, stored_numel
 
 
 class RunRecorder(TrainerCallback):
-    """Tells run.json what is about to run, as soon as the Trainer knows it."""
+    """Adds the facts to run.json when the training begins."""
 
     def __init__(self, settings: Settings, data: Data) -> None:
         self.settings, self.data = settings, data
@@ -37,17 +37,17 @@ class RunRecorder(TrainerCallback):
 def record_facts(
     settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, dp_size: int | None = None
 ) -> None:
-    """Write run.json's facts and print them, on rank 0: of `rows`, packed or not, in the precision that is asked for.
+    """Write the facts into run.json and print them, on rank 0. Collective: call it on every rank.
 
-    `dp_size` is the number of groups of ranks that have rows of their own; None: each rank has. Collective: every rank
-    calls it.
+    Args: rows: of an epoch, packed or not; asked_for: the precision; dp_size: groups of ranks with their own rows;
+        None: every rank has its own.
     """
     gpu = torch.cuda.is_available()
     gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)
     hosts = set(gather_objects(host_id()))
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
-    size, world_size = model_size(model), len(gpu_names)  # the ranks that answered
+    size, world_size = model_size(model), len(gpu_names)
     dp_size = dp_size or world_size
     attention_size, key_value_size = attention_sizes(model.config)
     facts = {
@@ -75,7 +75,7 @@ def record_facts(
         "steps_per_epoch": math.ceil(rows / (settings.batch_size * dp_size * settings.grad_acc)),
         "versions": versions(),
     }
-    if hasattr(model, "flops_per_token"):  # a model that knows its own arithmetic: the custom one
+    if hasattr(model, "flops_per_token"):  # the custom model
         tokens = settings.batch_size * settings.grad_acc * settings.max_length * dp_size // world_size
         facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
         facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
@@ -96,7 +96,7 @@ def record_facts(
 
 
 def attention_sizes(config: Any) -> tuple[int | None, int | None]:
-    """Numbers in a position's queries, and in its keys as in its values: fewer where query heads share a key."""
+    """Return the sizes of a position's queries and of its keys, which are smaller where query heads share a key."""
     heads, hidden_size = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
     if not (heads and hidden_size):
         return hidden_size, None
@@ -105,7 +105,7 @@ def attention_sizes(config: Any) -> tuple[int | None, int | None]:
 
 
 def idle_parameters(model: torch.nn.Module) -> int:
-    """Parameters of the experts that a token does not meet; 0 in a model without experts."""
+    """Return the parameters of experts that a token does not use; 0 in a model without experts."""
     experts = getattr(model.config, "num_experts", None) or getattr(model.config, "num_local_experts", None)
     if not experts:
         return 0
@@ -114,13 +114,13 @@ def idle_parameters(model: torch.nn.Module) -> int:
 
 
 def host_id() -> str:
-    """The kernel that runs this process: the "nodes" of an emulated cluster have their own hostnames but share it."""
+    """Return an id of the running kernel: nodes of an emulated cluster have different hostnames but share it."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text() if boot.exists() else platform.node()
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of what decides speed and results; None for a package that is not installed."""
+    """Return the versions that decide speed and results; None for a package that is not installed."""
     packages: dict[str, str | None] = dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed"))
     for package in packages:
         with suppress(PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""What ZeRO-3 with CPU offload claims, checked on the run itself."""
+"""Check the claims of ZeRO-3 with CPU offload on the run itself."""
 
 import psutil
 import torch
@@ -12,10 +12,10 @@ STATE_BYTES = 16  # per parameter: fp16 weight and gradient, fp32 master weight 
 
 
 class OffloadCheck:
-    """Made before the model exists, so that the growth of CPU memory can be told.
+    """Make it before the model, to measure the growth of CPU memory.
 
-    Every rank says what it is part of and what its configuration asks for; what it was seen to hold is said after the
-    first step (workshop/training/sharding.py).
+    Every rank prints what its configuration asks for; what it holds is printed after the first step
+    (workshop/training/sharding.py).
     """
 
     def __init__(self, arguments: TrainingArguments) -> None:

@@ -1,12 +1,12 @@
-"""How long a step with CPU offload takes at least on this machine, and what a measured run adds to that.
+"""The least time of a step with CPU offload on this machine, and a measured run beside it.
 
     python -m workshop.measure.offload_lower_bound RUN          # on the machine where the run was made
     python -m workshop.measure.offload_lower_bound RUN --mib 256 --repeats 3
     python -m workshop.measure.offload_lower_bound RUN --rates RUN/offload_floor.txt   # rates measured there before
 
-The GPU computes, weights travel to it, gradients travel back, the processor updates. Each has a rate, measured here,
-and an amount, which follows from the model and the configuration. If all overlapped fully, the slowest of them would be
-the step: that is the floor. One after the other they take their sum.
+The GPU computes, weights go to it, gradients come back, the processor updates. Each has a rate, measured here, and an
+amount, from model and configuration. The slowest part is the floor, reached if all overlap fully; without overlap the
+step takes their sum.
 
 What DeepSpeed 0.19.8 does in a step (runtime/zero/stage_1_and_2.py, stage3.py), for P parameters on N GPUs of one host,
 A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the share of the optimizer on the CPU:
@@ -54,7 +54,7 @@ PARTS = {
 
 
 def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float = 1) -> dict[str, float]:
-    """The amount of each of PARTS in a step of a run with its DeepSpeed configuration.
+    """Return the amount of each of PARTS in a step of a run with its DeepSpeed configuration.
 
     In bytes, parameters and operations: a GPU's own bytes over PCIe and matrix products, forward and backward; the
     bytes of CPU memory, read and written, and the parameters of all GPUs. `logit_share` of the positions have their
@@ -92,7 +92,7 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
 
 
 def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere: str = "") -> list[str]:
-    """The rates, the arithmetic, the floor, and the measured step beside it.
+    """Return lines with the rates, the arithmetic, the floor, and the measured step.
 
     Args:
         elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
@@ -121,7 +121,7 @@ def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere
 
 
 def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """run.json, the configuration it names, and summary.json, empty if nothing was measured.
+    """Return run.json, the configuration that it names, and summary.json or {}.
 
     Raises InputError for a folder that is no run with a DeepSpeed configuration.
     """

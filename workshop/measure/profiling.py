@@ -1,4 +1,4 @@
-"""PROFILE=5:8: what the GPU did in steps 5 to 8, and how long it waited.
+"""PROFILE=5:8: profile the GPU in steps 5 to 8.
 
 Rank 0 writes `profile.txt` (the shares of busy, communicating and idle time, then the costliest kernels) and
 `profile_trace.json.gz` (a timeline, for https://ui.perfetto.dev). The profiler itself makes these steps slower: take
@@ -40,7 +40,7 @@ class Profiler(TrainerCallback):
             self._stop()
 
     def after(self, step: int, writes: bool) -> None:
-        """The profile ends with this step, or begins; only in the rank that writes."""
+        """End or begin the profile after this step, on the rank that writes."""
         if self._profile and step == self.last:
             self._stop()
         if writes and step == self.first - 1:

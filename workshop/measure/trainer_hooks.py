@@ -1,4 +1,4 @@
-"""The evidence a run leaves: what a train.py calls, from the Trainer's arguments to the end of the process."""
+"""Functions that a train.py calls to record its run, from the Trainer's arguments to the end of the process."""
 
 import statistics
 from typing import Any
@@ -14,7 +14,7 @@ from workshop.run_folder.control import Control
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
 from workshop.training.exit_process import end_process
-from workshop.training.generation import AnswersOnTheWay, scores, sentences
+from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter
 from workshop.training.sharding import ShardingRecorder, class_name
@@ -22,16 +22,16 @@ from workshop.training.weights_and_biases import keep_wandb_local, report_summar
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
-    """How the Trainer tells what it does: every step's loss, as lines of a log file, and where REPORT_TO says.
+    """Return the Trainer's arguments for logging: every step's loss, as lines of a log file, and REPORT_TO.
 
-    And what no chapter is about: how long a collective may take.
+    The time-out of collectives is among them.
     """
     return {
         "logging_strategy": "steps",
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,
-        "disable_tqdm": True,  # train.out is a file: ProgressLine says where the training stands
+        "disable_tqdm": True,  # train.out is a file: ProgressLine prints the progress
         "report_to": reporters(settings),
         "run_name": settings.run_dir.name,
         "ddp_timeout": collective_timeout_s(settings),
@@ -39,7 +39,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def open_records(settings: Settings, arguments: TrainingArguments) -> None:
-    """The settings into run.json; Weights & Biases, where it is on, writes into the run's folder.
+    """Write the settings into run.json; let Weights & Biases, where it is on, write into the run's folder.
 
     From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
     """
@@ -51,7 +51,7 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
 
 
 def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
-    """The callbacks that measure; give them the model before the Trainer wraps it."""
+    """Return the callbacks that measure; give them the model before the Trainer wraps it."""
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [
         RunRecorder(settings, data),
@@ -60,16 +60,16 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
         ProgressLine(),
         watch(settings),
         Profiler(settings),
-        AnswersOnTheWay(settings, data.examples[: settings.generate_size]),
+        ScoreRecorder(settings, data.examples[: settings.generate_size]),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]
 
 
 def write_summary(settings: Settings, trainer: Trainer) -> None:
-    """The training's figures as summary.json. Collective: call it on every rank.
+    """Write the training's figures into summary.json. Collective: call it on every rank.
 
-    Before the slow last steps (saving, answering): a job that is cut off there keeps its figures. A training that was
-    told to end, ends here: it has saved what it needs to go on.
+    Call it before the final save and the answers, so that a job that is cut off there keeps its figures. A training
+    that was told to end ends here: its checkpoint is saved.
     """
     writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
     if writer and writer.ending:
@@ -78,7 +78,7 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
     recorder = find_callback(trainer, StepRecorder)
-    if settings.goes_on:  # the Trainer's figures are those of the last attempt; rank 0 has the steps of all
+    if settings.resumes_own_run:  # the Trainer knows the last attempt only; rank 0 has all steps
         runtime_s = final["train_runtime"] + (writer.trained_before_s if writer else 0.0)
         steps = recorder.steps
         final = {
@@ -103,19 +103,19 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
 
 
 def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
-    """Exact match and F1 of the model's answers to GENERATE_SIZE held-out questions, added to the summary.
+    """Add exact match and F1 of answers to GENERATE_SIZE held-out questions to the summary.
 
-    With GENERATE_TRAIN_SIZE also to questions it was trained on. Collective: call it on every rank.
+    With GENERATE_TRAIN_SIZE also of training questions. Collective: call it on every rank.
     """
     asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
-    before = find_callback(trainer, AnswersOnTheWay).summary
+    before = find_callback(trainer, ScoreRecorder).summary
     held_out = scores(*asked, data.examples[: settings.generate_size])
     known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
     _add_to_summary(settings, trainer, before | held_out | known)
 
 
 def end_run(settings: Settings, trainer: Trainer) -> None:
-    """The ranks part; scores in the log, summary for Weights & Biases, the end mark; the process ends. Collective."""
+    """Disconnect the ranks; print the scores, report the summary, write the end mark; end the process. Collective."""
     disconnect(trainer)
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
@@ -126,7 +126,7 @@ def end_run(settings: Settings, trainer: Trainer) -> None:
 
 
 def disconnect(trainer: Trainer) -> None:
-    """Close the connections between the ranks: none waits for another any more. Collective: call it on every rank."""
+    """Close the connections between the ranks. Collective: call it on every rank."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

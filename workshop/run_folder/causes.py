@@ -1,8 +1,8 @@
-"""Why a job failed, read from its output (train.out): by the launcher at its end, by the tools for a run without one.
+"""Why a job failed, read from its output (train.out), by the launcher at its end and by the tools later.
 
 One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
-So the kinds are ranked by what can cause what, and within a kind the first in the file counts. Only the form of an
-error counts, at the start of its line: a warning may mention `CUDA out of memory` or `scancel` and nothing is wrong.
+So the kinds are ranked by what can cause what, and within a kind the first in the file counts. Only an error's form at
+the start of its line counts: a warning may mention `CUDA out of memory` or `scancel` and nothing is wrong.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.safe_open import open_plain
 
-# What may stand before an error on its line: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and
-# Ray name it: `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `.
+# Prefixes of an error: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and Ray write it:
+# `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `.
 _BAR = r"^(?:[^|%]*\d%\|(?:[^|]*\|[^\]]*\])?\s*)?"
 _PREFIX = (
     r"(?:\[[\w.,|-]+\](?:<std(?:err|out)>)?: ?|\d[\d.]*: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: "
@@ -27,8 +27,8 @@ _PREFIX = (
 )
 _START = rf"{_BAR}{_PREFIX}{{,3}}"
 _EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
-_OWN_ERROR = r"error(?: \(rank \d+\))?: "  # how the workshop's own code reports a mistake in the input
-# What the libraries say when the GPU or the CPU has no memory left.
+_OWN_ERROR = r"error(?: \(rank \d+\))?: "  # an InputError of the workshop
+# The libraries' messages when the GPU or the CPU has no memory left.
 _NO_MEMORY = (
     r"(?:CUDA out of memory"
     r"|CUDA(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED)"
@@ -49,19 +49,19 @@ _OUT_OF_MEMORY = _START + (
     r"|Cuda failure (?:\d+ )?'out of memory')"
 )
 _TASK = r"srun: error: [^:]*: tasks? [^:]*: "  # how srun begins its report of a task that did not end well
-# What SLURM and the kernel say when they ended a process.
+# Messages of SLURM and the kernel when they end a process.
 _KILLED_FOR_MEMORY = (
     r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
     rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
 )
 _SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{_START}error: )\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
 _NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
-# A task that TERM ended has not failed: a cancelled step's tasks end so, and srun may say it before SLURM says why.
+# A task ended by TERM has not failed: tasks of a cancelled step end so, and srun may report it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
-# No signal of SLURM ends a task so; SLURM ends the others, and may say that first.
+# SLURM's signals cause none of these; after one SLURM ends the other tasks, and may report that first.
 _CRASH = "(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
 _CRASHED = rf"{_TASK}(?:Aborted|{_CRASH})"
-# How a rank reports that it lost the others, or was ended with them; or which error of NCCL the exception above means.
+# A rank reports that it lost the others or was ended with them, or names NCCL's error for the exception above.
 _LOST = (
     r"(?:nccl[A-Z]\w+Error:|[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
     r"|Connection\w*Error)\b|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
@@ -80,15 +80,15 @@ class Kind:
     not_after: str | None = None
 
 
-# How torchrun and deepspeed name the first rank that ended, {} its exit code; the others they end themselves.
+# torchrun and deepspeed report the first rank that ended, {} its exit code; they end the others themselves.
 _ENDED_BY = r"failed \(exitcode: {0}\) local_rank: \d+|exits with return code = {0}\s*$|^\s*exitcode\s*: {0} \(pid"
 _SHELL = r"^\S+: line \d+:\s+"  # how bash begins its lines
 _RANK_KILLED = Kind("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
-# What somebody else did, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit), and that
-# reads the same. Nor if one crashed, before or after.
+# Somebody cancelled it, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit) with the
+# same words. Nor if a task crashed, before or after.
 _CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
 _HANG = r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
-# What a full disk says: Python, the shell's commands, safetensors; and torch.save, whose file is shorter than it wrote.
+# Messages for a full disk of Python, shell commands, safetensors, and torch.save, whose file is too short.
 _FULL = (
     r"(?:No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|basic_ios::clear: iostream error"
     r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
@@ -130,11 +130,11 @@ _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
     r"|exitcode|: line |denied"
 )
-GOES_ON = "the run goes on from "  # begins the line between two attempts; what stands above has been put right
+GOES_ON = "the run goes on from "  # begins the line between two attempts; errors above it belong to earlier attempts
 
 
 CRASHES = (4, 6, 7, 8, 11)  # signals
-# What the line that decided is about, where that has a name. The first that fits counts: NCCL speaks of CUDA, too.
+# Names for the line that decided. The first that fits counts: NCCL's errors mention CUDA, too.
 _NAMES = [
     ("hang", re.compile(_HANG)),
     ("disk full", re.compile(_FULL)),
@@ -145,9 +145,9 @@ _NAMES = [
 ]
 _OF_GPU = re.compile(r"CUDA|Cuda|OutOfMemoryError|\bcu\w+ error")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_LONGEST = 4096  # characters of a line that are looked at
+_LONGEST = 4096  # characters of a line that are searched
 _LONGEST_MESSAGE = 20  # lines
-# How a line begins that does not continue an exception's message: another message, logger, launcher or rank.
+# Beginnings of lines that do not continue an exception's message: another message, logger, launcher or rank.
 _NOT_OF_MESSAGE = (
     rf"{_PREFIX}|(?!nccl){_EXCEPTION}|{_OWN_ERROR}|Traceback|During handling|The above exception|frame #|File \""
     r"|terminate |Exception raised|\[?\d{4}-\d\d-\d\d|\[?[EFIW]\d{4} |[A-Z]{4,}: ?\w|\[Rank \d|srun: |slurm|={5}|-{5}"
@@ -157,11 +157,11 @@ _NOT_OF_MESSAGE = (
 
 @dataclass(frozen=True)
 class Cause:
-    """What decided.
+    """The line that decides.
 
-    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: that line
-        and those that continue its message; task_failed: whether srun reports, on any line, that a task failed;
-        rank_killed: whether what decided is that a rank was killed (SIGKILL).
+    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: the line and
+        the lines that continue its message; task_failed: srun reports, on any line, that a task failed; rank_killed:
+        the line says that a rank was killed (SIGKILL).
     """
 
     state: str
@@ -173,9 +173,9 @@ class Cause:
 
 
 def cause(path: Path | str) -> Cause | None:
-    """The first cause of a failure, or None if the output names none; of a run that went on, of its last attempt."""
+    """Return the first cause of a failure; None if the output names none. For a resumed run, of its last attempt."""
     first: dict[Kind, tuple[int, str]] = {}  # number and text of a kind's first line
-    seen: set[str] = set()  # the endings that stand on a line above
+    seen: set[str] = set()  # endings on a line above
     ignored = False
     for number, line in _lines(path):
         if ignored and re.search(_START + _EXCEPTION, line):
@@ -204,7 +204,7 @@ def cause(path: Path | str) -> Cause | None:
 
 
 def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
-    """Number and text of the lines that may tell something; what a progress bar's carriage returns part, each alone."""
+    """Give number and text of the lines with a hint; a progress bar's carriage returns part lines of one number."""
     # newline="\n": carriage returns are no line ends to grep -n or an editor.
     with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:
         number = 1
@@ -216,7 +216,7 @@ def _lines(path: Path | str) -> Iterator[tuple[int, str]]:
 
 
 def _message(path: Path | str, number: int, first: str) -> str:
-    """What an error says that begins with this text in this line, with the lines of the same rank that continue it."""
+    """Return the message that begins with this text in this line, with the lines of the same rank that continue it."""
     start = re.match(_START, first)[0]
     if not re.match(rf"{_EXCEPTION}|what\(\):", first[len(start) :]):
         return first

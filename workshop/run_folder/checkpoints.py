@@ -1,14 +1,14 @@
-"""Checkpoints that are whole or not there: a manifest says what is in each, and is looked at before the next use.
+"""Checkpoints that are whole or absent: each has a manifest of its files, which is checked before it is used.
 
-A checkpoint is written in FOLDER/unfinished, where nobody looks for one, and renamed when its manifest is in it. So a
-process that is killed and a disk that is full leave the checkpoints before as they were. Nothing is forced onto the
-disk (fsync): what a power cut takes with it, the manifest shows.
+A checkpoint is written in FOLDER/unfinished and renamed when it has its manifest. So a killed process and a full disk
+leave earlier checkpoints unchanged. Files are not forced onto the disk (fsync): the manifest shows what a power cut
+has lost.
 
 A manifest protects against damage, not against malice. Weights are safetensors. PyTorch's and the Trainer's own files
 are loaded without unpickling objects (weights_only). Two are unpickled by their library, so use checkpoints that you
 made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distributed checkpoints (FSDP's sharded state).
 
-Needs nothing but the standard library: the supervisor asks before it starts anything.
+Only the standard library is needed: the supervisor asks before it starts anything.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def digest(file: Path) -> str:
 
 
 def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
-    """Those of this rank's share of the files, which the ranks take in turns, the largest first."""
+    """Return the digests of this rank's share of the files: the ranks take turns, the largest first."""
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
     files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
     with ThreadPoolExecutor() as threads:
@@ -46,16 +46,16 @@ def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
 
 
 def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: Any) -> int:
-    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; its bytes.
+    """Write the manifest of `folder` with `facts` (step, world_size, …), then rename it to `goal`; return its bytes.
 
-    Args: shares: the digests of all ranks. A file that another node did not see as it is here is read again.
+    Args: shares: the digests of all ranks. A file whose size another node saw differently is read again.
     """
     known, listed = {name: entry for share in shares for name, entry in share.items()}, Digests()
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         name, size = str(file.relative_to(folder)), file.stat().st_size
         listed[name] = known[name] if known.get(name, (None,))[0] == size else (size, digest(file))
     (folder / MANIFEST).write_text(json.dumps(facts | {"files": listed}, indent=1) + "\n")
-    if goal.exists():  # of an attempt that had gone further and was not whole
+    if goal.exists():  # of an earlier attempt that had come further, and not whole
         shutil.rmtree(goal)
     folder.rename(goal)
     return sum(size for size, _ in listed.values())
@@ -67,7 +67,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def fault(folder: Path) -> str:
-    """Why a checkpoint is not whole, naming the file; empty if it is."""
+    """Return why a checkpoint is not whole, naming the file; "" if it is."""
     try:
         saved = manifest(folder)
         files = [(name, int(size), str(expected)) for name, (size, expected) in saved["files"].items()]
@@ -92,7 +92,7 @@ def fault(folder: Path) -> str:
 
 
 def checkpoints(output: Path) -> list[Path]:
-    """The newest first, whole or not."""
+    """Return the checkpoints, the newest first, whole or not."""
     return sorted(filter(step_of, output.glob("checkpoint-*")), key=step_of, reverse=True)
 
 
@@ -103,12 +103,12 @@ def step_of(checkpoint: str | Path) -> int:
 
 
 def is_of(checkpoint: str, output: Path) -> bool:
-    """True if the checkpoint lies in that folder; the launcher names it without the links that may lead there."""
+    """Return whether the checkpoint lies in that folder, also where links lead there."""
     return bool(checkpoint) and Path(checkpoint).resolve().parent == output.resolve()
 
 
 def newest(output: Path, say: Callable[[str], None] = print) -> Path | None:
-    """The newest whole checkpoint; of newer ones that are not, a line says why."""
+    """Return the newest whole checkpoint; `say` why newer ones are skipped."""
     for folder in checkpoints(output):
         if not (reason := fault(folder)):
             return folder
@@ -123,12 +123,12 @@ def keep_newest(output: Path, limit: int) -> None:
 
 
 def remove_unfinished(output: Path) -> None:
-    """What a training left that died while it saved; on a full disk it makes room for the run's evidence."""
+    """Remove an unfinished checkpoint; on a full disk this makes room for the run's evidence."""
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
 
 
 def check_processes(folder: Path, world_size: int) -> None:
-    """Raises InputError where `world_size` processes cannot go on from a whole checkpoint."""
+    """Raises InputError where `world_size` processes cannot resume from a whole checkpoint."""
     saved = manifest(folder)
     of = saved.get("world_size", world_size)
     if saved.get("fixed_world_size") and of != world_size:
@@ -139,7 +139,7 @@ def check_processes(folder: Path, world_size: int) -> None:
 
 
 def check(folder: Path, world_size: int) -> None:
-    """Raises InputError where `world_size` processes cannot go on from this checkpoint."""
+    """Raises InputError where `world_size` processes cannot resume from this checkpoint."""
     if not (folder / MANIFEST).exists():
         print(f"warning: {folder} has no {MANIFEST}: used without a look at its files", file=sys.stderr)
         return

@@ -1,4 +1,4 @@
-"""collectives.csv: what the ranks called in one step, as the job writes it and the tools read it; what a ring sends."""
+"""collectives.csv: the ranks' collectives in one step, written by the job and read by the tools; bytes of a ring."""
 
 import csv
 from collections import Counter
@@ -11,14 +11,14 @@ from workshop.run_folder.safe_open import read_plain
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
 OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
-# What a ring of n ranks sends per rank, in parts (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
-# all-gather. Of a broadcast and a reduce: the mean over the ranks, as the ends of their chain send less.
+# How often each rank of a ring of n sends (n - 1) / n of the message. An all-reduce is a reduce-scatter and an
+# all-gather. For broadcast and reduce: the mean over the ranks, as the ends of their chain send less.
 _PARTS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "reduce": 1, "all-to-all": 1}
-_PARTS |= {"receive": 0}  # is another rank's send
+_PARTS |= {"receive": 0}  # counted as another rank's send
 
 
 def bus_factor(name: str, ranks: int) -> float:
-    """Bytes that a rank sends, over those of the message; of a kind without a formula all of it.
+    """Return the bytes that a rank sends, over those of the message; 1 for a kind without a formula.
 
     It is also bus bandwidth / algorithm bandwidth:
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
@@ -28,13 +28,13 @@ def bus_factor(name: str, ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Collective:
-    """A kind of call of one rank in one step.
+    """Equal calls of one rank in one step.
 
     Attributes:
         name: all-reduce, all-gather, reduce-scatter, ...
-        ranks: those that take part.
-        rank, peer: whose call it is, and the rank that a send goes to or a receive comes from.
-        message_bytes: the whole message of one call: what an all-gather leaves, what a reduce-scatter begins with.
+        ranks: of the group.
+        rank, peer: the caller, and the rank that a send goes to or a receive comes from.
+        message_bytes: the whole message of one call: an all-gather's result, a reduce-scatter's input.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Collective:
 
     @property
     def sent_bytes(self) -> float:
-        """Per rank, of all calls, by a ring."""
+        """Bytes that the rank sends in all calls, by a ring."""
         return bus_factor(self.name, len(self.ranks)) * self.message_bytes * self.calls
 
 
 def write(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) -> None:
-    """Per rank one line per kind of call, the largest messages first (logs/README.md)."""
+    """Write one line per rank and kind of call, the largest messages first (logs/README.md)."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -63,7 +63,7 @@ def write(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) 
 
 
 def read(path: Path) -> list[Collective]:
-    """What the ranks called in the counted step.
+    """Return the collectives of the counted step.
 
     Raises:
         LogError: the header or a line is not as in the contract.

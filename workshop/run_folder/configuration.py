@@ -1,6 +1,6 @@
-"""The launcher's JSON, read once for all: the preflight, the training, DeepSpeed's operators and the planner.
+"""Read the launcher's JSON, DeepSpeed's or FSDP's and DDP's: for preflight, training, operators and planner.
 
-It is DeepSpeed's, or FSDP's and DDP's. What the training refuses every reader refuses, in the same words.
+All of them refuse what the training refuses, in the same words.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ RULE_SIZES = {"num_layers": 1, "batch_size": 1}
 
 @dataclass(frozen=True)
 class Configuration:
-    """Args: values: under today's names; notes: what to say of the file when a job starts."""
+    """Args: values: under today's names; notes: to print when a job starts."""
 
     is_deepspeed: bool
     values: dict[str, Any]
@@ -31,7 +31,7 @@ class Configuration:
 
     @property
     def needs_gpu(self) -> str:
-        """What in it works on a GPU only, and what is expected without one; "" for nothing."""
+        """The key that works on a GPU only, and what is expected without one; "" for none."""
         if self.values.get("version") == 1:
             return "version 1; expected version 2"
         if self.values.get("comm_hook") == "bf16":
@@ -43,7 +43,7 @@ class Configuration:
 def read_configuration(
     path: Path, settings: Mapping[str, Any], world_size: int, exercise: str = "", model: Mapping[str, Any] | None = None
 ) -> Configuration:
-    """The configuration that an exercise trains with.
+    """Return the configuration that an exercise trains with.
 
     Args:
         settings: by their names in small letters, as in run.json.
@@ -76,7 +76,7 @@ def read_configuration(
 
 
 def read_rule(path: Path) -> dict[int, dict[str, int]]:
-    """A rule of weak scaling: a run's sizes by its number of GPUs. Raises InputError for another file."""
+    """Return a rule of weak scaling: sizes by number of GPUs. Raises InputError for another file."""
     rule = read_json(path)
     gpus = rule["gpus"] if isinstance(rule.get("gpus"), dict) else {}
     if wrong := next((name for name in gpus if not name.isdecimal()), None):

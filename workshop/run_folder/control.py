@@ -1,13 +1,13 @@
-"""RUN_DIR/.control: what the supervisor and the training tell each other, one line each; both only append.
+"""RUN_DIR/.control: messages between supervisor and training, one per line; both only append.
 
 | Line | Written by | Means |
 |---|---|---|
-| `starting` | supervisor | an attempt starts; the lines above are of those before |
+| `starting` | supervisor | an attempt starts; the lines above belong to earlier ones |
 | `saves` | training, before its first step | it has begun, and saves when it is told to stop |
-| `saves nothing` | training, when it knows its settings | it does not: nobody tells it |
+| `saves nothing` | training, when it knows its settings | it does not save and gets no `stop` |
 | `stop` | supervisor | save a checkpoint and end |
 | `saved N` | training | checkpoint-N is saved; it ends here |
-| `over` | training, after its last step | nobody looks for `stop` any more |
+| `over` | training, after its last step | it no longer reads `stop` |
 | `finished` | training's rank 0, after saving and answering | the run is completed, whatever its launcher's exit code |
 """
 
@@ -26,33 +26,33 @@ class Control:
             file.write(f"{line}\n")
 
     def lines(self) -> list[str]:
-        """The lines of the last attempt, after its `starting`."""
+        """Return the lines of the last attempt, after its `starting`."""
         text = self.path.read_text() if self.path.is_file() else ""
         return text.rpartition("starting\n")[2].splitlines()
 
     @property
     def told(self) -> bool:
-        """True if the training was told to stop, and has not come to its end."""
+        """True if the training was told to stop and is not over."""
         lines = self.lines()
         return "stop" in lines and "over" not in lines
 
     @property
     def saved(self) -> str:
-        """The step after which the training saved and ended because it was told; empty: it did not."""
+        """The step after which the training saved and ended on request; "": it did not."""
         return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
 
     @property
     def finished(self) -> bool:
-        """True if the training has come to its end, with all that it saves; without it exit code 0 means nothing."""
+        """True if the training has reached its end and saved everything; without it exit code 0 means nothing."""
         return "finished" in self.lines()
 
     @property
     def at_end(self) -> bool:
-        """True if the training ends by itself: all is written."""
+        """True if everything is written and the training ends by itself."""
         return self.finished or bool(self.saved)
 
     def tell(self) -> bool:
-        """Tell the training to save and end; True if it will."""
+        """Tell the training to save and end; return whether it will."""
         lines = self.lines()
         if "saves" not in lines or "stop" in lines or "over" in lines:
             return False

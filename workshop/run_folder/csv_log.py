@@ -1,4 +1,4 @@
-"""Comma-separated logs of jobs that may have been killed, line by line: every line is checked.
+"""Read comma-separated logs of jobs that may have been killed; every line is checked.
 
 `step_rows` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
 """
@@ -18,10 +18,10 @@ Rows = Iterator[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
 def read_lines(path: Path | str) -> list[str]:
-    """The file's lines, the last cell blanked where it may be cut off.
+    """Return the file's lines, the last cell blanked where it may be cut off.
 
-    A killed job leaves a last line without a line end. Its complete cells are true, but `8` may be the beginning of
-    `82`; a cell that ends in its unit is complete. Raises LogError for UTF-16.
+    A killed job leaves a last line without a line end, where `8` may be the beginning of `82`; a cell that ends in its
+    unit is complete. Raises LogError for UTF-16.
     """
     data = read_plain(path).removeprefix(codecs.BOM_UTF8)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -34,7 +34,7 @@ def read_lines(path: Path | str) -> list[str]:
 
 
 def first_line(lines: Sequence[str]) -> str:
-    """The first that is not blank, which should be the header; "" if all are."""
+    """Return the first line that is not blank, which should be the header; "" if all are blank."""
     return next((line.strip() for line in lines if line.strip()), "")
 
 
@@ -43,7 +43,7 @@ def cells(line: str) -> list[str]:
 
 
 def rows(path: Path | str, lines: Sequence[str], names: Sequence[str], header: str) -> Rows:
-    """Line number and cells by column name; without headers, which a restarted logger writes in the middle, too.
+    """Give line number and cells by column name, without headers, which a restarted logger repeats.
 
     Raises:
         LogError: a line other than the last has more or fewer cells than names.
@@ -60,7 +60,7 @@ def rows(path: Path | str, lines: Sequence[str], names: Sequence[str], header: s
 
 
 def number(path: Path | str, line: int, cell: str, column: str, finite: bool = True, unit: str = "") -> float:
-    """A cell's value. Raises LogError for what is no number, and for nan and infinity unless they may be."""
+    """Return a cell's value. Raises LogError for no number, and for nan and infinity if `finite`."""
     try:
         value = float(cell.removesuffix(unit))
     except ValueError:
@@ -71,7 +71,7 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
 
 
 def step_rows(path: Path | str, lines: Sequence[str] | None = None, header: str = "") -> Rows:
-    """All steps of steps.csv, none of an empty one; or those of some of its lines, with its header.
+    """Give the steps of steps.csv, none if it is empty; or those of some of its lines, with its header.
 
     Raises:
         LogError: a line is not as in the contract, or a column is missing in the header.
@@ -89,7 +89,7 @@ def step_rows(path: Path | str, lines: Sequence[str] | None = None, header: str 
 
 
 def step_numbers(path: Path | str, rows: Rows) -> Iterator[dict[str, float]]:
-    """Each step's number, time (s), tokens, loss and, in newer runs, examples. A loss may be nan."""
+    """Give each step's number, time (s), tokens, loss and, in newer runs, examples. A loss may be nan."""
     for line, row in rows:
         names = [name for name in _STEP_NUMBERS if name in row]
         yield {name: number(path, line, row[name], name, finite=name != "loss") for name in names}

@@ -1,4 +1,4 @@
-"""A DeepSpeed configuration as this workshop trains it: what is allowed in it, and what its "auto" becomes.
+"""Read a DeepSpeed configuration as this workshop trains it, with the values of its "auto".
 
 Values that env_vars.sh also sets must be "auto" or left out: the Trainer then copies its own arguments into them.
 "auto" does not search for the largest batch that fits (erratum K7): the global batch is micro-batch x accumulation
@@ -22,7 +22,7 @@ STAGES_12, STAGE_3 = {*_TABLE["stages"]["1_and_2"]}, {*_TABLE["stages"]["3"]}
 STAGE_3 |= {name for name in ZERO if name.startswith("stage3_")}
 NULL_IS_NOTHING = ("offload_optimizer", "offload_param", "zenflow", "leaf_module", "overlap_comm")
 GATHER = "stage3_gather_16bit_weights_on_model_save"
-# What Transformers fills in: settings and, of the model's hidden size, three sizes.
+# Transformers fills in settings, and three sizes from the model's hidden size.
 _OF_HIDDEN_SIZE = {
     "reduce_bucket_size": lambda hidden: hidden * hidden,
     "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
@@ -40,7 +40,7 @@ _AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER
 def read(
     path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
-    """The configuration under today's names, with "auto" for what it leaves out, and what to say of it at the start.
+    """Return the configuration under today's names, with "auto" for missing keys, and notes for the start.
 
     Args:
         settings: by their names in small letters; one that is missing contradicts nothing.
@@ -89,14 +89,14 @@ def read(
 
 
 def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
-    """The configuration with the numbers that Transformers puts in for "auto" once the model is known."""
+    """Return the configuration with Transformers' numbers for "auto" once the model is known."""
     zero = config.get("zero_optimization", {})
     sizes = {name: of(hidden_size) for name, of in _OF_HIDDEN_SIZE.items() if zero.get(name) == AUTO}
     return config | {"zero_optimization": zero | sizes} if sizes else config
 
 
 def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
-    """Old names as DeepSpeed translates them, without what null leaves out."""
+    """Translate old names as DeepSpeed does, and drop keys that are null."""
     new_names = {name.removeprefix("stage3_"): name for name in ZERO}
     new_names |= {"stage3_gather_fp16_weights_on_model_save": GATHER}
     new_names |= {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
@@ -114,7 +114,7 @@ def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fill(config: dict[str, Any]) -> list[str]:
-    """Put "auto" where the configuration leaves out what the settings say; returns those of other defaults."""
+    """Put "auto" for missing keys that the settings have; return those for which DeepSpeed has another default."""
     left_out = []
     for key in _FILLED:
         *sections, name = key.split(".")
@@ -136,7 +136,7 @@ def _fill(config: dict[str, Any]) -> list[str]:
 
 
 def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> None:
-    """They have one place: a JSON with micro-batch 4 beside a loader with 32 trains on neither (erratum B5)."""
+    """Raises InputError where the JSON contradicts the settings: micro-batch 4 beside a loader with 32 (erratum B5)."""
     rows = [settings.get(name) for name in ("batch_size", "grad_acc")]
     warmup_steps = settings.get("lr_warmup_steps")
     rate = ("LEARNING_RATE", settings.get("learning_rate"))
@@ -169,7 +169,7 @@ def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, A
 
 
 def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
-    """Leave out offloading to nowhere; what the stage does not read is an error, or a note if it costs no memory."""
+    """Drop offloading to `none`; a key that the stage does not read is an error, or a note if it costs no memory."""
     stage = zero["stage"]
     for name, least in {"offload_optimizer": 1, "offload_param": 3}.items():
         section = zero.get(name, {"device": "none"})
@@ -188,7 +188,7 @@ def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
 
 
 def _without_effect(config: dict[str, Any]) -> list[str]:
-    """Take out what no Trainer reads, so that nothing is planned as if it did something; returns what to say."""
+    """Drop keys that no Trainer reads, so that nothing is planned with them; return notes."""
     notes = []
     if any(config.pop("activation_checkpointing", {}).values()):
         notes.append("has activation_checkpointing, which does nothing here; expected GRADIENT_CHECKPOINTING=true")
@@ -202,7 +202,7 @@ def _without_effect(config: dict[str, Any]) -> list[str]:
 
 
 def _gather(path: Path, zero: dict[str, Any], saves: bool) -> list[str]:
-    """Without gathering there are no weights to save: DeepSpeed's default, and what accelerate makes of "auto"."""
+    """Gather weights for saving: DeepSpeed's default, and accelerate's value for "auto", saves none."""
     if zero.get(GATHER) is False and saves:
         raise InputError(
             f"{path}: zero_optimization.{GATHER} is False: no weights are saved; expected true, or SAVE=no"

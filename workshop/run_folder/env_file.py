@@ -1,4 +1,4 @@
-"""The one reader of env_vars.sh and its like: the names that a file exports, and the values that bash gives them."""
+"""Read env_vars.sh and similar files: the names that a file exports, and the values that bash gives them."""
 
 import os
 import re
@@ -12,9 +12,7 @@ _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 
 
 def assignments(path: Path) -> list[tuple[str, int, bool]]:
-    """Each name that a line begins by assigning or that follows `export`, its line from 1, and whether it is exported;
-    none without a file.
-    """
+    """Return each assigned name, its line from 1, and whether it is exported; [] without a file."""
     found = []
     for number, text in enumerate(utf8_lines(path) if path.is_file() else [], start=1):
         code = text.partition(" #")[0].strip()
@@ -25,12 +23,12 @@ def assignments(path: Path) -> list[tuple[str, int, bool]]:
 
 
 def exported(path: Path) -> set[str]:
-    """The names that a file exports."""
+    """Return the names that a file exports."""
     return {name for name, _, exported in assignments(path) if exported}
 
 
 def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment after bash has sourced a file, with nothing in it before but PATH, HOME and `variables`.
+    """Return the environment after bash has sourced a file with only PATH, HOME and `variables` set.
 
     Raises:
         InputError: bash cannot read it.

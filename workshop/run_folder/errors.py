@@ -1,4 +1,4 @@
-"""What a user can put right: one line that names the file, line or variable, what was found and what is expected."""
+"""Errors that a user can correct: a line with the file, line or variable, what was found and what is expected."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ class InputError(Exception):
 
 
 def no_package(name: str) -> str:
-    """What to do where a package cannot be imported; "" for a module of this repository."""
+    """Return what to do where a package cannot be imported; "" for a module of this repository."""
     if (_REPO / name.split(".")[0]).is_dir():
         return ""
     return (
@@ -23,7 +23,7 @@ def no_package(name: str) -> str:
 
 
 def utf8_lines(path: Path) -> list[str]:
-    """The lines of a text file.
+    """Return the lines of a text file.
 
     Raises:
         LogError: a line is not in UTF-8.
@@ -40,7 +40,7 @@ class LogError(InputError):
     """A log that does not have the form its kind should have.
 
     Args:
-        path: the log; what a line stands in that is in no file.
+        path: the log, or the text of a line given as an argument.
         line: line number, counted from 1; None when the whole file is meant.
         found: what the file holds there (shortened to 120 characters).
         expected: what would be right.

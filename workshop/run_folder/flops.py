@@ -1,4 +1,4 @@
-"""The operations that a model's training needs. Source: PaLM, arXiv:2204.02311, appendix B."""
+"""Operations of a training. Source: PaLM, arXiv:2204.02311, appendix B."""
 
 
 def flops_per_token(parameters: int, layers: int, attention_size: int, row_length: float) -> float:

@@ -28,7 +28,7 @@ _OTHER = {
 
 
 def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
-    """The configuration with its version. Raises InputError for what is ignored or cannot work."""
+    """Return the configuration with its version. Raises InputError for keys that are ignored or cannot work."""
     check_keys(path, config)
     if settings.get("timers"):
         raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
@@ -56,7 +56,7 @@ def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_
 
 
 def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
-    """Raises InputError unless so many copies of the model have equally many ranks, at least two."""
+    """Raises InputError unless the ranks can be split into so many groups of equal size, at least two."""
     if copies > 1 and (world_size % copies or world_size // copies < 2):
         raise InputError(
             f"{path}: {key} is {copies}, which cannot split {counted(world_size, 'GPU')} into groups of "

@@ -1,4 +1,4 @@
-"""How a GPU's time in a profile divides up, for the job that records it and the tools that read it."""
+"""Fractions of a profile's wall time spent computing, communicating and idle, for job and tools."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ Interval = tuple[float, float]  # start and end
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of the intervals: kernels that run side by side are one."""
+    """Return the union of the intervals: overlapping kernels become one."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -17,12 +17,12 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def covered(intervals: Iterable[Interval]) -> float:
-    """The length of the union."""
+    """Return the length of the union."""
     return sum(end - start for start, end in merged(intervals))
 
 
 def shares(kernels: Iterable[tuple[str, Interval]], wall: float) -> dict[str, float]:
-    """Shares of the wall time, by name, given the name and the interval of all that the GPU ran."""
+    """Return fractions of wall time spent computing, communicating and idle, from all kernels' names and intervals."""
     kernels = list(kernels)
     busy = covered(interval for _, interval in kernels)
     computing = covered(interval for name, interval in kernels if "nccl" not in name.lower())

@@ -14,7 +14,7 @@ AUTO = "auto"  # a value that a library fills in
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises InputError with line and column, or for a key that is there twice."""
+    """Return the object in a JSON file. Raises InputError with line and column, or for a duplicate key."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
@@ -46,12 +46,12 @@ def checked(
     other: Mapping[str, str] | None = None,
     where: str = "",
 ) -> Any:
-    """The value, with whole numbers as int.
+    """Return the value, with whole numbers as int.
 
     Args:
         auto: keys, with dots, whose value may be "auto".
         other: what is expected instead of a key that nothing reads.
-        where: in which such a key is not read, in words.
+        where: added to the error about such a key.
 
     Raises:
         InputError: a key that the table does not have, or a value of another kind.

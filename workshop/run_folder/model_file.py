@@ -1,4 +1,4 @@
-"""Models by name, without torch: known shapes, and the config.json of a model as far as it is on this machine."""
+"""Models by name, without torch: known shapes, and config.json of models on this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def short_name(model_name: str) -> str:
 
 
 def model_file(model_name: str) -> dict[str, Any]:
-    """The content of a model's config.json: of a folder, a shape or the hub's cache; {} where none of them has it."""
+    """Return a model's config.json from its folder, a shape or the hub's cache; {} where none has it."""
     name = short_name(model_name).lower()
     file = next((path for path in (Path(model_name, "config.json"), SHAPES.get(name)) if path and path.is_file()), None)
     if name == "tiny":

@@ -45,7 +45,7 @@ class FabricLog:
 
 
 def read(path: Path | str) -> FabricLog:
-    """Parse one log; lines of NCCL itself between the others are passed over, so is a last line that is cut off.
+    """Parse a log; skip lines of NCCL itself and a last line that is cut off.
 
     Raises:
         LogError: a line of results does not hold the numbers it should, or no line above names its test.
@@ -69,7 +69,7 @@ def read(path: Path | str) -> FabricLog:
 
 
 def _bandwidth(path: Path | str, number: int, cells: list[str]) -> tuple[int, float]:
-    """Size and bus bandwidth of a row; the time is in front of the algorithm's and the bus's bandwidth."""
+    """Return size and bus bandwidth of a row: time, algorithm bandwidth and bus bandwidth follow each other."""
     figures = [cells[i : i + 3] for i in (-8, -4)] if len(cells) in (11, 12, 13) else []
     try:
         time_us, _, bandwidth = map(float, next(group for group in figures if group[0] != "N/A"))

@@ -1,4 +1,4 @@
-"""Text that others wrote, as a terminal may show it: an escape sequence in a log can rewrite what stands above it."""
+"""Make others' text safe for a terminal: an escape sequence in a log can rewrite the lines above it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text for one line or one cell: `printable`, and line ends and tabs are escapes, too."""
+    """Return the text for one line or cell: as `printable`, with line ends and tabs escaped, too."""
     return _IN_LINE.sub(_escaped, text)
 
 
 def spreadsheet_text(value: object) -> object:
-    """A cell of csv: a text that a spreadsheet would compute gets a leading quote; numbers stay."""
+    """Return a csv cell: a leading quote before text that a spreadsheet would compute; numbers stay."""
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
         return value
     return value if re.fullmatch(r"[+-][\d.,]+(?:[eE][+-]?\d+)?", value) else f"'{value}"

@@ -1,7 +1,7 @@
-"""Keys that people write into files: no diff of the code that we keep may hold one.
+"""Hide keys that people write into files: no diff of the code that we keep may hold one.
 
-Hidden is what is assigned or passed to a name of a key, what logs in, and what has the form of a known key. In doubt
-more is hidden. Names of tokens of a text (`eos_token="</s>"`, MAX_NEW_TOKENS) are left alone.
+Hidden are values assigned or passed to names of keys, logins, and text in the form of a known key; in doubt more is
+hidden. Names of text tokens (`eos_token="</s>"`, MAX_NEW_TOKENS) stay.
 """
 
 import re
@@ -16,7 +16,7 @@ _IS += r"""(?:(?:\\?['"])?\]?(?:\s{0,8}:\s{0,8}[\w.| \[\]]{1,40})?\s{0,8}(?:[:+?
 _IS += r"""[\s(+\\-]{0,80}|\\?['"]\s{0,8},\s{0,8}(?:\w{1,40}\s{0,8}=\s{0,8})?)"""
 _PASSWORD = "password|passwd|passphrase|secret|(?:api|access|private|auth|secret)[_-]?key(?:[_-]?id)?"
 
-# Each keeps its first group and hides the rest.
+# Each pattern keeps its first group and hides the rest.
 _PATTERNS = [
     re.compile(pattern)
     for pattern in (

@@ -48,11 +48,11 @@ def _write(file: Path, values: dict[str, Any]) -> None:
 
 
 def record_settings(settings: Any, listens: bool = False) -> None:
-    """The settings into run.json, by one rank, before the model is there: so a run that cannot even hold its model is
-    known by them.
+    """Write the settings into run.json, by one rank, before the model is made: also a run whose model does not fit
+    shows them.
 
     Args:
-        listens: the training saves when it is told to end. One that does not is let alone from here on.
+        listens: the training saves when it is told to end; otherwise it gets no signals.
 
     Raises:
         InputError: the launcher started another number of processes than nodes x GPUs per node.
@@ -67,7 +67,7 @@ def record_settings(settings: Any, listens: bool = False) -> None:
 
 
 def last_attempt(run_dir: Path) -> dict[str, Any]:
-    """What became of the attempt before this one; {} in the first."""
+    """Return how the attempt before this one ended; {} in the first."""
     return (read_run_record(run_dir).get("attempts") or [{}])[-1]
 
 
@@ -77,7 +77,7 @@ def update_last_attempt(run_dir: Path, **facts: Any) -> None:
 
 
 def last_step(run_dir: Path) -> int:
-    """The last step in steps.csv; 0 without a step, or if it is damaged."""
+    """Return the last step in steps.csv; 0 without a step, or if it is damaged."""
     try:
         return max((int(row["step"]) for _, row in csv_log.step_rows(run_dir / "steps.csv")), default=0)
     except (LogError, ValueError):

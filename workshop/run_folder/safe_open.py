@@ -1,6 +1,6 @@
-"""Reading what others left in a folder: plain files of a bounded size, never a link, a pipe or a device.
+"""Read others' files: plain files of a bounded size, never a link, a pipe or a device.
 
-A link in somebody's run folder could show a file of the reader's own, and a pipe would be waited for without end.
+A link in somebody's run folder could show one of the reader's own files, and a pipe would block for ever.
 """
 
 import errno
@@ -14,7 +14,7 @@ LARGEST_BYTES = 512 << 20  # of a log that is read as a whole
 
 
 def open_plain(path: Path | str) -> int:
-    """A descriptor for reading. Raises OSError for what is no plain file."""
+    """Return a descriptor for reading. Raises OSError for anything but a plain file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -23,7 +23,7 @@ def open_plain(path: Path | str) -> int:
 
 
 def read_plain(path: Path | str) -> bytes:
-    """All bytes. Raises LogError for what is no plain file, cannot be read, or has more than LARGEST_BYTES."""
+    """Return all bytes. Raises LogError for no plain file, an unreadable one, or more than LARGEST_BYTES."""
     try:
         with os.fdopen(open_plain(path), "rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size > LARGEST_BYTES:

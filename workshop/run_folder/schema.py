@@ -1,7 +1,7 @@
 """The types of run.json, summary.json and steps.csv; logs/README.md says in words what each value means.
 
-A key may be absent or null: the job ended before it was known. A key that is there has the type given here. Keys that
-are not listed are allowed and not looked at, so that a newer job can be read by older tools.
+A key may be absent or null: the job ended before it was known. Otherwise it has the type given here. Keys that are not
+listed are ignored, so that older tools can read a newer job.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workshop.run_folder.settings import record_types
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2
 STATES = ("running", "completed", "oom", "timeout", "preempted", "cancelled", "failed")
-LEAST_ENERGY_S = 10  # of the timed steps: NVML's counter moves in steps, so a shorter part has no figure in joules
+LEAST_ENERGY_S = 10  # NVML's counter moves in steps, so shorter timed parts have no figure in joules
 REQUIRED = ("exercise", "state", "start_time")
 
 Schema = dict[str, Any]  # key to type
-# Settings that every exercise has, and those of single exercises that tables select by or show.
+# Settings of every exercise, and those of single exercises that tables use.
 SETTINGS: Schema = {
     **record_types(),
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str, "compile": bool},
@@ -154,7 +154,7 @@ class RunRecord:
 
 
 class Settings(dict):
-    """`settings` of run.json, of the types in SETTINGS; those of other exercises are not looked at."""
+    """`settings` of run.json, with the types in SETTINGS; others are not checked."""
 
 
 SUMMARY_RECORD: Schema = {
@@ -200,7 +200,7 @@ _OBJECTS = (RunRecord, Model, Sharding, Attempt, Replay, Settings)
 
 
 class MistypedError(ValueError):
-    """A value has another type than its key asks for."""
+    """A value does not have its key's type."""
 
     def __init__(self, key: str, value: Any, expected: str):
         super().__init__(f"{key}: {value!r}, expected {expected}")
@@ -209,7 +209,7 @@ class MistypedError(ValueError):
 
 @cache
 def types_of(kind: type) -> Schema:
-    """The keys of a record with their types; any of them may be null."""
+    """Return the keys of a record with their types; any of them may be null."""
     if kind is Settings:
         return SETTINGS
     hints = get_type_hints(kind).items()
@@ -217,7 +217,7 @@ def types_of(kind: type) -> Schema:
 
 
 def typed(value: Any, kind: Any, key: str = "") -> Any:
-    """A JSON value as its type, an object as its dataclass; what is null is left to the default.
+    """Return a JSON value as its type, an object as its dataclass; null becomes the default.
 
     Texts can be shown in a line of a table and on a terminal.
 
@@ -238,8 +238,7 @@ def typed(value: Any, kind: Any, key: str = "") -> Any:
         return [typed(entry, get_args(kind)[0], key) for entry in value]
     if kind is str and type(value) is str:
         return one_line(value)
-    # JSON has one kind of number: 1.0 may be written as 1. One of more than 64 bits is no count of anything, and no
-    # float can hold it.
+    # JSON has one kind of number: 1.0 may be written as 1. No count has more than 64 bits.
     whole = type(value) is int and kind in (int, float) and -(2**63) < value < 2**63
     if not whole and (type(value) is not kind or kind is int):
         raise MistypedError(key, value, _JSON_NAMES[kind])

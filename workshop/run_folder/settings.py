@@ -1,4 +1,4 @@
-"""The names, types and defaults of a run's settings: the training reads them, run.json records them, the tools compare.
+"""Names, types and defaults of a run's settings, for the training, run.json and the tools.
 
 `workshop/settings.py` reads them from the environment; nothing else declares them.
 `python -m workshop.run_folder.settings` prints them.
@@ -24,7 +24,7 @@ LADDER_NAMES = (
 
 
 def is_tiny(model_name: str) -> bool:
-    """Whether it is tiny.env's model, or another family's of that size: `tiny`, `tiny-llama`."""
+    """Return whether it is tiny.env's model or another family's of that size: `tiny`, `tiny-llama`."""
     return model_name == "tiny" or model_name.startswith("tiny-")
 
 
@@ -57,7 +57,7 @@ boolean.expected = "true or false"  # type: ignore[attr-defined]
 
 
 def own_folder(text: str) -> Path:
-    """Not the run folder itself or one above it: what lies there is other files' and other runs'."""
+    """Refuse the run folder itself and folders above it, which hold other files and runs."""
     if normpath(text).split("/")[0] in (".", ".."):
         raise ValueError(text)
     return Path(text)
@@ -67,7 +67,7 @@ own_folder.expected = "a folder inside the run folder, or an absolute path"  # t
 
 
 def folder_name(text: str) -> str:
-    """Of one folder, as `runs` finds it: not hidden, and on one line."""
+    """Accept one folder's name that `runs` finds: not hidden, and on one line."""
     if not re.fullmatch(r"\w[\w.+-]*", text):
         raise ValueError(text)
     return text
@@ -90,7 +90,7 @@ real = number(float, 0, "a number of at least 0")
 
 
 def setting(parse: Callable[[str], Any] = str, default: Any = MISSING, by: str = "") -> Any:
-    """A field of Settings: how its text is read, its value when the environment does not name it, and who reads it.
+    """Declare a setting: how its text is read, its default, and who reads it.
 
     `by` is a folder of workshop/, or "the Trainer", or "tools".
     """
@@ -99,7 +99,7 @@ def setting(parse: Callable[[str], Any] = str, default: Any = MISSING, by: str =
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredSettings:
-    """Every setting of a fine-tuning run. The environment variable of a field is its name in capitals.
+    """Every setting of a fine-tuning run; a field's environment variable is its name in capitals.
 
     An exercise with settings of its own adds them in a subclass of workshop.settings.Settings.
     """
@@ -142,8 +142,8 @@ class DeclaredSettings:
         choice("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit"), "adamw_torch_fused", by="the Trainer"
     )
     seed: int = setting(count, 42, by="the Trainer")
-    resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder to go on from
-    hang_timeout_s: int = setting(count, 1800, by="job")  # a rank without progress for so long has hung; 0: never
+    resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder
+    hang_timeout_s: int = setting(count, 1800, by="job")  # a rank without progress for so long hangs; 0: no limit
 
     # Looking closer.
     nan_filter: bool = setting(boolean, True, by="measure")  # each loss is waited for, to keep NaN out of the log
@@ -167,12 +167,12 @@ class DeclaredSettings:
 
 
 def defaults(declared: type = DeclaredSettings) -> dict[str, Any]:
-    """The environment variable of each setting to its default; None: it has to be set."""
+    """Return the default of each setting by its environment variable; None: it has to be set."""
     return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(declared)}
 
 
 def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
-    """The type of each setting in run.json, where a path is a text."""
+    """Return the type of each setting in run.json, where a path is a text."""
     return {item.name: str if item.type is Path else item.type for item in fields(declared)}
 
 

@@ -1,4 +1,4 @@
-"""Variables of the shell that are nearly the name of a setting: typing mistakes, which would otherwise pass silently.
+"""Find variables of the shell that are nearly a setting's name: typing mistakes.
 
 Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1).
 """
@@ -8,9 +8,9 @@ from difflib import get_close_matches
 
 # Read by the launchers before any env_vars.sh, which therefore cannot set them.
 _LAUNCHER_NAMES = {"GPUS_PER_NODE", "EMULATED_NODES", "DS_CONFIG", "FABRIC_TIMEOUT_S", "WORKSHOP_VENV", "LOG_DIR"}
-# What a launcher sets for the training: nobody means to set these.
+# Set by a launcher for the training, never by users.
 _SET_BY_LAUNCHERS = {"CONFIG", "RUN_DIR"}
-# How older material and the Trainer call a setting.
+# Names of older material and of the Trainer.
 _OTHER_NAMES = {
     "PER_DEVICE_BATCH_SIZE": "BATCH_SIZE",
     "PER_DEVICE_TRAIN_BATCH_SIZE": "BATCH_SIZE",
@@ -24,15 +24,15 @@ _OTHER_NAMES = {
     "MAX_SEQ_LENGTH": "MAX_LENGTH",
     "MODEL_ID": "MODEL_NAME",
 }
-# Short names that somebody may mean for the workshop; other programs' shells have them too.
+# Short names that may be meant for the workshop or for other programs.
 MEANT = {"MODEL": "MODEL_NAME", "LR": "LEARNING_RATE", "GPUS": "GPUS_PER_NODE", "NPROC": "GPUS_PER_NODE"}
-# Variables of usual shells, as near to a setting as a typing mistake is.
+# Usual variables that resemble a setting.
 _UNRELATED = {"COMPILER", "LABEL", "NUM_THREADS"}
 _LEAST_ALIKE = 0.86  # difflib's ratio: one letter of four too many is 0.89, two of eight exchanged 0.88
 
 
 def near_misses(shell: Mapping[str, str], settings: Iterable[str]) -> dict[str, str]:
-    """The shell's variables that nothing reads, and the setting that each is nearly; a first letter is never wrong."""
+    """Return the shell's unread variables, each with the setting that it resembles; the first letter must be right."""
     known = {*settings, *_LAUNCHER_NAMES}
     aims = known - _SET_BY_LAUNCHERS
     found = {}
@@ -46,7 +46,7 @@ def near_misses(shell: Mapping[str, str], settings: Iterable[str]) -> dict[str, 
 
 
 def complaint(shell: Mapping[str, str], settings: Iterable[str]) -> str:
-    """One line about all near misses; empty if there is none."""
+    """Return one line about all near misses; "" if there is none."""
     found = near_misses(shell, settings)
     if not found:
         return ""
@@ -57,6 +57,6 @@ def complaint(shell: Mapping[str, str], settings: Iterable[str]) -> str:
 
 
 def doubt(shell: Mapping[str, str]) -> str:
-    """One line about short names that nothing reads; empty if there is none."""
+    """Return one line about short names that nothing reads; "" if there is none."""
     asked = [f"{name}={shell[name]} (for the workshop it is {MEANT[name]})" for name in MEANT if name in shell]
     return f"warning: your shell sets {', '.join(asked)}: nothing here reads it" if asked else ""

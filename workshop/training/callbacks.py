@@ -1,4 +1,4 @@
-"""What a run measures about itself, step by step: steps.csv, the speed, the memory and the load of the GPUs."""
+"""Measure each step of a training: steps.csv, speed, memory and load of the GPUs."""
 
 import csv
 import statistics
@@ -17,15 +17,15 @@ from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
-# Of torch.cuda.memory_stats; the peaks since the training or the last evaluation began
+# Keys of torch.cuda.memory_stats; peaks count from the training's start or the last evaluation
 _SIZES = {"allocated": "allocated_bytes.all.current", "peak_allocated": "allocated_bytes.all.peak"}
 _SIZES |= {"reserved": "reserved_bytes.all.current", "peak_reserved": "reserved_bytes.all.peak"}
-WARMUP_STEPS = 5  # left out of mean speeds: the first steps allocate memory, build kernels and start the collectives
+WARMUP_STEPS = 5  # not in mean speeds: the first steps allocate memory, build kernels and start the collectives
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of steps.csv; counts are summed over all ranks, `real_tokens` leaves the padding out."""
+    """One line of steps.csv. Counts are summed over all ranks; `real_tokens` has no padding."""
 
     step: int
     step_time_s: float
@@ -35,23 +35,23 @@ class Step:
     epoch: float
     samples: int
     logit_positions: int
-    peak_mem_alloc_mib: float | None  # of rank 0 since the training or the last evaluation began; None without a GPU
+    peak_mem_alloc_mib: float | None  # rank 0's, since the training or the last evaluation began; None without a GPU
 
 
 def synchronise() -> None:
-    """Wait until the GPU has done what was asked of it: without this a timer measures how fast Python asks."""
+    """Wait until the GPU is idle: without this a timer measures how fast Python launches kernels."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def forget_peak() -> None:
-    """The peak of the GPU's memory is counted from here on."""
+    """Count the peak of GPU memory from here on."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """`value` of every rank, on every rank."""
+    """Return the `value` of every rank, on every rank."""
     if not torch.distributed.is_initialized():
         return [value]
     values = [None] * torch.distributed.get_world_size()
@@ -60,21 +60,21 @@ def gather_objects(value: Any) -> list[Any]:
 
 
 def find_callback(trainer: Trainer, kind: type) -> Any:
-    """The trainer's callback of this type."""
+    """Return the trainer's callback of this type."""
     return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
 
 
 class TokenCounter:
-    """Counts what the model is trained on, as its batches pass by: a hook, so that the Trainer stays the library's.
+    """Counts the rows and tokens that the model is trained on, by a hook on the model.
 
-    The batches of the evaluation are left out, and so are those a loader has made ahead. Without a model `count` is
-    told of each batch; `copies` is the number of ranks that are told of the same rows.
+    Evaluation batches and batches that a loader has made ahead do not count. Without a model, call `count` with each
+    batch; `copies` is the number of ranks that count the same rows.
     """
 
     def __init__(self, model: torch.nn.Module | None, device: torch.device, copies: int = 1) -> None:
         self.copies = copies
-        # Of this rank in this step: positions, real tokens, training examples, positions whose logits are computed.
-        # Added up on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
+        # This rank's positions, real tokens, training examples and positions with logits in this step. They are added
+        # on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
         if model is not None:
             model.register_forward_pre_hook(self._count, with_kwargs=True)
@@ -84,11 +84,11 @@ class TokenCounter:
             self.count(batch)
 
     def count(self, batch: dict[str, torch.Tensor]) -> None:
-        """Add the batch to what `take` will give."""
+        """Add the batch to the counts."""
         ids, real, samples = batch["input_ids"], batch["input_ids"].numel(), len(batch["input_ids"])
         if "attention_mask" in batch:
             real = batch["attention_mask"].sum()
-        elif "position_ids" in batch:  # TRL's packed rows have no mask: places in an example from 0, padding's are 0
+        elif "position_ids" in batch:  # TRL's packed rows, without a mask: from 0 in each example, 0 in padding
             samples = (batch["position_ids"] == 1).sum()
             real = (batch["position_ids"] > 0).sum() + samples
         if "document_ids" in batch:
@@ -99,7 +99,7 @@ class TokenCounter:
         self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
 
     def take(self) -> dict[str, int]:
-        """What was counted since the last call, summed over all ranks, under the names of a Step."""
+        """Return the counts since the last call, summed over all ranks, by the names of Step's fields."""
         counts = self.counts.clone()
         self.counts.zero_()  # in place: a compiled forward pass holds it
         if torch.distributed.is_initialized():
@@ -109,15 +109,15 @@ class TokenCounter:
 
 
 class StepRecorder(TrainerCallback):
-    """Writes steps.csv while the training runs, so that a run that dies leaves what it did; looks at the GPU too.
+    """Writes steps.csv while the training runs, so that a run that dies leaves its steps; samples the GPU after each.
 
-    A step lasts from the end of the one before, so that waiting for data counts. What lies between epochs does not.
+    A step lasts from the end of the one before, so waiting for data counts. Evaluation between epochs is not counted.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
-        self.samples: list[dict[str, float]] = []  # this rank's memory at the end of each step of this attempt, MiB
+        self.samples: list[dict[str, float]] = []  # MiB at the end of each step of this attempt, on this rank
         self.counter: TokenCounter | None = None
         self.gpu = GpuCounters()
         self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
@@ -132,17 +132,17 @@ class StepRecorder(TrainerCallback):
         forget_peak()  # a model may be whole on the GPU before it is sharded
 
     def _forget_steps_after(self, last: int) -> None:
-        """Steps of an attempt before this one that are done again: each has one line."""
+        """Remove the steps that this attempt repeats, so that each step has one line."""
         types = STEPS_COLUMNS | {"peak_mem_alloc_mib": lambda text: float(text) if text else None}
         rows = [row for _, row in csv_log.step_rows(self.path) if int(row["step"]) <= last]
         self.steps = [Step(**{name: types[name](text) for name, text in row.items()}) for row in rows]
-        temporary = self.path.with_suffix(".tmp")  # who is killed meanwhile loses no step
+        temporary = self.path.with_suffix(".tmp")  # a process killed meanwhile loses no step
         with temporary.open("w", newline="") as file:
             csv.writer(file).writerows([STEPS_COLUMNS, *(row.values() for row in rows)])
         temporary.replace(self.path)
 
     def start_clock(self, *_: Any, **__: Any) -> None:
-        """The next step begins now: what has happened since the last one is in no step."""
+        """Begin the next step now: the time since the last one belongs to no step."""
         synchronise()
         if torch.cuda.is_available():
             self._before = self.gpu.read()
@@ -160,7 +160,7 @@ class StepRecorder(TrainerCallback):
         self._last = {"step_time_s": end_s - self._start_s, **self.counter.take(), "peak_mem_alloc_mib": None}
         self._start_s = end_s
         if torch.cuda.is_available():
-            stats = torch.cuda.memory_stats()  # once: torch.cuda.memory_allocated and its like make all of it each time
+            stats = torch.cuda.memory_stats()  # once: torch.cuda.memory_allocated computes all of them at each call
             free, total = torch.cuda.mem_get_info()
             sizes = {name: stats.get(key, 0) for name, key in _SIZES.items()} | {"total": total - free}
             self.samples.append({name: size / 2**20 for name, size in sizes.items()})
@@ -175,7 +175,7 @@ class StepRecorder(TrainerCallback):
             self.record(state.global_step, float(logs["loss"]), state.epoch, state.is_world_process_zero)
 
     def record(self, number: int, loss: float, epoch: float, write: bool) -> Step:
-        """The step that has just ended, kept and, where `write`, added to steps.csv."""
+        """Keep the step that has just ended; `write`: add it to steps.csv."""
         step = Step(number, **self._last, loss=loss, epoch=round(epoch, 4))
         self.steps.append(step)
         if write:
@@ -187,9 +187,9 @@ class StepRecorder(TrainerCallback):
         return step
 
     def summary(self) -> dict[str, Any]:
-        """Means over the training, as keys of summary.json. Collective: call it on every rank.
+        """Return means over the training, as keys of summary.json. Collective: call it on every rank.
 
-        From speeds the warm-up is left out once, not once per epoch.
+        The warm-up is not in the speeds; an epoch has none of its own.
         """
         warmup = min(WARMUP_STEPS, len(self.steps) // 2)
         figures: dict[str, Any] = {"warmup_steps": warmup}
@@ -203,9 +203,9 @@ class StepRecorder(TrainerCallback):
         return figures | self.energy_summary(timed) | self.gpu_summary()
 
     def energy_summary(self, timed: list[Step]) -> dict[str, Any]:
-        """When the timed steps were, and the joules of all ranks' GPUs in them; what lies between epochs is left out.
+        """Return when the timed steps were, and the energy of all ranks' GPUs in them, without the time between epochs.
 
-        {} without a GPU, and for a run that went on: nobody read the counter of the attempt before. Collective.
+        {} without a GPU, and for a resumed run, whose earlier steps have no readings. Collective.
         """
         of_ranks = gather_objects([(before.result(), after.result()) for before, after in self.readings[-len(timed) :]])
         if not timed or min(map(len, of_ranks)) < len(timed):
@@ -223,7 +223,7 @@ class StepRecorder(TrainerCallback):
         }
 
     def gpu_summary(self) -> dict[str, float | None]:
-        """Over the samples of all ranks; a load of zero counts. None without a GPU. Collective."""
+        """Return memory and load over the samples of all ranks; None without a GPU. Collective."""
         steps = zip(self.samples, self.readings, strict=True)
         own = [sample | {"load": after.result().load_percent} for sample, (_, after) in steps]
         samples = [sample for of_rank in gather_objects(own) for sample in of_rank]
@@ -241,7 +241,7 @@ class StepRecorder(TrainerCallback):
 
 
 class ProgressLine(TrainerCallback):
-    """Where the training stands, at most every ten seconds: a progress bar that also reads well in a log file."""
+    """Prints the step number, at most every ten seconds: progress that also reads well in a log file."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._printed_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration as the Trainer takes it, and what the Trainer has no argument for."""
+"""DeepSpeed's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:  # torch with it; the launcher checks settings without
 
 
 def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
-    """The JSON the launcher was given, as the Trainer wants it. Raises InputError as `configuration` does."""
+    """Return the launcher's JSON for the Trainer. Raises InputError as `configuration` does."""
     config = configuration(settings).values
     ask_cuda_for_free_memory()
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
 
 def ask_cuda_for_free_memory() -> None:
-    """ZeRO's stages 1 and 2 would ask NVML, by the numbers in CUDA_VISIBLE_DEVICES: a UUID there ended the training."""
+    """Have ZeRO's stages 1 and 2 ask CUDA, not NVML, which fails if CUDA_VISIBLE_DEVICES names GPUs by UUID."""
     import torch
     from deepspeed.accelerator import get_accelerator
 
@@ -28,7 +28,7 @@ def ask_cuda_for_free_memory() -> None:
 
 
 def join_gloo_ranks(arguments: TrainingArguments) -> None:
-    """Without a GPU transformers opens the gloo process group itself, and DeepSpeed has to be told of it."""
+    """Tell DeepSpeed of the gloo process group, which Transformers opens itself on a machine without a GPU."""
     import torch
 
     if torch.cuda.is_available() or not arguments.deepspeed:

@@ -1,6 +1,6 @@
-"""What NVML knows of this rank's GPU: its load, and its energy, a counter that misses nothing.
+"""Load and energy counter of this rank's GPU, from NVML.
 
-NVML numbers the node's GPUs and knows no CUDA_VISIBLE_DEVICES, so the GPU is found by its UUID.
+NVML numbers all GPUs of the node, whatever CUDA_VISIBLE_DEVICES says, so the GPU is found by its UUID.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 import torch
 
 
-class Reading(NamedTuple):  # None: without nvidia-ml-py, or on a GPU that does not say
-    local_time: datetime  # the node's, as nvidia-smi's log has it
+class Reading(NamedTuple):  # None: nvidia-ml-py is missing, or the GPU does not report it
+    local_time: datetime  # as in nvidia-smi's log
     joules: float | None = None  # since the driver was loaded
     load_percent: float | None = None  # the share of the last moment in which a kernel ran
 
 
 class GpuCounters:
-    """Reads in a thread of its own: NVML takes 4 to 7 ms to answer, up to a tenth of a short step."""
+    """Reads in a thread: NVML takes 4 to 7 ms to answer, up to a tenth of a short step."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
 
     @cached_property
     def _nvml(self) -> tuple[ModuleType, Any] | None:
-        """NVML and its handle of this rank's GPU."""
+        """NVML and its handle for this rank's GPU."""
         try:
             import pynvml  # of nvidia-ml-py
         except ImportError:
@@ -40,8 +40,8 @@ class GpuCounters:
             return None
 
     def read(self) -> Future[Reading]:
-        """What NVML says now; the training goes on meanwhile."""
-        return self._thread.submit(_ask, self._nvml)  # found here: the other thread has no current GPU of its own
+        """Read the counters now, while the training continues."""
+        return self._thread.submit(_ask, self._nvml)  # looked up here: the thread has no current GPU
 
 
 def _ask(found: tuple[ModuleType, Any] | None) -> Reading:

@@ -1,4 +1,4 @@
-"""How a process of a training ends once everything is written: by itself, not by the interpreter's finalization."""
+"""End a training's process once everything is written, without the interpreter's finalization."""
 
 import atexit
 import ctypes

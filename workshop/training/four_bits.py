@@ -1,8 +1,8 @@
 """QLoRA's frozen weights: 4 bits each in the format NF4, by bitsandbytes.
 
 Source: Dettmers et al., arXiv:2305.14314. 64 weights share a scale; 256 scales, in 8 bits, share one themselves (double
-quantization). The bytes are stored in a tensor of bf16: FSDP2 shards no tensor of whole numbers, and leaves one whole
-on every rank with a warning. The scales are no parameters, so every rank has all of them.
+quantization). The bytes are stored in a tensor of bf16: FSDP2 does not shard integer tensors, it leaves them whole on
+every rank with a warning. The scales are no parameters, so every rank has all of them.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +18,8 @@ from workshop.training.models import blocks_of
 def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
     """Give the blocks' linear layers 4-bit weights, in place; products are computed in `compute_dtype`.
 
-    Works for random weights too, which no checkpoint holds. Under ZeRO-3 each layer is gathered for it, and sharded
-    again when the Trainer wraps the model. Raises InputError for a model whose layers are no torch.nn.Linear.
+    It also works for random weights. Under ZeRO-3 each layer is gathered for it, and sharded again when the Trainer
+    wraps the model. Raises InputError for a model without torch.nn.Linear layers.
     """
     model.is_loaded_in_4bit = True  # peft then takes its own layer for them
     found = False
@@ -33,7 +33,7 @@ def quantize_blocks(model: torch.nn.Module, compute_dtype: torch.dtype) -> None:
 
 
 class FrozenLinear4bit(Linear4bit):
-    """Its scales are in no checkpoint of the adapters: DeepSpeed leaves out frozen parameters, and they are none."""
+    """Keeps its scales out of the adapters' checkpoints: they are no parameters, so DeepSpeed would save them."""
 
     def _save_to_state_dict(self, *state: Any) -> None:
         torch.nn.Linear._save_to_state_dict(self, *state)
@@ -44,7 +44,7 @@ def _in_four_bits(layer: torch.nn.Linear, compute_dtype: torch.dtype) -> FrozenL
     storage = {"quant_type": "nf4", "quant_storage": torch.bfloat16, "compress_statistics": True}
     small = FrozenLinear4bit(*sizes, compute_dtype=compute_dtype, device="meta", **storage)
     small.bias = layer.bias
-    small.support_avx512bf16_for_cpu = False  # packs the bytes anew for inference, which a shard does not survive
+    small.support_avx512bf16_for_cpu = False  # it would pack the bytes anew for inference, which breaks shards
     with _gathered(layer.weight):
         whole = Params4bit(layer.weight.data, module=small, **storage)
         small.weight = whole.to(layer.weight.device)  # this quantizes

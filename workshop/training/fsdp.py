@@ -1,4 +1,4 @@
-"""FSDP's configuration as the Trainer takes it, and what the Trainer has no argument for."""
+"""FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
 
 
 def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
-    """The JSON the launcher was given, as the Trainer wants it, and the mesh of ranks for HYBRID_SHARD.
+    """Return the launcher's JSON for the Trainer, and the mesh of ranks for HYBRID_SHARD (HSDP).
 
     Both are None for plain DDP. Raises InputError as `configuration` does.
     """
@@ -34,9 +34,9 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
 
 
 def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
-    """The launcher's argument as the Trainer's arguments, for exercises that take DDP, FSDP and ZeRO configurations.
+    """Return the Trainer's arguments for the launcher's DDP, FSDP or ZeRO configuration; {} without one.
 
-    None without one. Raises InputError naming the file for what cannot work.
+    Raises InputError naming the file for what cannot work.
     """
     if not settings.config:
         return {}
@@ -50,7 +50,7 @@ def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
 
 
 def shard_on_cpu(arguments: TrainingArguments) -> None:
-    """Let accelerate shard over gloo; it knows FSDP for accelerators only and would silently run DDP.
+    """Let accelerate shard over gloo: it supports FSDP on accelerators only and would silently run DDP.
 
     Call it before the Trainer is made. Plain DDP needs none of it.
     """
@@ -69,7 +69,7 @@ def shard_on_cpu(arguments: TrainingArguments) -> None:
 
 
 def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
-    """What the Trainer has no argument for: DDP's options, and the first scale of fp16 under FSDP2."""
+    """Set DDP's options, and the first scale of fp16 under FSDP2."""
     start_scaler(trainer)
     options = read_json(Path(settings.config)) if settings.config else {}
     if options.pop("fsdp", True):
@@ -78,9 +78,9 @@ def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
 
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:
-        from torch._dynamo import config as of_the_compiler  # seconds to import
+        from torch._dynamo import config as compiler_config  # seconds to import
 
-        of_the_compiler.optimize_ddp = options.pop("optimize_ddp")
+        compiler_config.optimize_ddp = options.pop("optimize_ddp")
     for option, value in (options | {"comm_hook": hook}).items():
         setattr(trainer.accelerator.ddp_handler, option, value)
 
@@ -88,8 +88,8 @@ def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
 def start_scaler(trainer: Trainer) -> None:
     """With fp16, give the gradient scaler its scale before the first loss is scaled.
 
-    A training that goes on from a checkpoint needs it so early: to load FSDP2's optimizer PyTorch first takes a step
-    of it without gradients, and a scaler without a scale refuses (found on two H200).
+    To resume, PyTorch takes a step of FSDP2's optimizer without gradients before it loads it, and a scaler without a
+    scale refuses that (found on two H200).
     """
     import torch
 
@@ -98,7 +98,7 @@ def start_scaler(trainer: Trainer) -> None:
 
 
 def save_whole_model(trainer: Trainer) -> None:
-    """Gathered, by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
+    """Save the gathered model by one rank: with SHARDED_STATE_DICT the Trainer would save no final model."""
     if trainer.is_fsdp_enabled:
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model()

@@ -1,8 +1,7 @@
-"""Answers by greedy generation, batched, on every rank of a job: one GPU, DDP, ZeRO-3 and FSDP alike; and their scores.
+"""Answers by greedy generation, batched, on every rank: one GPU, DDP, ZeRO-3 and FSDP alike; and their scores.
 
-Exact match and F1 of held-out questions, of those that were trained on, and before the training: each tells something
-else. Only held-out questions show whether a model can answer; training questions beside them show whether it has only
-learnt its lesson by heart; an untrained model shows what the score is worth.
+Only held-out questions show whether a model can answer. Training questions show whether it has memorised its lesson,
+and an untrained model shows what the score is worth.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +33,11 @@ def answer_questions(
     tokenizer: PreTrainedTokenizerBase,
     examples: Sequence[Example],
 ) -> dict[str, str]:
-    """The model's answer to every question, by example id, the same on all ranks.
+    """Return the model's answer to every question, by example id, the same on all ranks.
 
-    All ranks must call this together. `model` may be the wrapped one (DDP, DeepSpeed, FSDP); it computes on `device`,
-    which the parameters do not tell: they may be offloaded. It keeps the mode, training or not, that it came in. Prompt
-    and answer together have at most MAX_LENGTH tokens. Raises InputError if that leaves no room for a prompt.
+    Collective. `model` may be the wrapped one (DDP, DeepSpeed, FSDP). It computes on `device`: its parameters may be
+    offloaded. It keeps its mode, training or evaluation. Prompt and answer together have at most MAX_LENGTH tokens.
+    Raises InputError if that leaves no room for a prompt.
     """
     max_length, max_new_tokens = settings.max_length, settings.max_new_tokens
     batch_size = settings.eval_batch_size or settings.batch_size
@@ -78,10 +77,10 @@ def answer_questions(
 
 
 def _share(prompts: Sequence[Encoded], rank: int, world_size: int) -> list[int]:
-    """Indices of the prompts of one rank: every world_size-th by length, longest first, equally many on every rank.
+    """Return the indices of one rank's prompts: every world_size-th by length, longest first, equally many per rank.
 
-    Neighbours in length share a batch and waste little on padding; a run that is short of memory fails at once, not at
-    its end. The last prompt is repeated to fill up: a rank with a batch less would leave the others waiting for it.
+    Prompts of a batch have similar lengths, so there is little padding; too little memory fails at once, not at the
+    end. The last prompt is repeated to fill up: the others would wait for a rank with one batch less.
     """
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]["input_ids"]))
     order += order[-1:] * (-len(order) % world_size)
@@ -102,13 +101,13 @@ def _can_cache(config: PreTrainedConfig) -> bool:
 
 @contextmanager
 def _generating(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The Hugging Face model inside the wrappers, in evaluation mode, ready for `generate`."""
+    """Give the Hugging Face model inside the wrappers, in evaluation mode, ready for `generate`."""
     was_training = model.training
     model.eval()
     try:
         if isinstance(model, FullyShardedDataParallel):
-            # `generate` calls the inner model and so passes by FSDP1's outermost unit, which holds the embedding:
-            # gather that one here. The blocks are units of their own and gather themselves.
+            # `generate` calls the inner model, not FSDP1's outermost unit, which holds the embedding: gather it here.
+            # The blocks are units themselves and gather their own parameters.
             with FullyShardedDataParallel.summon_full_params(model, writeback=False, recurse=False):
                 yield model.module
         else:
@@ -119,7 +118,7 @@ def _generating(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 def _answer(tokenizer: PreTrainedTokenizerBase, new_tokens: list[int]) -> str:
-    """The first line of what was generated before end-of-sequence."""
+    """Return the first line before end-of-sequence."""
     ids = list(takewhile(lambda token_id: token_id != tokenizer.eos_token_id, new_tokens))
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
     return text.partition("\n")[0].strip()
@@ -133,9 +132,9 @@ def scores(
     examples: Sequence[Example],
     name: str = "{}",
 ) -> dict[str, Any]:
-    """`exact_match`, `f1` and `generated_examples` of greedy answers, as keys of summary.json; `name` renames them.
+    """Return `exact_match`, `f1`, `generated_examples` as keys of summary.json, renamed by `name`; {} without examples.
 
-    `model` may be the wrapped one. Collective: call it on every rank. No keys without examples.
+    `model` may be the wrapped one. Collective: call it on every rank.
     """
     if not examples:
         return {}
@@ -144,8 +143,8 @@ def scores(
     return {name.format(key): figure for key, figure in figures.items()}
 
 
-class AnswersOnTheWay(TrainerCallback):
-    """The held-out questions, answered before the training (GENERATE_BEFORE) and after every GENERATE_STEPS steps.
+class ScoreRecorder(TrainerCallback):
+    """Scores answers to held-out questions before the training (GENERATE_BEFORE) and every GENERATE_STEPS steps.
 
     summary: the scores before the training, as keys of summary.json.
     """
@@ -157,11 +156,11 @@ class AnswersOnTheWay(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
     ) -> None:
-        if state.global_step or not self.settings.generate_before:  # resumed: this is no untrained model
+        if state.global_step or not self.settings.generate_before:  # a resumed run has no untrained model
             return
         self.summary |= scores(self.settings, args, model, processing_class, self.examples, "{}_before")
         self.summary.pop("generated_examples_before", None)  # as many as after the training
-        forget_peak()  # the memory that answering needs is not the training's
+        forget_peak()  # answering's memory is not the training's
 
     def on_step_end(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
@@ -169,7 +168,7 @@ class AnswersOnTheWay(TrainerCallback):
         every = self.settings.generate_steps
         if every and self.examples and state.global_step % every == 0:
             exact_match = scores(self.settings, args, model, processing_class, self.examples)["exact_match"]
-            if state.is_world_process_zero:  # written now: a run may end before its summary
+            if state.is_world_process_zero:  # now: a run may end before its summary is written
                 print(f"step {state.global_step}: exact match {exact_match:.1f} % of {len(self.examples)}", flush=True)
                 summary = read_summary(self.settings.run_dir)
                 by_step = summary.get("exact_match_by_step", {}) | {str(state.global_step): exact_match}
@@ -178,7 +177,7 @@ class AnswersOnTheWay(TrainerCallback):
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:
-    """What the scores say, for people."""
+    """Return the scores as sentences."""
 
     def pair(name: str) -> str:
         return f"exact match {summary[name.format('exact_match')]:.1f} %, F1 {summary[name.format('f1')]:.1f} %"

@@ -2,16 +2,15 @@
 
 Ranks wait for each other in every collective, so one that stops makes all of them stop. `faulthandler` counts in a
 thread of C that needs no interpreter lock: it writes the stacks of all threads and ends the process with exit code 1.
-The launcher then ends the other ranks by SIGTERM, on which they write theirs. `hang_of` (run_record.py) names the rank.
+The launcher then ends the other ranks by SIGTERM, on which they write theirs. `hang_of` (outcome.py) names the rank.
 
-Progress is a micro-batch, a step, a batch of the evaluation or of the answers. What may take long has SLOW_S more: the
-first step and an evaluation's first batch, which compile, and every save, the last one included; a rank that waits for
-another's save has the same limit. From the process's start to the first step, downloads, tokenising and loading have
-one limit together, START_S more.
+Progress is a micro-batch, a step, a batch of the evaluation or of the answers. The first step and an evaluation's first
+batch, which compile, and every save have SLOW_S more, also on a rank that waits for another's save. Everything before
+the first step (downloads, tokenising, loading) has one limit, START_S more.
 
-Time-outs of the collectives: every process group has `collective_timeout_s`, so that this module is always first. The
-Trainer makes its own with it (ddp_timeout); all others get it before the first step, and until then have PyTorch's
-default (10 minutes with NCCL, 30 with gloo).
+Collectives time out later (`collective_timeout_s`), so that this module acts first. The Trainer's process group has
+that limit from its start (ddp_timeout), all others from the first step on; until then they have PyTorch's default
+(10 minutes with NCCL, 30 with gloo).
 """
 
 import contextlib
@@ -37,28 +36,28 @@ _watch: "HangWatch | None" = None
 
 
 def collective_timeout_s(settings: Settings) -> int:
-    """Longer than any limit here; seven days where HANG_TIMEOUT_S=0 watches nothing."""
+    """Return a time-out longer than any limit here; seven days where HANG_TIMEOUT_S=0 turns the watch off."""
     return settings.hang_timeout_s + SLOW_S + 60 if settings.hang_timeout_s else 7 * 24 * 3600
 
 
 def watch(settings: Settings) -> "HangWatch":
-    """This process's watch, which begins with the first call."""
+    """Return this process's watch; the first call starts it."""
     found = _watch or HangWatch(settings)
     found.start()
     return found
 
 
 def progress(slow: bool = False) -> None:
-    """This rank has got on. Args: slow: what comes now may take SLOW_S longer."""
+    """Report progress. Args: slow: what comes now may take SLOW_S longer."""
     if _watch:
         _watch.arm(slow)
 
 
 def dump_on_sigterm() -> None:
-    """Write the stacks when SIGTERM ends this rank. Call it again after a handler of one's own has been taken away.
+    """Write the stacks when SIGTERM ends this rank. Call it again after another handler was removed.
 
-    Under SLURM the handler of saving.py replaces it while the training lasts: SIGTERM then means to save, and
-    faulthandler reads the frames of running threads without the interpreter's lock, of which a rank died once.
+    Under SLURM the handler of saving.py replaces it during the training: SIGTERM then means to save, and faulthandler
+    reads the frames of running threads without the interpreter's lock, which killed a rank once.
     """
     if _watch:
         faulthandler.unregister(signal.SIGTERM)
@@ -66,7 +65,7 @@ def dump_on_sigterm() -> None:
 
 
 class HangWatch(TrainerCallback):
-    """Watches the rank from `start` until `stop`; HANG_TIMEOUT_S=0 watches nothing."""
+    """Watches the rank from `start` until `stop`; HANG_TIMEOUT_S=0 turns it off."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -75,7 +74,7 @@ class HangWatch(TrainerCallback):
         self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
         self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
         self._limit_s, self._armed_s = 0, 0.0
-        self._more_s = START_S  # what may take long has; SLOW_S from the first step on
+        self._extra_s = START_S  # of slow parts; SLOW_S from the first step on
         self._compiles = True  # the first step of this attempt
 
     def start(self) -> None:
@@ -91,20 +90,20 @@ class HangWatch(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.start()
         if _watch and torch.distributed.is_initialized():
-            distributed = torch.distributed.distributed_c10d  # the only names of both, as in torchtitan
-            for group in distributed._world.pg_map:  # HYBRID_SHARD and DeepSpeed make some of their own
+            distributed = torch.distributed.distributed_c10d  # torchtitan uses these private names, too
+            for group in distributed._world.pg_map:  # HYBRID_SHARD and DeepSpeed make more groups
                 distributed._set_pg_timeout(timedelta(seconds=collective_timeout_s(self.settings)), group)
-        self._more_s = SLOW_S
+        self._extra_s = SLOW_S
         progress(slow=True)
 
     def arm(self, slow: bool = True) -> None:
-        """Count from zero; at most a hundred times per limit, because each time a thread ends and another starts."""
-        limit_s, now_s = self.settings.hang_timeout_s + slow * self._more_s, time.monotonic()
+        """Restart the count, at most a hundred times per limit: each restart ends a thread and starts another."""
+        limit_s, now_s = self.settings.hang_timeout_s + slow * self._extra_s, time.monotonic()
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
             self._timer.cancel()
-            self.collectives.unlink(missing_ok=True)  # of a rank that got on after all
+            self.collectives.unlink(missing_ok=True)  # the rank made progress after all
             self._timer = threading.Timer(limit_s - min(10.0, limit_s / 2), self._write_collectives)
             self._timer.daemon = True
             self._timer.start()
@@ -126,7 +125,7 @@ class HangWatch(TrainerCallback):
     on_epoch_end = on_evaluate = on_train_end = on_save
 
     def stop(self) -> None:
-        """The rank has ended well."""
+        """Stop watching: the rank has ended well."""
         global _watch
         if _watch is not self:
             return
@@ -141,9 +140,9 @@ class HangWatch(TrainerCallback):
             self.stacks.parent.rmdir()  # the last rank's succeeds
 
     def _write_collectives(self) -> None:
-        """Write what PyTorch's Flight Recorder knows of the last collectives: which rank was in which."""
+        """Write PyTorch's Flight Recorder: which rank was in which collective."""
         if torch.distributed.is_initialized():
-            try:  # a function without a public name, which another PyTorch may not have
+            try:  # a private function, which another PyTorch may not have
                 self.collectives.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
             except Exception as error:
                 print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)

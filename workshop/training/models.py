@@ -17,9 +17,9 @@ from workshop.settings import Settings
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Numbers of parameters; `blocks` are the transformer blocks, a tied `embedding` is also the head.
+    """Numbers of parameters; those beside the `trained` are frozen. A tied `embedding` is also the head.
 
-    An `untied` embedding is in no matrix product: the head is as large again. The others than the `trained` are frozen.
+    An `untied` embedding is in no matrix product: the head is as large again.
     """
 
     parameters: int
@@ -30,7 +30,7 @@ class ModelSize:
 
 
 def find_gpu(settings: Settings) -> bool:
-    """Whether there is a GPU; says what a run without one does differently."""
+    """Return whether there is a GPU; warn of what a run without one does differently."""
     gpu = torch.cuda.is_available()
     if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
@@ -38,7 +38,7 @@ def find_gpu(settings: Settings) -> bool:
 
 
 def shape_config(model_name: str) -> Any:
-    """The configuration of a known shape, or of a folder's config.json. Raises InputError listing the shapes."""
+    """Return the configuration of a known shape or a folder's config.json. Raises InputError listing the shapes."""
     if Path(model_name, "config.json").is_file():
         return AutoConfig.from_pretrained(model_name)
     name = short_name(model_name).lower()
@@ -51,7 +51,7 @@ def shape_config(model_name: str) -> Any:
 
 
 def model_config(settings: Settings) -> Any:
-    """The configuration of the settings' model, without its weights."""
+    """Return the configuration of the settings' model, without weights."""
     if settings.model_init == "random":
         return shape_config(settings.model_name)
     try:
@@ -63,12 +63,11 @@ def model_config(settings: Settings) -> Any:
 def load_model(
     settings: Settings, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype = torch.float32, **options: Any
 ) -> PreTrainedModel:
-    """A causal language model; mixed precision casts per operation and keeps weights in fp32 as master weights.
+    """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
 
-    Weights that are not trained need no fp32: further/lora/ asks for another `dtype`.
-
-    Call it once the TrainingArguments are made: with ZeRO-3 the library then builds every layer already sharded.
-    `options` go to from_pretrained or from_config. Raises InputError for a shape or a hub name that does not exist.
+    Weights that are not trained need no fp32: further/lora/ asks for another `dtype`. Call it after the
+    TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. `options` go to from_pretrained
+    or from_config. Raises InputError for a shape or a hub name that does not exist.
     """
     torch.manual_seed(settings.seed)
     if settings.model_init == "random":
@@ -101,14 +100,12 @@ def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
 
 
 def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
-    """The transformer blocks."""
+    """Return the transformer blocks."""
     return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
 
 
 def model_size(model: torch.nn.Module) -> ModelSize:
-    """Count parameters once each (a tied head is the embedding); works on ZeRO-3 shards, which hide their true size,
-    and on 4-bit weights, of which an element of the tensor holds several.
-    """
+    """Count each parameter once (a tied head is the embedding), also of ZeRO-3 shards and 4-bit weights."""
     layers = [module for module in model.modules() if getattr(module, "quant_state", None)]
     four_bits = {layer.weight: layer.quant_state.shape.numel() for layer in layers}
 
@@ -125,5 +122,5 @@ def model_size(model: torch.nn.Module) -> ModelSize:
 
 
 def stored_numel(parameter: torch.nn.Parameter) -> int:
-    """Elements of the whole tensor, also where ZeRO-3 has left a shard of it."""
+    """Return the elements of the whole tensor, also where ZeRO-3 has left a shard of it."""
     return getattr(parameter, "ds_numel", parameter.numel())

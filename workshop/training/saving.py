@@ -1,9 +1,9 @@
-"""When a training saves, and how it ends when it is told that its time is over.
+"""When a training saves, and how it saves and ends before its job does.
 
-The Trainer's `enable_jit_checkpoint` (transformers 5.23) is made for the same signal. It is not used, because each rank
-decides for itself, three seconds after its own SIGTERM: ranks that decide in two different steps wait for each other
-for ever, saving is collective. It also needs the signal in every rank; but torchrun and deepspeed end theirs 30 s after
-their own SIGTERM, and a data loader's workers or W&B's process die of it. Here the ranks agree at the end of each step.
+The Trainer's `enable_jit_checkpoint` (transformers 5.23) has the same purpose. There each rank decides alone, three
+seconds after its own SIGTERM; saving is collective, so ranks that decide in two different steps wait for each other for
+ever. It also needs the signal in every rank, but torchrun and deepspeed end their ranks 30 s after their own SIGTERM,
+and a data loader's workers or W&B's process die of it. Here the ranks agree at the end of each step.
 """
 
 import os
@@ -30,26 +30,26 @@ from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
 
-GO_ON, SAVE, END = 0, 1, 2  # what the ranks agree on; the highest that one of them asks for
+CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
 MOST_TIME_SHARE = 0.01
-# Before the first save nobody knows how long it takes. Two H200 took 8.4 to 13.8 s for 559 million parameters
-# (further/resilience/RESULTS.md). On a slower disk it costs more than its share once; the second then waits the longer.
+# An estimate until the first save is measured: two H200 took 8.4 to 13.8 s for 559 million parameters
+# (further/resilience/RESULTS.md). A slower disk costs more than the share once; the second save then waits longer.
 FIRST_SAVE_S = 1.0
 FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
 
 
 class CheckpointWriter(TrainerCallback):
-    """Saves each checkpoint aside and renames it when it is whole; saves once more and ends when told to.
+    """Saves each checkpoint aside and renames it when it is whole; on request saves once more and ends.
 
-    Told to: the supervisor says `stop` (run_folder/control.py), or a rank receives SIGTERM. Give it to the Trainer as
-    the last callback: it looks at what the others have decided. Once a training that goes on is further than it had
-    come, it adds to run.json for how long it had been dead.
+    Requests are `stop` of the supervisor (run_folder/control.py) and a rank's SIGTERM. Give it to the Trainer as the
+    last callback: it reads what the others have decided. When a resumed training passes its last step before the
+    interruption, it records the lost time in run.json.
 
     Attributes:
-        save_times_s, sizes_bytes: of each checkpoint, seen by rank 0: the training waits for so long.
-        write_times_s, hash_times_s: the parts of that time in which all ranks write, and make the SHA-256 of, files.
-        trained_before_s: runtime of the training up to the checkpoint that it went on from.
+        save_times_s, sizes_bytes: per checkpoint, on rank 0; the training waits for so long.
+        write_times_s, hash_times_s: the parts of that time in which the ranks write files and compute their SHA-256.
+        trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
 
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
@@ -61,18 +61,18 @@ class CheckpointWriter(TrainerCallback):
         self.sizes_bytes: list[int] = []
         self.trained_before_s = 0.0
         self.ending = False
-        self._asked = GO_ON
+        self._request = CONTINUE
         self._signalled = False
         self._begin_s = self._save_begin_s = 0.0
-        self._first_s = 0.0  # what the first save is taken to last
+        self._first_s = 0.0  # estimate for the first save
         self._saved_step = -1
         self._handler: Any = None
-        self._attempt: dict[str, Any] = {}  # the one before, while it was further than this one
+        self._attempt: dict[str, Any] = {}  # the one before, until this one has come further
         self._step_begin_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._begin_s = time.monotonic()
-        if self.settings.goes_on:
+        if self.settings.resumes_own_run:
             self.trained_before_s = manifest(Path(self.settings.resume_from)).get("train_runtime_s", 0.0)
         if state.is_world_process_zero:
             self._attempt = last_attempt(self.settings.run_dir)
@@ -80,7 +80,7 @@ class CheckpointWriter(TrainerCallback):
             self._first_s = FIRST_SAVE_S + parameters * FIRST_SAVE_S_PER_PARAMETER
             remove_unfinished(self.settings.output_path)
             self.control.say("saves")
-        # SLURM sends it to every process of a step. Elsewhere it means that another rank died: then at once.
+        # SLURM sends SIGTERM to every process of a step. Elsewhere it means that another rank died: then end at once.
         if os.environ.get("SLURM_JOB_ID"):
             self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
 
@@ -95,10 +95,10 @@ class CheckpointWriter(TrainerCallback):
             seconds_lost = round(self._step_begin_s - self._attempt["last_step_s"], 1)
             update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
             self._attempt = {}
-        self._asked = max(self._asked, self._agree(state, args.device))
+        self._request = max(self._request, self._agree(state, args.device))
         # At the end of an epoch the evaluation comes first: a resumed run skips it. The last step ends the last epoch.
         at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
-        if self._asked and not at_epoch_end:
+        if self._request and not at_epoch_end:
             self._decide(control)
         self._prepare(args, control)
 
@@ -107,25 +107,25 @@ class CheckpointWriter(TrainerCallback):
             control.should_save = False
             if self.ending:
                 control.should_evaluate = control.should_log = False
-        elif self._asked:
+        elif self._request:
             self._decide(control)
         self._prepare(args, control)
 
     def _agree(self, state: Any, device: torch.device) -> int:
-        """The highest wish of all ranks. Collective."""
-        wish = GO_ON
+        """Return the strongest request of all ranks. Collective."""
+        request = CONTINUE
         if self._signalled or (state.is_world_process_zero and self.control.told):
-            wish = END
+            request = END
         elif state.is_world_process_zero and self._due(state.global_step):
-            wish = SAVE
+            request = SAVE
         if not torch.distributed.is_initialized():
-            return wish
-        wishes = torch.tensor(wish, device=device)
-        torch.distributed.all_reduce(wishes, op=torch.distributed.ReduceOp.MAX)
-        return int(wishes)
+            return request
+        strongest = torch.tensor(request, device=device)
+        torch.distributed.all_reduce(strongest, op=torch.distributed.ReduceOp.MAX)
+        return int(strongest)
 
     def _due(self, step: int) -> bool:
-        """SAVE=steps: every SAVE_STEPS steps; 0: when this save and those before it are 1 % of the time so far."""
+        """Return whether SAVE=steps saves now: every SAVE_STEPS steps; 0: while saves take at most 1 % of the time."""
         if self.settings.save != "steps":
             return False
         if self.settings.save_steps:
@@ -135,9 +135,9 @@ class CheckpointWriter(TrainerCallback):
 
     def _decide(self, control: Any) -> None:
         control.should_save = True
-        control.should_training_stop |= self._asked == END
-        self.ending = self._asked == END
-        self._asked = GO_ON
+        control.should_training_stop |= self._request == END
+        self.ending = self._request == END
+        self._request = CONTINUE
 
     def _prepare(self, args: Any, control: Any) -> None:
         if control.should_save:
@@ -145,7 +145,7 @@ class CheckpointWriter(TrainerCallback):
             args.output_dir = str(self.settings.output_path / UNFINISHED)
             self._save_begin_s = time.monotonic()
 
-    def on_evaluate(self, *_: Any, **__: Any) -> None:  # which comes between
+    def on_evaluate(self, *_: Any, **__: Any) -> None:  # comes between decision and save
         self._save_begin_s = time.monotonic()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -161,7 +161,7 @@ class CheckpointWriter(TrainerCallback):
             self._finish(args, state, folder, shares)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
-        self.recorder.start_clock()  # it did before, too: the manifest is in no step either
+        self.recorder.start_clock()  # the manifest belongs to no step either
         self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
     def _finish(self, args: Any, state: Any, folder: Path, shares: list[Digests]) -> None:
@@ -190,7 +190,7 @@ class CheckpointWriter(TrainerCallback):
             self.control.say("over")
 
     def summary(self) -> dict[str, Any]:
-        """What saving cost; of an attempt that went on, its own checkpoints only."""
+        """Return what saving cost; of a resumed run, in its last attempt."""
         if not self.sizes_bytes:
             return {}
         times_s = self.save_times_s

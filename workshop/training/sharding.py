@@ -1,5 +1,4 @@
-"""What a run really sharded, where it kept it, in which precision and with whose classes it computed: looked at in the
-living objects during the first step.
+"""Read from the running model what is sharded, where it is kept, and in which precision and classes it computes.
 
 A configuration only says what was asked for. Older material asked for FSDP and got one shard unit (erratum K2), or fp32
 (erratum K3), and nobody noticed.
@@ -30,15 +29,15 @@ def class_name(kind: type) -> str:
 
 
 def own_modules(model: torch.nn.Module) -> list[str]:
-    """Classes of the model and its parts that neither PyTorch nor transformers brings; none: the library's code ran."""
+    """Return the modules' classes beside PyTorch's and Transformers'; [] if only the libraries' code ran."""
     kinds = {type(module) for module in model.modules()}
     return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
 
 
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:
-    """Elements that this rank holds of the given tensors.
+    """Return the elements that this rank holds of the given tensors.
 
-    DeepSpeed's stage 3 leaves it a part (`ds_tensor`) of a parameter, and all of one too small to be worth sharing.
+    DeepSpeed's stage 3 keeps a part (`ds_tensor`) of a parameter, and all of a small one.
     """
 
     def held(tensor: torch.Tensor) -> int:
@@ -50,18 +49,18 @@ def local_numel(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def held_mib(tensors: Iterable[torch.Tensor]) -> float:
-    """Memory that this rank's part of the given tensors takes."""
+    """Return the memory of this rank's part of the given tensors."""
     return sum(local_numel([tensor]) * tensor.element_size() for tensor in tensors) / 2**20
 
 
 def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
-    """How many of the blocks are an FSDP unit of their own, with or without activation checkpointing around."""
+    """Return how many blocks are FSDP units, with or without activation checkpointing around."""
     layers = ((block, getattr(block, "_checkpoint_wrapped_module", block)) for block in blocks)
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
 
 
 class SeenPrecision:
-    """`name`: the type in which the first linear layer of the blocks has computed; remove `hook` when it is known."""
+    """Sees in which type the first linear layer of the blocks computes (`name`); remove `hook` when it is known."""
 
     def __init__(self, blocks: torch.nn.Module) -> None:
         self.name: str | None = None
@@ -73,10 +72,10 @@ class SeenPrecision:
 
 
 def zero_gradients(model: torch.nn.Module, zero: Any) -> list[torch.Tensor]:
-    """Gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
+    """Return the gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
 
-    Stage 3 keeps its part in one buffer, stage 2 in lists per group, or in CPU memory where a part is as large as the
-    parameter, whose other elements stay unused; bf16 without a stage in fp32 buffers; else they are in the parameters.
+    Stage 3 keeps its part in one buffer. Stage 2 keeps lists per group, or tensors in CPU memory, each as large as its
+    parameter. bf16 without a stage has fp32 buffers. Otherwise the parameters have them.
     """
     buffer = getattr(zero, "grad_partitions_flat_buffer", None)
     return [
@@ -89,7 +88,7 @@ def zero_gradients(model: torch.nn.Module, zero: Any) -> list[torch.Tensor]:
 
 
 def optimizer_states(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
-    """What the innermost optimizer keeps: Adam's moments, and copies of weights that are not the model's own."""
+    """Return the innermost optimizer's tensors: Adam's moments, and master weights beside the model's."""
     own = set(map(id, model.parameters()))
     copies = [parameter for parameter in optimizer.state if id(parameter) not in own]
     values = [value for states in optimizer.state.values() for value in states.values()]
@@ -97,7 +96,7 @@ def optimizer_states(model: torch.nn.Module, optimizer: Any) -> list[torch.Tenso
 
 
 class ShardingRecorder(TrainerCallback):
-    """Adds `sharding` and the precision that ran to run.json after the first step, from what all ranks hold.
+    """Adds `sharding` and `precision` to run.json after the first step, from what all ranks hold.
 
     Give it the model before the Trainer wraps it.
     """
@@ -106,9 +105,9 @@ class ShardingRecorder(TrainerCallback):
         self.settings = settings
         self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
         self.blocks = blocks_of(model)
-        # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), the Adam moments.
+        # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), Adam's moments.
         self.held: dict[str, int] = {}
-        self.held_mib: dict[str, float] = {}  # the same of the whole model, and all that the optimizer keeps
+        self.held_mib: dict[str, float] = {}  # of the whole model, and all that the optimizer keeps
         self.method = "none"
         self._hooks: list[Any] = []  # until all is known
 
@@ -143,7 +142,7 @@ class ShardingRecorder(TrainerCallback):
             self.method = "ddp"
 
     def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
-        # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer's.
+        # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer step.
         if self._hooks and args.deepspeed:
             gradients = zero_gradients(model, optimizer.optimizer)
             self.held["gradients"], self.held_mib["gradients"] = local_numel(gradients), held_mib(gradients)
@@ -158,7 +157,7 @@ class ShardingRecorder(TrainerCallback):
             return
         if state.is_world_process_zero:
             update_run_record(self.settings.run_dir, precision=self.precision.name)
-        if args.deepspeed:  # Hugging Face's wrapper around ZeRO's around the one that computes
+        if args.deepspeed:  # accelerate wraps ZeRO's optimizer, which wraps the one that computes
             zero = optimizer.optimizer
             optimizer = getattr(zero, "optimizer", zero)
             offloads = bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
@@ -167,7 +166,7 @@ class ShardingRecorder(TrainerCallback):
         moments = [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
         if not moments:  # fp16 skips its first steps: no moments yet
             return
-        if args.device.type != "cpu":  # else all memory is the CPU's: does what lives have the machinery to offload?
+        if args.device.type != "cpu":  # on the CPU only the configured objects tell
             offloads = all(tensor.device.type == "cpu" for tensor in moments)
         for hook in self._hooks:
             hook.remove()
@@ -191,6 +190,6 @@ class ShardingRecorder(TrainerCallback):
 
 
 def unit_offloads(module: torch.nn.Module) -> bool:
-    """Whether it is a unit of FSDP2 that keeps its parameters in CPU memory between their uses."""
+    """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
     group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
     return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)

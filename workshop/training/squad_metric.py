@@ -18,8 +18,8 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
     """Score predictions by example id.
 
-    Returns `exact_match` and `f1` in percent of all examples, of which there is at least one: those without a
-    prediction count zero. Predictions for other ids are ignored.
+    Returns `exact_match` and `f1` in percent; `examples` must not be empty. An example without a prediction counts
+    zero, predictions for other ids are ignored.
     """
     answered = [(predictions[example.id], example.answers) for example in examples if example.id in predictions]
 

@@ -62,7 +62,7 @@ def rank_of_two(rank: int, kind: str, run: Path) -> None:
     os.environ["RANK"] = str(rank)
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
     limit_s = 60 if kind == "two_meanings" else LIMIT_S  # it is over as soon as it is done
-    settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, goes_on=False)
+    settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, resumes_own_run=False)
     if kind == "loading":
         hangs.START_S = 0
         hangs.watch(settings)

@@ -22,7 +22,7 @@ from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.run_record import read_summary
 from workshop.training import generation
 from workshop.training.exit_process import end_process
-from workshop.training.generation import AnswersOnTheWay, answer_questions
+from workshop.training.generation import ScoreRecorder, answer_questions
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally
@@ -63,7 +63,7 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
 def test_scores_on_the_way_are_printed_and_written_as_they_come(tmp_path: Path, monkeypatch, capsys):
     found = iter([12.5, 25.0])
     monkeypatch.setattr(generation, "scores", lambda *_: {"exact_match": next(found)})
-    callback = AnswersOnTheWay(SimpleNamespace(run_dir=tmp_path, generate_steps=2), EXAMPLES[:8])
+    callback = ScoreRecorder(SimpleNamespace(run_dir=tmp_path, generate_steps=2), EXAMPLES[:8])
     for step in range(1, 6):  # of ten: the run ends early
         state = SimpleNamespace(global_step=step, is_world_process_zero=True)
         callback.on_step_end(None, state, None, model=None, processing_class=None)

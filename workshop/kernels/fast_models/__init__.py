@@ -1,15 +1,15 @@
-"""A model's training computed faster: the same function of the same parameters. Knows nothing of the settings.
+"""Compute a model's training faster: the same function of the same parameters.
 
 use_fast_forward    the model takes packed rows and labelled positions; alone it is as fast as the library's
 use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder
 use_loss            chunked, liger or quack: never all logits at once   loss.py
-use_residual_dtype  bf16: what blocks pass on, as DeepSpeed and FSDP2 have it
+use_residual_dtype  bf16 between the blocks, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py
 pack                several examples in a row                           packing.py
 LabelledOnly        logits only where there is a target                 packing.py
-difference          whether it is a decoder's own function at all       exactness.py
+difference          whether it is a decoder's own function              exactness.py
 
-And one that is not the same function, but near it:
+One is not the same function, but close:
 
 use_float8          matrix products of the blocks in 8 bits             float8.py
 """

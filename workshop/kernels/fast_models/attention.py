@@ -1,17 +1,17 @@
-"""Attention of packed rows as one kernel: the same function as the library's, its scores never in memory.
+"""Attention of packed rows in one kernel: the same function as the library's, without the scores in memory.
 
 The library multiplies, adds ALiBi, masks, converts to fp32, takes the softmax, converts back and multiplies again: each
-step writes [rows, heads, length, length] numbers and reads them again. A fused kernel keeps a tile of them on the chip.
+step writes and reads [rows, heads, length, length] numbers. A fused kernel keeps a tile of them on the chip.
 
 ALiBi (arXiv:2108.12409) adds slope x (key's position - query's position) to a score. The library adds slope x key's
 position, which differs by a constant per query, and softmax does not see a constant. The distance is the better form:
 it is small where attention is strong, so bf16 keeps its digits; and two documents packed into one row need no positions
 of their own, because a distance inside a document does not depend on where it begins.
 
-BLOOM's attention is replaced. The other decoders of the library have a place for a kernel of one's own, and take the
-places of tokens within their documents as `position_ids`: they get flex_attention with the same blocks.
+BLOOM's attention is replaced. The library's other decoders accept a kernel of the user's, and take positions within
+documents as `position_ids`: they get flex_attention with the same blocks.
 
-Rows are padded on the right: no real token comes after padding, so the causal mask alone keeps padding out of sight.
+Rows are padded on the right: no real token comes after padding, so the causal mask alone hides the padding.
 """
 
 from collections.abc import Callable
@@ -58,13 +58,13 @@ class FusedBloomAttention(BloomAttention):
 
 
 def slopes(heads: int, device: torch.device) -> torch.Tensor:
-    """ALiBi's slope of each head, [heads], fp32; from the library, which knows the case of 112 heads too."""
+    """Return ALiBi's slope of each head, [heads], fp32; the library covers the case of 112 heads, too."""
     two_positions = torch.ones(1, 2, device=device)
     return build_alibi_tensor(two_positions, heads, torch.float32)[:, 0, 1]
 
 
 def visible(length: int, documents: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-    """Which keys a query may see, bool [1 or rows, 1, length, length]: those before it, in its own document."""
+    """Return which keys a query sees, bool [1 or rows, 1, length, length]: those before it in its document."""
     causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
     if documents is None:
         return causal
@@ -72,7 +72,7 @@ def visible(length: int, documents: torch.Tensor | None, device: torch.device) -
 
 
 def additive_mask(length: int, documents: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """The library's form of `visible`: 0, or the least number of its type."""
+    """Return `visible` as the library's additive mask: 0, or the least number of its type."""
     seen = visible(length, documents, like.device)
     return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)
 
@@ -90,7 +90,7 @@ def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.
 
 
 class _Sdpa:
-    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors they see on their way into a block.
+    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors among a block's arguments.
     def __init__(self, bias: torch.Tensor) -> None:
         self.bias = bias
 
@@ -99,7 +99,7 @@ class _Sdpa:
 
 
 class Flex:
-    """torch's flex_attention: ALiBi is computed in the kernel, blocks of 128 x 128 that nobody may see are skipped."""
+    """torch's flex_attention: ALiBi is computed in the kernel, invisible blocks of 128 x 128 are skipped."""
 
     def __init__(
         self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
@@ -129,11 +129,11 @@ class ShortDocuments:
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
-    """The mask of flex_attention: a token sees those before it in its own document."""
+    """Return flex_attention's mask: a token sees those before it in its document."""
     if documents is not None:
         documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
 
-    # flex_attention traces these: what they read becomes an input of its kernel.
+    # flex_attention traces these: tensors that they read become inputs of its kernel.
     def causal(row, head, query_position, key_position):
         return query_position >= key_position
 
@@ -145,24 +145,24 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
 
 
 def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
-    """The mask as a tensor, bool [rows, 1, length, length]; without documents None, the library's causal mask."""
+    """Return the mask as bool [rows, 1, length, length]; None without documents: the library's causal mask."""
     return None if documents is None else visible(length, documents, device)
 
 
-def places(documents: torch.Tensor) -> torch.Tensor:
-    """`position_ids`: the place of each token in its own document, from 0; [rows, length] as `documents`."""
+def position_ids(documents: torch.Tensor) -> torch.Tensor:
+    """Return each token's position in its document, from 0; [rows, length] as `documents`."""
     return torch.arange(documents.shape[1], device=documents.device) - starts(documents)
 
 
-def use_own(model: Any, kernel: str) -> None:
-    """Have a decoder of the library compute its attention with `flex` or `documents`, as it takes kernels of others.
+def register_kernel(model: Any, kernel: str) -> None:
+    """Have a decoder of the library compute its attention with our `flex` or `documents`.
 
-    The library's own flex_attention would be given rotated queries and keys in fp32 beside values in bf16.
+    The library's flex_attention would get rotated queries and keys in fp32 beside values in bf16.
     """
-    own = {"flex": (_packed_flex, flex_attention_mask), "documents": (_packed_documents, sdpa_mask)}
-    attention, mask = own[kernel]
+    kernels = {"flex": (_packed_flex, flex_attention_mask), "documents": (_packed_documents, sdpa_mask)}
+    attention, mask = kernels[kernel]
     AttentionInterface.register(f"packed_{kernel}", attention)
-    AttentionMaskInterface.register(f"packed_{kernel}", mask)  # for generation, which knows no documents
+    AttentionMaskInterface.register(f"packed_{kernel}", mask)  # for generation, which has no documents
     model.set_attn_implementation(f"packed_{kernel}")
 
 
@@ -202,15 +202,15 @@ def _packed_documents(
 
 
 def _check_options(s_aux: torch.Tensor | None = None, softcap: float | None = None, **_: Any) -> None:
-    """Raises NotImplementedError for what neither kernel of ours computes."""
+    """Raises NotImplementedError for options that neither of our kernels computes."""
     if s_aux is not None or softcap is not None:
         raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
 
 
 def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, device: torch.device) -> BlockMask:
-    """What torch's create_block_mask finds by looking at every pair of positions, from the ends of the blocks alone.
+    """Return the mask of torch's create_block_mask, found from the ends of the blocks, not from every pair.
 
-    Preparing that takes Python over 10 ms per batch, in which the GPU has nothing to do (the profile of rung 11).
+    create_block_mask takes Python over 10 ms per batch, in which the GPU is idle (the profile of rung 11).
 
     Args:
         documents: [rows, length], rising from 1 along a row, 0 after the last; None: one per row.

@@ -14,10 +14,10 @@ def compile_blocks(blocks: torch.nn.ModuleList) -> None:
 
 
 def _compiled_for_training(block: torch.nn.Module) -> Any:
-    """The block's forward, compiled for the shape it is first trained with.
+    """Return the block's forward, compiled for the shape of the first training batch.
 
-    Others run uncompiled, an epoch's last batch with fewer rows and the evaluation's: to compile them takes longer than
-    it saves. Its forward, not the block: hooks around it (FSDP's, which gather its parameters) stay outside. All blocks
+    Other shapes run uncompiled, as an epoch's last batch and the evaluation: compiling them takes longer than it saves.
+    The forward is compiled, not the block: hooks around it (FSDP's, which gather parameters) stay outside. All blocks
     have the same code and shapes, so this compiles once.
     """
     plain = block.forward
@@ -35,10 +35,10 @@ def _compiled_for_training(block: torch.nn.Module) -> Any:
 
 
 def freeze_heap_after_compiling(model: torch.nn.Module) -> None:
-    """When forward and backward are compiled, tell Python's garbage collector to leave alone what exists by then.
+    """Exclude all objects from Python's garbage collection once forward and backward are compiled.
 
-    The libraries and what the compiler made are half a million objects that stay. Looking through all of them takes the
-    collector 0.4 s, two to three steps of the ladder's top, and it would do so in the middle of the training.
+    The libraries and the compiler's results are half a million objects that stay. Searching them takes the collector
+    0.4 s, two to three steps of the ladder's top, in the middle of the training.
     """
     forwards = 0
 

@@ -1,8 +1,8 @@
-"""Attention of short documents packed into rows: a query looks at the keys of its own document alone.
+"""Varlen attention of short documents packed into rows: a query sees only the keys of its document.
 
 flex_attention works in blocks of 128 x 128 and reads a mask to know which of them to compute; a document of 170 tokens
-fills little of them. This kernel works in blocks of 64 and needs two numbers per token: where its document starts and
-where it ends. It runs on a GPU only (documents_triton.py).
+fills little of them. This kernel works in blocks of 64 and needs two numbers per token, its document's start and end.
+It runs on a GPU only (documents_triton.py).
 """
 
 import torch
@@ -10,9 +10,9 @@ from torch.nn import functional
 
 
 def bounds(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
-    """Where each token's document starts and where it ends, int32 [2, rows, 1, length]; without documents of one row.
+    """Return start and end of each token's document, int32 [2, rows, 1, length]; without documents of one row.
 
-    Args: documents: [rows, length], which document a token belongs to; None: one per row.
+    Args: documents: [rows, length], each token's document; None: one per row.
     """
     if documents is None:
         documents = torch.zeros(1, length, dtype=torch.int32, device=device)
@@ -23,7 +23,7 @@ def bounds(documents: torch.Tensor | None, length: int, device: torch.device) ->
 
 
 def starts(documents: torch.Tensor) -> torch.Tensor:
-    """Where each token's document starts in its row; [rows, length] as `documents`."""
+    """Return the start of each token's document in its row; [rows, length] as `documents`."""
     first = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
     return (torch.arange(documents.shape[1], device=documents.device) * first).cummax(dim=1).values
 
@@ -37,7 +37,7 @@ def attend(
     slopes: torch.Tensor | None,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The attention, [rows, length, heads, head size], and the log of each query's sum, [rows, heads, length], base 2.
+    """Return the attention, [rows, length, heads, head size], and log2 of each query's sum, [rows, heads, length].
 
     Args:
         query, key, value: [rows, heads, length, head size]; keys and values perhaps with fewer heads.

@@ -1,9 +1,9 @@
 """The kernels of documents.py, in Triton.
 
-A block of queries begins with the keys at the start of its first token's document, and ends with its own. Scores are
-computed a tile at a time and never stored; the backward pass computes them again from the logarithm of their sum
-(FlashAttention-2, arXiv:2307.08691): once for the queries' gradients, once for the keys' and values'. Exponentials are
-of base 2, which the chip computes. `bounds` holds where each token's document starts, then where each ends.
+A block of queries needs the keys from the start of its first token's document to the block's end. Scores are computed
+a tile at a time and never stored; the backward pass recomputes them from the logarithm of their sum (FlashAttention-2,
+arXiv:2307.08691): once for the queries' gradients, once for the keys' and values'. Exponentials have base 2, as the
+chip computes them. `bounds` holds the starts of each token's document, then the ends.
 """
 
 import math
@@ -13,13 +13,13 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 64  # queries, and keys, of a tile: what one warp group multiplies at once
-WARPS = 4  # twice as many where a head has more numbers than they have registers for
+BLOCK = 64  # queries and keys of a tile: one warp group multiplies so many at once
+WARPS = 4  # twice as many for heads that need more registers
 
 
 @triton.jit
 def _product(left, right):
-    return tl.dot(left, right, input_precision="ieee")  # fp32 as fp32; numbers of 16 bits are multiplied as they are
+    return tl.dot(left, right, input_precision="ieee")  # fp32 stays fp32, 16 bits stay 16 bits
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def _rows_of(base, begin, length, stride, size: tl.constexpr, tile: tl.constexpr
 
 @triton.jit
 def _scores(query, key, starts, at_q, at_k, scale, slope, alibi: tl.constexpr):
-    """[queries, keys], base 2; which of them count."""
+    """Return scores [queries, keys], base 2, and which of them count."""
     score = _product(query, tl.trans(key)) * scale
     if alibi:
         score += slope * (at_k[None, :] - at_q[:, None])
@@ -190,7 +190,7 @@ def backward(
 
 
 def _launch(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor | None) -> Any:
-    """The grid for a number of heads, the strides of the three, and what is compiled in."""
+    """Return the grid for a number of heads, the strides of the three, and the compiled constants."""
     rows, heads, length, size = query.shape
     strides = [stride for tensor in (query, key, value) for stride in tensor.stride()[:3]]
     warps = WARPS if size <= 128 else 2 * WARPS

@@ -1,7 +1,7 @@
-"""Whether the fast forward pass is a decoder's own function, found by computing it on a small model of the same kind.
+"""Test whether the fast forward pass is a decoder's own function, on a small model of the same kind.
 
-The small model has the kinds of layers, of attention and of head that the real one has. Its rows stand for the run's:
-a window or a limit of positions is as long beside them as the real one is beside MAX_LENGTH.
+The small model has the same kinds of layers, attention and head. Windows and limits of positions are scaled to its
+rows as the real ones are to MAX_LENGTH.
 """
 
 from copy import deepcopy
@@ -30,8 +30,8 @@ LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_em
 
 
 def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
-    """How a decoder with this configuration, packed, differs from the library's on each example alone; "" if it is
-    the same function in rows of `max_length` tokens with these kernels. Takes a second; with flex some for its kernel.
+    """Return how a packed decoder with this configuration differs from the library's on each example alone; "" if it
+    is the same function in rows of `max_length` tokens with these kernels. Takes a second, with flex some more.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -45,14 +45,14 @@ def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
         texts = [part.tolist() for part in torch.randint(0, SIZES["vocab_size"], (sum(LENGTHS),)).split(LENGTHS)]
         examples = [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids} for ids in texts]
         alone, packed = _alone(small, examples), _packed(fast, examples)
-    except Exception as error:  # whatever a model of the library may raise, it cannot train so
+    except Exception as error:  # whatever the model raises, it cannot be trained so
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     share = ((packed - alone).norm() / alone.norm()).item()
     return "" if share < TOLERANCE else f"gradients of a small one differ by {share:.1%}"
 
 
 def _small(config: Any, max_length: int) -> Any:
-    """The configuration of a small model of the same kind."""
+    """Return the configuration of a small model of the same kind."""
     values = config.to_dict()
     changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
     if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
@@ -67,7 +67,7 @@ def _small(config: Any, max_length: int) -> Any:
 
 
 def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
-    """The same with each of LIMITS times `share`, and factors of rotations for the small heads."""
+    """Return the values with each of LIMITS times `share`, and rotation factors for the small heads."""
     found = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -81,7 +81,7 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def _alone(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
-    """Gradients of the mean loss, computed by the library for one example after the other."""
+    """Return gradients of the mean loss, computed by the library one example at a time."""
     for example in examples:
         loss = model(**_batch([example], model.device), use_cache=False).loss  # as the Trainer computes it
         (loss * (len(example["labels"]) - 1) / sum(length - 1 for length in LENGTHS)).backward()
@@ -94,7 +94,7 @@ def _packed(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
 
 
 def _batch(rows: list[Row], device: torch.device) -> dict[str, torch.Tensor]:
-    """The rows, equally long, as a batch."""
+    """Return the rows, equally long, as a batch."""
     return {name: torch.tensor([row[name] for row in rows], device=device) for name in rows[0]}
 
 

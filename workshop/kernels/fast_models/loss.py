@@ -1,12 +1,12 @@
-"""The head and the cross-entropy in one step, so that the logits of all positions never exist together.
+"""Fused linear cross-entropy in chunks: the logits of all positions never exist together.
 
 BLOOM's vocabulary has 250,880 entries. Logits of 32 x 512 tokens take 15.3 GiB in fp32, and the usual way keeps several
-copies of them: the head's output, its fp32 copy, the probabilities, their gradient. Here a chunk of positions at a time
-gets its logits, its loss and its gradients, and only the sums remain. The gradients are computed in the forward pass,
-because that is when the logits are there: three matrix products per position, exactly as many as the usual way needs.
+copies: the head's output, its fp32 copy, the probabilities, their gradient. Here a chunk of positions at a time gets
+its logits, loss and gradients, and only sums remain. The gradients are computed in the forward pass, while the logits
+exist: three matrix products per position, as many as the usual way needs.
 
-Same idea: Liger Kernel's fused linear cross-entropy, arXiv:2410.10989, which sizes its chunks by the hidden size and so
-adds up the gradient of BLOOM's head a hundred times per batch; larger chunks add it up a few times.
+Liger Kernel's fused linear cross-entropy, arXiv:2410.10989, sizes its chunks by the hidden size and so adds up the
+gradient of BLOOM's head a hundred times per batch; larger chunks add it up a few times.
 """
 
 from functools import cache
@@ -20,13 +20,13 @@ from workshop.data.encoding import IGNORE
 
 
 class LossHead(torch.nn.Linear):
-    """The model's head; with targets it gives the summed loss instead of the logits.
+    """The model's head; with targets it returns the summed loss instead of the logits.
 
-    It is a part of the model, so that sharded weights are gathered for it, and hooks see its input.
+    As a module of the model it has its sharded weights gathered, and hooks see its input.
     """
 
-    method = "recomputed"  # as further/dimensions/ has it: backward computes the logits anew; else see loss_sum
-    chunk: int  # positions, with "recomputed" of each row, whose logits exist at a time
+    method = "recomputed"  # for further/dimensions/: the backward pass recomputes the logits; others: see loss_sum
+    chunk: int  # positions ("recomputed": of each row) whose logits exist at a time
     targets: torch.Tensor | None = None  # [rows, positions], where the model does not pass them on
 
     def forward(self, hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
@@ -49,7 +49,7 @@ class LossHead(torch.nn.Linear):
 def loss_sum(
     hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, method: str, chunk: int
 ) -> torch.Tensor:
-    """Sum of the cross-entropies (nats, fp32) over the positions whose target is not IGNORE.
+    """Return the sum of the cross-entropies (nats, fp32) over the positions whose target is not IGNORE.
 
     Args:
         hidden: [positions, hidden size].
@@ -70,12 +70,12 @@ def loss_sum(
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The summed loss of [positions, vocabulary] logits in fp32, and its gradient in the logits' type."""
+    """Return the summed loss of [positions, vocabulary] logits in fp32, and its gradient in the logits' type."""
     log_probabilities = logits.log_softmax(dim=1, dtype=torch.float32)
     counts = targets != IGNORE
     of_targets = log_probabilities.gather(1, targets.clamp(min=0).unsqueeze(1)).squeeze(1)
     loss = -(of_targets * counts).sum()
-    # A comparison with the column's number, not scatter_: a compiler can fuse it into the one pass over the logits.
+    # A comparison with the column's number, not scatter_: a compiler can fuse it into the pass over the logits.
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets.unsqueeze(1)
     gradient = (log_probabilities.exp() - is_target.float()) * counts.unsqueeze(1)
     return loss, gradient.to(logits.dtype)
@@ -87,19 +87,19 @@ def _compiled() -> Any:
 
 
 def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`_loss_and_gradient` as one kernel instead of ten operations, each of which would read and write gigabytes."""
-    # Any number of rows, or the last chunk of every batch would be compiled anew; but the vocabulary's size is known
-    # to the compiler, which makes the kernel 1.4 times as fast (profiles of rung 10, further/speed-ladder/RESULTS.md).
+    """Run `_loss_and_gradient` as one kernel; its ten operations would each read and write gigabytes."""
+    # Any number of rows, or every batch's last chunk would be compiled anew; a fixed vocabulary, which makes the kernel
+    # 1.4 times as fast (profiles of rung 10, further/speed-ladder/RESULTS.md).
     for rows in (logits, targets):
         torch._dynamo.maybe_mark_dynamic(rows, 0)
     return _compiled()(logits, targets)
 
 
 def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Liger Kernel's kernel, which puts the gradient in the place of the logits; of what else it can do we ask nothing.
+    """Run Liger Kernel's kernel, which writes the gradient over the logits; its other options stay off.
 
-    Not its autograd function, which counts the targets: the CPU waits for that in every batch, and Triton compiles the
-    kernel again in the first batch whose number 16 divides.
+    Its autograd function counts the targets: the CPU waits for that in every batch, and Triton compiles the kernel
+    again for the first number that 16 divides.
     """
     from liger_kernel.ops.cross_entropy import MAX_FUSED_SIZE, liger_cross_entropy_kernel
 
@@ -118,7 +118,7 @@ def _liger(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def product_type(factor: torch.Tensor) -> torch.dtype:
-    """In which a matrix product of this tensor is computed: autocast's type where that is on, else its own."""
+    """Return the type of a matrix product of this tensor: autocast's if that is on, else the tensor's."""
     device = factor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else factor.dtype
 
@@ -146,12 +146,12 @@ class _Chunked(torch.autograd.Function):
                     hidden_gradient[part] = gradient @ head
                 if need_weight:
                     weight_gradient += gradient.T @ narrow[part]
-                del gradient  # as large as the chunk's logits, and else there until the next chunk has both of its own
+                del gradient  # as large as the chunk's logits; else it lives until the next chunk has its own
         ctx.gradients = (hidden_gradient, weight_gradient.to(weight.dtype) if need_weight else None)
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gradients = [None if gradient is None else gradient.mul_(upstream) for gradient in ctx.gradients]
-        ctx.gradients = None  # gigabytes, and of no use any more
+        ctx.gradients = None  # gigabytes
         return *gradients, None, None, None

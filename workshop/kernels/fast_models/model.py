@@ -1,8 +1,7 @@
-"""The forward pass for training, as the ladder's rungs change it step by step: of BLOOM, and of other decoders.
+"""The forward pass for training that the ladder's rungs change step by step, of BLOOM and other decoders.
 
-The classes of the living modules change, not the library's: other models in this process stay as they are, FSDP,
-DeepSpeed and save_pretrained find the modules they know, and the parameters keep their names, so checkpoints fit both
-ways.
+The classes of this instance's modules change, not the library's. So other models stay as they are, FSDP, DeepSpeed and
+save_pretrained find the modules they know, and parameters keep their names: checkpoints fit both ways.
 """
 
 from functools import cache
@@ -21,21 +20,21 @@ from workshop.kernels.fast_models.attention import (
     additive_mask,
     packed_blocks,
     packed_mask,
-    places,
+    position_ids,
+    register_kernel,
     sdpa,
-    use_own,
 )
 from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
 from workshop.run_folder.attention import OWN
 
-# Each has its tests; exactness.py looks whether another decoder's forward pass is its own function, too.
+# Tested; of other decoders exactness.py tests whether the forward pass is their own function.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")
 
 
 def use_fast_forward(model: PreTrainedModel) -> None:
-    """A decoder whose forward pass keeps packed examples apart and computes logits where they are asked for.
+    """Give a decoder a forward pass with document masking and logits at chosen positions only.
 
     Attention, loss and residual stay the library's until one of the functions below changes them.
     """
@@ -48,33 +47,31 @@ def use_fast_forward(model: PreTrainedModel) -> None:
 
 
 def use_attention(model: PreTrainedModel, kernel: str) -> None:
-    """`eager`, the library's own; `sdpa`; `flex`, `documents` or `cudnn`, which need a GPU: elsewhere sdpa computes
-    the same.
-    """
+    """Use `eager`, the library's own; `sdpa`; or `flex`, `documents`, `cudnn`, for which the CPU takes sdpa."""
     if kernel in OWN and not torch.cuda.is_available():
         kernel = "sdpa"
     model.use_kernel(kernel)
 
 
 def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
-    """`full`, `chunked`, `liger` or `quack`; see loss_sum."""
+    """Use `full`, `chunked`, `liger` or `quack`; see loss_sum."""
     head = model.get_output_embeddings()
     head.method, head.chunk = method, chunk
 
 
 def use_residual_dtype(blocks: torch.nn.ModuleList, dtype: str) -> None:
-    """`fp32`; or `bf16`: blocks pass on their results in the type they compute in, half the memory traffic there."""
+    """Use `fp32`; or `bf16`: blocks pass on their results in the type they compute in, with half the traffic."""
     if dtype == "bf16":
         blocks[0].register_forward_pre_hook(_narrow)
 
 
 def _narrow(block: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """What enters the first block in the type that matrix products have; every sum of it with a block's result too."""
+    """Cast the first block's input to the type of matrix products; the sums with the blocks' results follow."""
     return (inputs[0].to(product_type(inputs[0])), *inputs[1:])
 
 
 class Packed:
-    """For training: token ids and labels in, the loss out. Without labels, as in generation, the library's own."""
+    """For training: token ids and labels in, loss out. Without labels, as in generation, the library's forward."""
 
     def forward(
         self,
@@ -91,7 +88,7 @@ class Packed:
         Args:
             input_ids, labels: [rows, length]; a label is the token of its own position, IGNORE where it is no target.
             attention_mask: [rows, length], padding on the right.
-            document_ids: [rows, length], which packed example a token belongs to; None: one per row.
+            document_ids: [rows, length], each token's packed example; None: one per row.
             target_positions: flat positions of the tokens followed by a target; None: logits of all positions.
             num_items_in_batch: targets in all micro-batches of all ranks, as the Trainer counts them; None: in these.
         """
@@ -107,7 +104,7 @@ class Packed:
 
 
 class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
-    """BLOOM has no kernels in the library. The class has the library's name: config.json of a saved model holds it."""
+    """The library has no kernels for BLOOM. The class has the library's name, which config.json records."""
 
     attention = None
 
@@ -132,15 +129,15 @@ class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
 
 
 class PackedDecoder(Packed):
-    """Any other: its own forward pass, which finds the packed documents in `position_ids` that begin again."""
+    """Another decoder: its own forward pass, which finds packed documents where `position_ids` restart."""
 
     mask = None
 
     def use_kernel(self, kernel: str) -> None:
-        # Without one the library makes it of `position_ids`, for which the CPU waits for the GPU in every batch.
+        # Without a mask the library makes it from `position_ids`, and the CPU waits for the GPU in every batch.
         self.mask = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}.get(kernel)
         if kernel in ("flex", "documents"):
-            use_own(self, kernel)
+            register_kernel(self, kernel)
         elif kernel in ("sdpa", "cudnn"):
             self.set_attn_implementation("sdpa")
         if kernel == "cudnn":  # of the three that torch has for sdpa
@@ -153,7 +150,7 @@ class PackedDecoder(Packed):
         found = self.base_model(
             inputs_embeds=self.get_input_embeddings()(input_ids),
             attention_mask=mask,
-            position_ids=None if documents is None else places(documents),
+            position_ids=None if documents is None else position_ids(documents),
             use_cache=False,
         )
         return found.last_hidden_state
@@ -165,13 +162,12 @@ def _packed_decoder(kind: type[PreTrainedModel]) -> type[PreTrainedModel]:
 
 @cache
 def _narrow_experts(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    """Experts that multiply in the type of the other products. The library's take their weights' own type, fp32, in
-    which a GPU is slow and, compiled, multiplies for one expert after the other. One class for all blocks: compiled
-    code is for a class.
+    """Return a class of experts that multiply in the type of the other products. The library's use their weights' fp32,
+    which is slow and, compiled, multiplies one expert after the other. All blocks share a class, as compiled code does.
     """
 
     def narrow(name: str) -> property:
-        # FSDP2 looks at weights on the meta device, about which autocast takes no question.
+        # FSDP2 reads weights on the meta device, for which autocast answers no question.
         return property(lambda of: own if (own := of._parameters[name]).is_meta else own.to(product_type(own)))
 
     return type(kind.__name__, (kind,), {name: narrow(name) for name in ("gate_up_proj", "down_proj")})

@@ -1,8 +1,8 @@
-"""Rows that waste nothing: several short examples in one row of full length, and which of its positions have a target.
+"""Packing: several short examples in one row, and the positions that have a target.
 
-Each row says which of its tokens belong to which example (`document_ids`, from 1); the attention keeps them apart
-(attention.py) and the first token of an example is nobody's target, so every example has the loss it
-would have alone. The rows are made once, so the same examples share a row in every epoch; rows are shuffled as usual.
+`document_ids` (from 1) tell a row's examples apart: attention masks across them (attention.py), and the first token of
+an example is not a target, so every example has the loss that it has alone. Rows are made once, so the same examples
+share a row in every epoch; rows are shuffled as usual.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +19,7 @@ Row = dict[str, list[int]]  # an example or a row of several: `input_ids`, `atte
 
 
 def pack(examples: Sequence[Row], length: int) -> list[Row]:
-    """Rows of at most `length` tokens that hold every example once, whole: best fit, the longest examples first.
+    """Return rows of at most `length` tokens with every example once, whole: best fit, longest first.
 
     The result has `input_ids`, `attention_mask`, `labels` and `document_ids`, each a list per row. No example may be
     longer than `length`; encode_all sees to that.
@@ -46,14 +46,14 @@ def _row(examples: list[Row]) -> Row:
         size = len(example["input_ids"])
         row["input_ids"] += example["input_ids"]
         row["attention_mask"] += [1] * size
-        # The token before it is another example's last one, which must not be trained to predict it.
+        # The token before it is another example's last one, which must not learn to predict it.
         row["labels"] += [IGNORE, *example["labels"][1:]]
         row["document_ids"] += [number] * size
     return row
 
 
 def next_targets(labels: torch.Tensor) -> torch.Tensor:
-    """What each position is to predict, flat: the label of the next one of its row; IGNORE at the row's end."""
+    """Return each position's target, flat: the label of the row's next position; IGNORE at the row's end."""
     return functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
 
 
@@ -61,7 +61,7 @@ def next_targets(labels: torch.Tensor) -> torch.Tensor:
 class LabelledOnly:
     """Makes batches as `collator` does, and adds `target_positions`: the flat positions whose next token is a target.
 
-    Here and not on the GPU, where their number would be something that the CPU has to wait for.
+    Here, not on the GPU: the CPU would have to wait for their number.
     """
 
     collator: Callable[[list[dict[str, list[int]]]], dict[str, Any]]
