@@ -10,7 +10,7 @@ export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-560m}"
 export MODEL_INIT="${MODEL_INIT:-pretrained}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export MAX_LENGTH="${MAX_LENGTH:-512}"
 export PADDING="${PADDING:-max_length}"
@@ -37,7 +37,7 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 # ---- More settings of every exercise with a Trainer, with their defaults: set them in your shell, or here without the # ----
 #export TOKENIZER_NAME=             # a hub name or `sample`; empty: the model's own
 #export EVAL_DATASET=               # as DATASET, to evaluate on; empty: DATASET's own held-out part
-#export LABELS=answer               # or text: the loss is on the whole row, the lesson of older loaders
+#export LABELS=answer               # or text: the loss is on the whole row, as in older material
 #export MAX_STEPS=0                 # stop after so many steps; 0: after NUM_EPOCHS
 #export EVAL_BATCH_SIZE=0           # per GPU; 0: as BATCH_SIZE
 #export LR_WARMUP_STEPS=0           # the learning rate rises over these steps, then falls to 0

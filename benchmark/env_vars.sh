@@ -32,7 +32,7 @@ export GPU_LOG_INTERVAL_MS="${GPU_LOG_INTERVAL_MS:-200}"
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export PADDING="${PADDING:-max_length}"
 

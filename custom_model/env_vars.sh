@@ -30,7 +30,7 @@ export FABRIC_WARMUP="${FABRIC_WARMUP:-20}"
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING is max_length (the lesson) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export PADDING="${PADDING:-max_length}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"

@@ -1,7 +1,7 @@
-"""How fast all GPUs of a job are together, measured before anything trains; multi_node.slurm runs it first.
+"""Measure the bandwidth between all GPUs of a job before it trains; multi_node.slurm runs it first.
 
     python -m custom_model.fabric_check torchrun …     nccl.log from all ranks, then the verdict: exit code 0, 44 or 46
-    torchrun … -m custom_model.fabric_check            what this starts on every rank
+    torchrun … -m custom_model.fabric_check            started by this on every rank
 
 torch measures what NVIDIA's nccl-tests measure, and prints it as they do. A network that does not answer must not hold
 the nodes for the job's whole time (FABRIC_TIMEOUT_S).
@@ -36,7 +36,7 @@ HEADING = """\
 
 
 def measure(settings: CustomSettings) -> None:
-    """Every rank: time the collectives over the sizes; rank 0 writes nccl.log, line by line."""
+    """Time the collectives over the sizes, on every rank; rank 0 writes nccl.log, line by line."""
     import torch  # here and below: the process that starts the ranks and judges does not wait for it
     import torch.distributed as dist
 
@@ -64,7 +64,7 @@ def measure(settings: CustomSettings) -> None:
 
 
 def measure_size(collective: str, mib: int, settings: CustomSettings, device: Any) -> str:
-    """One line of results. The size of an all-gather is that of its result, of a reduce-scatter that of its input."""
+    """Return one line of results. An all-gather's size is that of its result, a reduce-scatter's that of its input."""
     import torch
     import torch.distributed as dist
 
@@ -92,7 +92,7 @@ def measure_size(collective: str, mib: int, settings: CustomSettings, device: An
 
 
 def row(collective: str, size: int, seconds: float, world_size: int) -> str:
-    """One line of results; the half of it that was not measured, out of place or in place, is N/A."""
+    """Return one line of results; the half that was not measured, out of place or in place, is N/A."""
     algbw = size / seconds / 1e9
     busbw = algbw * bus_factor(collective.replace("_", "-"), world_size)
     measured = f"{seconds * 1e6:11.2f}{algbw:9.3f}{busbw:9.3f}     N/A"
@@ -102,7 +102,7 @@ def row(collective: str, size: int, seconds: float, world_size: int) -> str:
 
 
 def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
-    """Print the verdict on nccl.log; the exit code."""
+    """Print the verdict on nccl.log; return the exit code."""
     try:
         log = nccl_log.read(path)
     except LogError as error:

@@ -1,4 +1,4 @@
-"""How much arithmetic a training step is, from the model's shapes alone; needs no torch, so a launcher can ask too.
+"""FLOPs of a training step, from the model's shapes alone; without torch, so that a launcher can ask, too.
 
 A multiplication of an (m, k) by a (k, n) matrix is 2·m·k·n floating-point operations (FLOPs). The backward pass needs
 two such products for every one of the forward pass: by the input and by the weight. Additions, norms and softmax are

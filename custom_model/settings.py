@@ -44,7 +44,7 @@ class GPTSettings(Settings):
             )
 
     def check_config(self) -> None:
-        """It is a rule of weak scaling, which weak_scaling.py checks."""
+        """Accept it: CONFIG is a rule of weak scaling, which weak_scaling.py checks."""
 
 
 @dataclass(frozen=True, kw_only=True)

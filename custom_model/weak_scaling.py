@@ -18,14 +18,14 @@ from workshop.run_folder.plural import counted
 
 
 class Sizes(NamedTuple):
-    """What a rule prescribes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
+    """A rule's sizes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
 
     num_layers: int
     batch_size: int
 
 
 def read_rule(path: Path) -> dict[int, Sizes]:
-    """Sizes by number of GPUs. Raises InputError naming the file for anything else than the expected JSON."""
+    """Return sizes by number of GPUs. Raises InputError naming the file for another JSON."""
     return {gpus: Sizes(**sizes) for gpus, sizes in configuration.read_rule(path).items()}
 
 

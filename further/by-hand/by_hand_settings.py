@@ -32,7 +32,7 @@ class ByHandSettings(GPTSettings):
 
 @dataclass(frozen=True)
 class FSDPConfig:
-    """A file of fsdp_configs/. `replicas` copies of the model, each sharded over world_size / replicas ranks."""
+    """A file of fsdp_configs/: `replicas` copies of the model, each sharded over world_size / replicas ranks."""
 
     reshard_after_forward: bool
     replicas: int = 1

@@ -1,4 +1,4 @@
-"""What the scripts share and no lesson is about: the model by name, its device, DeepSpeed's file, a rank's end."""
+"""Code that the scripts share beside the lesson: the model by name, its device, DeepSpeed's file, a rank's end."""
 
 import os
 from pathlib import Path
@@ -20,14 +20,14 @@ from workshop.training.models import load_model
 
 
 def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """A model in fp32 with equal random weights on every rank (one seed), on the GPU if there is one."""
+    """Return a model in fp32 with equal random weights on every rank (one seed), on the GPU if there is one."""
     model = (build_gpt if settings.model_name == MODEL_NAME else load_model)(settings, tokenizer)
     model.config.use_cache = False  # keys and values of earlier tokens: for generation
     return model.to(own_device()).train()  # pretrained weights are read into CPU memory
 
 
 def own_device() -> torch.device:
-    """This rank's GPU, made the current one, or the CPU."""
+    """Make this rank's GPU the current one and return it; without a GPU return the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -35,7 +35,7 @@ def own_device() -> torch.device:
 
 
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:
-    """A file of ds_configs/ with its "auto" values filled in; the optimizer is the script's, not the file's."""
+    """Return a file of ds_configs/ with its "auto" values filled in; the script has the optimizer."""
     config = configuration(settings, f"{BY_HAND}/zero.py").values
     ask_cuda_for_free_memory()
     for name in ("train_batch_size", "optimizer"):

@@ -12,8 +12,8 @@ from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import boolean, choice, count, setting
 from workshop.settings import world_size
 
-# What only one of the scripts reads; first how many ranks share something.
-OWN = {
+# Settings that one script reads; first the number of ranks that share something.
+SETTINGS_OF = {
     "tp": ("tp_size", "sequence_parallel"),
     "cp": ("cp_size",),
     "ulysses": ("sp_size",),
@@ -30,7 +30,7 @@ class DimensionSettings(ByHandSettings):
     """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
 
     model_name: str = setting(_model_name, MODEL_NAME)
-    dimension: str = setting(choice(*OWN), "tp")  # the script that runs
+    dimension: str = setting(choice(*SETTINGS_OF), "tp")  # the script that runs
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices
     cp_size: int = setting(count, 0)  # ranks that share each row's positions
@@ -48,7 +48,7 @@ class DimensionSettings(ByHandSettings):
 
     def check(self) -> None:
         super().check()
-        for dimension, names in OWN.items():
+        for dimension, names in SETTINGS_OF.items():
             for name in names:
                 if dimension != self.dimension and (value := getattr(self, name)) != getattr(type(self), name):
                     raise InputError(
@@ -64,11 +64,11 @@ class DimensionSettings(ByHandSettings):
             raise InputError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
 
     def layout(self, ranks: int) -> tuple[int, int]:
-        """The mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
+        """Return the mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).
 
         Raises InputError for ranks that cannot be split so, or rows that they cannot share.
         """
-        name = OWN[self.dimension][0]
+        name = SETTINGS_OF[self.dimension][0]
         size = getattr(self, name) or ranks
         if ranks % size:
             raise InputError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")

@@ -12,14 +12,14 @@ aten = torch.ops.aten
 
 
 def fused_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool) -> Any:
-    """What each query finds, and the log-sum-exp of its scores [batch, heads, queries]; on a GPU in bf16 only."""
+    """Return the attention of each query, and the log-sum-exp of its scores [batch, heads, queries]; GPU: bf16 only."""
     if query.is_cuda:
         return aten._scaled_dot_product_flash_attention(query, key, value, is_causal=causal)[:2]
     return aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, is_causal=causal)
 
 
 def fused_backward(gradient: Any, query: Any, result: Any, scale: Any, key: Any, value: Any, causal: bool) -> Any:
-    """The gradients of query, key and value; `result` and `scale` may be those over more keys than these."""
+    """Return the gradients of query, key and value; `result` and `scale` may cover more keys than these."""
     tensors = (gradient, query, key, value, result, scale)
     if not query.is_cuda:
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(*tensors, 0.0, causal)
@@ -28,7 +28,7 @@ def fused_backward(gradient: Any, query: Any, result: Any, scale: Any, key: Any,
 
 
 def use_attention(model: PreTrainedModel, attend: Callable[..., torch.Tensor]) -> None:
-    """`attend` is given queries, keys and values [batch, heads, positions, size of a head], and None for a mask."""
+    """Have the model call `attend` with queries, keys, values [batch, heads, positions, head size], and no mask."""
     if isinstance(model, SimpleGPTModel):
         for block in model.blocks:
             block.attention.attend = attend

@@ -1,4 +1,4 @@
-"""What tp.py, cp.py and pp.py share and no lesson is about; by-hand's common.py and ddp.py have the rest."""
+"""Code that tp.py, cp.py and pp.py share beside the lesson; more is in by-hand's common.py and ddp.py."""
 
 from functools import partial
 from math import prod
@@ -36,9 +36,9 @@ def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHe
 
 
 def next_tokens(labels: torch.Tensor) -> torch.Tensor:
-    """The target of each position, [rows, positions]: position i predicts token i + 1, the last one nothing.
+    """Return each position's target, [rows, positions]: position i predicts token i + 1, the last one nothing.
 
-    Shifted before a row is split among ranks: none of them then has to know a neighbour's first token.
+    Labels are shifted before a row is split among ranks, so that no rank needs a neighbour's first token.
     """
     return pad(labels[:, 1:], (0, 1), value=IGNORE)
 
@@ -54,7 +54,9 @@ def check_heads(config: PreTrainedConfig, ranks: int) -> None:
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:
-    """For the optimizer, which cannot update parameters of several meshes together; biases and norms do not decay."""
+    """Return groups for the optimizer, one per mesh, because it updates no two meshes together; biases and norms do not
+    decay.
+    """
     groups: dict[tuple, list[torch.nn.Parameter]] = {}
     for parameter in model.parameters():
         key = (parameter.ndim > 1, getattr(parameter, "device_mesh", None))
@@ -66,7 +68,7 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:
 
 
 def optimizer_of(model: torch.nn.Module, settings: DimensionSettings, steps: int) -> tuple[AdamW, LambdaLR]:
-    """The optimizer and the learning rate of by-hand's scripts: it falls to 0 in a straight line."""
+    """Return by-hand's optimizer and learning rate, which falls to 0 in a straight line."""
     groups, fused = parameter_groups(model, settings.weight_decay), settings.optimizer == "adamw_torch_fused"
     optimizer = AdamW(groups, lr=settings.learning_rate, fused=fused)
     share = partial(share_of_learning_rate, warmup=settings.lr_warmup_steps, steps=steps)
@@ -74,10 +76,10 @@ def optimizer_of(model: torch.nn.Module, settings: DimensionSettings, steps: int
 
 
 def clip_grad_norm(model: torch.nn.Module, copies: int = 1, max_norm: float = 1.0) -> torch.Tensor:
-    """Scale the gradients so that their norm is `max_norm` at most; gives the norm before, that of all parts.
+    """Scale the gradients so that the norm of all parts is at most `max_norm`; return the norm before.
 
-    PyTorch's own refuses gradients on several meshes. Here each rank adds up the squares of what it holds, divided by
-    the number of ranks that hold the same.
+    PyTorch's function refuses gradients on several meshes. Here each rank adds up the squares of its parts, divided by
+    the number of ranks that hold the same part.
 
     Args:
         copies: ranks that hold a parameter which is no DTensor.
@@ -102,7 +104,7 @@ def _copies(gradient: torch.Tensor, copies: int) -> int:
 
 
 def save_weights(weights: dict[str, torch.Tensor], settings: DimensionSettings) -> None:
-    """With SAVE=end: all ranks write their parts of the weights into one checkpoint; a tied head is in it once.
+    """With SAVE=end, let all ranks write their parts of the weights into one checkpoint, a tied head once.
 
     torch.distributed.checkpoint opens it on any other number of ranks and in any other layout.
     """

@@ -13,7 +13,7 @@ from workshop.run_folder.settings import choice, positive, real, setting
 class LoraSettings(LadderSettings):
     method: str = setting(choice("full", "lora", "qlora"), "lora")
     lora_rank: int = setting(positive, 8)
-    lora_alpha: float = setting(real, 16.0)  # what the adapters add is multiplied by LORA_ALPHA / LORA_RANK
+    lora_alpha: float = setting(real, 16.0)  # the adapters' result is multiplied by LORA_ALPHA / LORA_RANK
     lora_dropout: float = setting(real, 0.0)
     lora_targets: str = setting(default="")  # layers' names, with commas; empty: all linear ones but the head
 

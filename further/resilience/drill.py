@@ -1,4 +1,4 @@
-"""What you do to your own job: FAULT, after step FAULT_STEP of its first attempt; later attempts are left alone."""
+"""Inject FAULT into this job after step FAULT_STEP of its first attempt, not into later attempts."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def damage(settings: DrillSettings) -> None:
 
 
 def kill_loggers() -> None:
-    """The memory loggers of this run, and no other's."""
+    """Kill the memory loggers of this run only."""
     for process in psutil.process_iter():
         try:
             own = process.environ().get("RUN_DIR") == os.environ["RUN_DIR"]

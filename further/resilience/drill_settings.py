@@ -1,4 +1,4 @@
-"""The settings of the workshop, and what shall go wrong."""
+"""The settings of the workshop, and the fault to inject."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from workshop.run_folder.settings import choice, positive, setting
 from workshop.settings import Settings
 
 DONE_HERE = ("rank_killed", "preemption", "checkpoint_truncated", "shard_missing", "logger_killed")
-# What a training cannot do to itself: it waits for you to do it.
+# The training waits for you to inject these.
 DONE_OUTSIDE = ("time_limit", "node_off", "cancelled")
-# What happens before it starts, or where it writes: these only name the run, so that its row of Table 22 knows it.
+# Injected before the start or where the run writes: these only name the run, so that Table 22 finds it.
 NO_FAULT = ("none", "disk_full", "log_disk_full", "port_taken", "two_jobs", "code_edited")
 
 

@@ -1,4 +1,4 @@
-"""The settings of the workshop and what the speed ladder adds to them; what cannot work is an error at the start."""
+"""The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
 import os
 from dataclasses import dataclass, fields, replace
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.attention import HEAD_SIZES, OWN, fastest_kernel
+from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import boolean, choice, count, positive, setting
 from workshop.settings import Settings
@@ -18,22 +18,22 @@ UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
 
 @dataclass(frozen=True, kw_only=True)
 class LadderSettings(Settings):
-    """The defaults are the library's own way."""
+    """The defaults are the library's behaviour."""
 
     rung: str = setting()  # the file in rungs/ that env_vars.sh has read the others from
-    packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, blind to each other
-    attention: str = setting(choice("eager", "sdpa", *OWN, "auto"), "eager")  # auto: by the rows
+    packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, with document masking
+    attention: str = setting(choice("eager", "sdpa", *GPU_KERNELS, "auto"), "eager")  # auto: by the rows
     loss: str = setting(choice("full", "chunked", "liger", "quack"), "full")
-    loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once, with all but LOSS=full
-    logits: str = setting(choice("all", "labelled"), "all")  # labelled: of the positions that have a target only
-    stream: str = setting(choice("fp32", "bf16"), "fp32")  # the residual between the blocks, with BF16=true
+    loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once; not with LOSS=full
+    logits: str = setting(choice("all", "labelled"), "all")  # labelled: skip positions without a target
+    stream: str = setting(choice("fp32", "bf16"), "fp32")  # residual dtype between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
     float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
-    data_workers: int = setting(count, 0)  # processes that make the next batches meanwhile; 0: the training's own
+    data_workers: int = setting(count, 0)  # processes that make the next batches; 0: the training's process
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
-        """Checks the exercise's file as everywhere, and the rungs' files, too."""
+        """Check the exercise's file and the rungs' files."""
         for rung_file in sorted(RUNGS.glob("*.env")):
             super().check_env_file(rung_file)
         return super().check_env_file(env_file)
@@ -57,7 +57,7 @@ class LadderSettings(Settings):
 
     @property
     def switches(self) -> str:
-        """The settings that are on and change the model: "ATTENTION=flex PACKING=true"; "" for none."""
+        """Settings that change the model, as in "ATTENTION=flex PACKING=true"; "" for none."""
         usual = {item.name: item.default for item in fields(self)}
         names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile")
         on = [name for name in names if getattr(self, name) != usual[name]]
@@ -65,7 +65,7 @@ class LadderSettings(Settings):
 
 
 def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
-    """The Trainer's arguments for the launcher's: none on one GPU, a ZeRO configuration, an FSDP or DDP one.
+    """Return the Trainer's arguments for the launcher's ZeRO, FSDP or DDP configuration; {} without one.
 
     Raises InputError where the rung cannot work with it.
     """
@@ -85,10 +85,10 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
 
 
 def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
-    """The settings as this machine can do them, and whether there is a GPU; says what the rung turns on, and where the
-    run goes another way.
+    """Return the settings with this machine's fallbacks, and whether there is a GPU; print the rung's switches and
+    every fallback.
 
-    Raises InputError for what this machine or this kind of model cannot do.
+    Raises InputError for what this machine or this kind of model does not support.
     """
     from workshop.kernels.fast_models.attention import head_size
     from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
@@ -102,7 +102,7 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
         other = "liger" if gpu and find_spec("liger_kernel") else "chunked"
         settings = replace(settings, loss=other)
         lines += [f"warning: LOSS=quack needs quack-kernels and a Hopper GPU or newer; using LOSS={other}"]
-    if settings.attention in OWN and not gpu:
+    if settings.attention in GPU_KERNELS and not gpu:
         name = f"ATTENTION={settings.attention}"
         lines += [f"warning: {name} needs a GPU to train and there is none; using sdpa, which computes the same"]
     if settings.stream == "bf16" and not settings.bf16:
@@ -152,7 +152,7 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         seen = f"{model} sees {window} tokens back, which they leave out"
         raise InputError(f"{switches}: {seen}; expected MAX_LENGTH={window} or less, or these left out")
     name = f"ATTENTION={settings.attention}"
-    if settings.attention in OWN and kind == "gpt2":
+    if settings.attention in GPU_KERNELS and kind == "gpt2":
         raise InputError(f"{name}: GPT-2 of the library takes no such mask; expected ATTENTION=sdpa")
     if settings.attention == "documents" and (size := head_size(config)) not in HEAD_SIZES:
         raise InputError(f"{name}: {model} has heads of {size}; expected one of {HEAD_SIZES}, or ATTENTION=flex")
@@ -160,7 +160,7 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         why = "PACKING=true packs several documents into a row" if settings.packing else f"{model} has ALiBi"
         raise InputError(f"{name} is called without a mask, and {why}; expected ATTENTION=documents or flex")
     # The library's sdpa drops out what it should; BLOOM's, which is ours, does not, and flex cannot.
-    kernels = ("sdpa", *OWN) if kind == "bloom" else OWN
+    kernels = ("sdpa", *GPU_KERNELS) if kind == "bloom" else GPU_KERNELS
     if settings.attention in kernels and getattr(config, "attention_dropout", 0):
         raise InputError(
             f"{name}: the model has attention_dropout={config.attention_dropout}, which this "

@@ -1,9 +1,9 @@
-"""Exercise 8, Table 18c: what popular libraries reach with the same model, examples and GPU, each at its own best.
+"""Exercise 8, Table 18c: popular libraries with the same model, examples and GPU, each at its best.
 
     RUNG=peer_trl_packed bash further/speed-ladder/peers.slurm     TRL's SFTTrainer; rungs/peer_*.env are the others
 
-They get the examples as the ladder encodes them, so each trains on the same tokens and the same targets. The settings
-of a peer are in rungs/<RUNG>.env; the rest of this script is the ladder's.
+The ladder encodes the examples, so all train on the same tokens and targets. A peer's settings are in rungs/<RUNG>.env;
+the rest of this script is the ladder's.
 """
 
 import os
@@ -114,7 +114,7 @@ def unsloth_trainer(
     tokenizer: PreTrainedTokenizerBase,
     lora: bool = False,
 ) -> Trainer:
-    """Unsloth's model in TRL's trainer, its own way: weights in bf16, packed by "bfd", compiled by Unsloth.
+    """Unsloth's model in TRL's trainer, as Unsloth does it: weights in bf16, packed by "bfd", compiled by Unsloth.
 
     It needs an environment of its own (TRL 1.15, datasets 4). With `lora` as `trl_trainer`.
     """
@@ -160,7 +160,7 @@ def plain_trainer(
 
 
 def common_arguments(settings: LadderSettings) -> dict[str, Any]:
-    """What all peers share: the ladder's own values."""
+    """Return the arguments that all peers share: the ladder's values."""
     return {
         "output_dir": str(settings.output_path),
         "num_train_epochs": settings.num_epochs,

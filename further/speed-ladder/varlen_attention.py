@@ -39,7 +39,7 @@ def varlen_attention(
 
 
 def register() -> None:
-    """Gives Transformers the function as NAME. It makes no mask for one that has no mask function."""
+    """Register the function as NAME with Transformers, which makes no mask for it."""
     from transformers import AttentionInterface
 
     take_enable_gqa()
@@ -47,7 +47,7 @@ def register() -> None:
 
 
 def take_enable_gqa() -> None:
-    """torch before 2.12 takes fewer heads of keys than of queries unasked; callers made for later versions ask."""
+    """Accept `enable_gqa` with torch before 2.12, which supports fewer heads of keys than of queries without it."""
     old = varlen.varlen_attn
     if "enable_gqa" in signature(old).parameters:
         return

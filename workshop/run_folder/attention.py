@@ -1,6 +1,6 @@
 """The kernels of ATTENTION (further/speed-ladder/), for the training and the planner."""
 
-OWN = ("flex", "documents", "cudnn")  # need a GPU to train
+GPU_KERNELS = ("flex", "documents", "cudnn")  # need a GPU to train
 HEAD_SIZES = (16, 32, 64, 128, 256)  # that the kernel `documents` supports
 SHORT_ROW = 512  # tokens of a row of one document, up to which `documents` is faster than cuDNN
 

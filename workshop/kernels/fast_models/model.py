@@ -27,7 +27,7 @@ from workshop.kernels.fast_models.attention import (
 from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
-from workshop.run_folder.attention import OWN
+from workshop.run_folder.attention import GPU_KERNELS
 
 # Tested; of other decoders exactness.py tests whether the forward pass is their own function.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")
@@ -48,7 +48,7 @@ def use_fast_forward(model: PreTrainedModel) -> None:
 
 def use_attention(model: PreTrainedModel, kernel: str) -> None:
     """Use `eager`, the library's own; `sdpa`; or `flex`, `documents`, `cudnn`, for which the CPU takes sdpa."""
-    if kernel in OWN and not torch.cuda.is_available():
+    if kernel in GPU_KERNELS and not torch.cuda.is_available():
         kernel = "sdpa"
     model.use_kernel(kernel)
 
