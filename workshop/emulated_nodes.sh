@@ -1,7 +1,7 @@
 #!/bin/bash
-# emulated_nodes.sh COMMAND...: runs COMMAND once per emulated node, side by side on this host, each with its share of the GPUs.
-# NCCL believes every one to be another host and takes the network from one to the other, not NVLink or shared memory. The first
-# that fails ends the others; its exit code is returned.
+# emulated_nodes.sh COMMAND...: run COMMAND once per emulated node, side by side on this host, each with its share of the GPUs.
+# NCCL takes each for another host and uses the network between them, not NVLink or shared memory. The first that fails ends
+# the others; its exit code is returned.
 
 IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"
 nodes=()

@@ -1,9 +1,9 @@
-# What the launchers share; a .slurm sources it in its exercise's folder, under sbatch or plain bash.
+# Functions for the launchers; a .slurm sources this file in its exercise's folder, under sbatch or plain bash.
 #
-#   start_run [CONFIG]       environment, settings, rendezvous; what cannot train is refused here and leaves no run folder
-#   log_gpus, log_cpus, log_pss COMMAND...   what runs beside the training on every node, into its log in the run folder
+#   start_run [CONFIG]       environment, settings, rendezvous; a mistake is an error here, without a run folder
+#   log_gpus, log_cpus, log_pss COMMAND...   loggers beside the training on every node, each into its log in the run folder
 #   check_first COMMAND...   a step before the training, which starts only if it succeeds
-#   launch COMMAND...        the training, once per node, or as `srun` says; '$SLURM_NODEID' in single quotes is the node's own
+#   launch COMMAND...        the training, once per node, or as `srun` says; '$SLURM_NODEID' in single quotes: per node
 #
 # `launch` becomes workshop/job/supervisor.py: run folder, loggers, training, signals, restarts, outcome. Without SLURM
 # GPUS_PER_NODE (default 1) is the number of processes, and EMULATED_NODES=2 lets this host play two nodes: each has its own
@@ -15,11 +15,11 @@ trap 'export NOTICED=USR1' USR1  # SLURM's notice of the time limit (#SBATCH --s
 
 die() { echo "error: $*" >&2; exit 1; }
 
-# sbatch starts a copy of the script: SLURM knows where the original lies. Code of another clone must not run without a word.
+# sbatch starts a copy of the script: SLURM knows where the original lies. Running another clone's code is an error.
 find_launcher() {
     export LAUNCHER=$(basename "$0")
     [ ! -f "$LAUNCHER" ] && [ -n "${SLURM_JOB_ID:-}" ] || return 0
-    # Of an array's last task, whose job id is the array's, it shows all tasks: one line is enough. Arguments follow the path.
+    # For an array's last task scontrol lists all tasks: read the first. Arguments follow the path.
     local script folder
     script=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *Command=/{s///p;q}')
     until [ -f "$script" ] || [ "$script" = "${script% *}" ]; do script=${script% *}; done
@@ -35,14 +35,14 @@ activate_python() {
         [ -f "$CONDA_SH_PATH" ] || die "CONDA_SH_PATH='$CONDA_SH_PATH': no such file; expected conda's etc/profile.d/conda.sh"
         source "$CONDA_SH_PATH"
         conda activate "${CONDA_ENV:?is empty although CONDA_SH_PATH is set}" || die "CONDA_ENV='$CONDA_ENV': cannot activate it"
-    elif [ -x "${WORKSHOP_VENV:-$REPO/.venv}/bin/python" ]; then  # a container brings its own: the host's does not work there
+    elif [ -x "${WORKSHOP_VENV:-$REPO/.venv}/bin/python" ]; then  # a container has its own
         PATH=${WORKSHOP_VENV:-$REPO/.venv}/bin:$PATH
     fi
     command -v python >/dev/null || die "no python on PATH; run \`make install\` once, or set CONDA_SH_PATH and CONDA_ENV"
 }
 
-# The first node of the job, this one, hosts the rendezvous. The port follows from the job id, and is the next one where
-# somebody listens already, so two jobs on one node cannot meet.
+# The job's first node, this one, hosts the rendezvous. The port follows from the job id; a port in use is skipped, so two
+# jobs on one node cannot meet.
 rendezvous() {
     local name limit visible=(${CUDA_VISIBLE_DEVICES//,/ })
     for name in GPUS_PER_NODE EMULATED_NODES; do
@@ -59,7 +59,7 @@ rendezvous() {
     fi
     limit=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [[ ! ${CUDA_VISIBLE_DEVICES:-} =~ ^[0-9GM] ]] || ((limit > 0 && limit < ${#visible[@]})) || limit=${#visible[@]}
-    [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || limit=1  # CUDA shows a process one slice, whatever the variable lists
+    [[ ${CUDA_VISIBLE_DEVICES:-} != *MIG-* ]] || limit=1  # CUDA shows a process only one slice
     [ "$limit" -eq 0 ] || [ "$GPUS_HERE" -le "$limit" ] || die "GPUS_PER_NODE=$NPROC_PER_NODE: $GPUS_HERE processes on this host," \
         "more than its GPUs${visible:+ in CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES}; expected at most $limit in all"
     MASTER_PORT=$((20000 + RDZV_ID % 12000))  # below the ephemeral ports
@@ -67,11 +67,11 @@ rendezvous() {
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID DEEPSPEED_HOSTS SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
-# A relative path, also a glob or one with a slice behind its colon, means where the participant stood.
+# Relative paths, also globs and slices after a colon, are relative to the folder of the submission.
 relative_to_submission() {
     local name path from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
-        [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && from=$REPO  # is code: the snapshot has its own
+        [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && from=$REPO  # the snapshot has a copy
         path=${!name:-}
         [ -e "$from/$path" ] || path=${path%%:*}
         [ -n "$path" ] && { [ -e "$from/$path" ] || compgen -G "$from/$path" > /dev/null; } &&
@@ -92,27 +92,27 @@ start_run() {
     rendezvous && source ./env_vars.sh && activate_python || exit 1
     export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
     python -m workshop.job.preflight || exit 1
-    # Without network the hub's library would try for minutes; offline it answers from its cache at once.
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
     [ -n "${HF_HUB_OFFLINE:-}" ] || export HF_HUB_OFFLINE=$(python -m workshop.data.hub)
-    # Without SLURM nobody else limits the training to as many GPUs as it starts processes.
+    # Without SLURM, limit the training to as many GPUs as processes.
     [ -n "${SLURM_JOB_ID:-}" ] || export CUDA_VISIBLE_DEVICES=$(cut -d, -f"1-$GPUS_HERE" <<< "${CUDA_VISIBLE_DEVICES-$(seq -s, 0 99)}")
-    # Each process's share of the processors, for an optimizer in CPU memory: torchrun gives one thread, DeepSpeed all of them.
+    # Each process gets its share of the processors for an optimizer on the CPU: torchrun gives one thread, DeepSpeed all.
     local processors=${SLURM_CPUS_ON_NODE:-$(nproc)}
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((processors > GPUS_HERE ? processors / GPUS_HERE : 1))}
-    # On import the Trainer's library says that W&B is offline, whoever uses it; it is offline unless one says otherwise.
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
     [ "${WANDB_MODE:-}" = offline ] && unset WANDB_MODE
-    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # of PyTorch's old names, which DeepSpeed calls
+    export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # DeepSpeed uses PyTorch's old names
     [ -t 1 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-10}  # seconds between two lines of a progress bar in a file
 }
 
-# For exercises without parallelism: more than one process would be several trainings in one run folder.
+# For exercises without parallelism: several processes would be several trainings in one run folder.
 one_gpu() {
     [ "$((NNODES * NPROC_PER_NODE))" = 1 ] ||
         die "$(basename "$PWD") trains on one GPU, but this job has $((NNODES * NPROC_PER_NODE));" \
             "expected --nodes=1 --gpus-per-node=1"
 }
 
-# For launchers that start the processes of one node only: on more, each node would train alone.
+# For launchers that start one node's processes only: on several, each node would train alone.
 one_node() {
     [ "$NNODES" = 1 ] ||
         die "$LAUNCHER trains on one node, but this job has $NNODES; expected --nodes=1, or a launcher for several:" *node*.slurm
@@ -124,7 +124,7 @@ log_pss() { export PSS_LOGGER="${*@Q}"; }
 check_first() { export CHECK_FIRST="${*@Q}"; }
 
 # DeepSpeed's operators are compiled before the run's clock and its loggers start. Then this process becomes the supervisor,
-# which SLURM's notice then reaches; one that comes in between is ignored.
+# which receives SLURM's notice; a notice in between is ignored.
 launch() {
     [ -z "$CONFIG" ] || "${ON_NODES[@]}" python -m workshop.kernels.operators "$CONFIG" || exit 1
     trap '' USR1 && exec python -m workshop.job.supervisor "$@"
