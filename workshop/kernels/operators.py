@@ -204,13 +204,8 @@ def _show_progress(label: str, start_s: float, done: threading.Event) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="a JSON file: only what it uses")
-    parser.add_argument("--check", action="store_true", help="compile nothing; exit code 1 if something is missing")
     options = parser.parse_args()
     names = needed(of_file(options.config)) if options.config else EXERCISES
-    if options.check and (absent := missing(names)):
-        raise InputError(
-            f"DeepSpeed's {', '.join(absent)}: not compiled yet; run `python -m workshop.kernels.operators`"
-        )
     compile_missing(names)
     if not options.config:
         print(f"DeepSpeed's operators for this device are compiled: {build_name()}")
