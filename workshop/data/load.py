@@ -61,11 +61,7 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
         _note_unscored(settings)
         return Data(*encoded, [], collator)
     asked = examples_of(islice(evaluation, settings.generate_size))
-    known = examples_of(islice(train, settings.generate_train_size))
-    for variable, examples in (("GENERATE_SIZE", asked), ("GENERATE_TRAIN_SIZE", known)):
-        if len(examples) < (size := getattr(settings, variable.lower())):
-            _note(f"{variable}={size}: found {counted(len(examples), 'example')}; all of them are answered")
-    return Data(*encoded, asked, collator, known)
+    return Data(*encoded, asked, collator, examples_of(islice(train, settings.generate_train_size)))
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
@@ -110,7 +106,7 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
             train_size = min(max(1, round(len(train) * train_size / both)), len(train) - 1)
             eval_size = len(train) - train_size
             shares = f"{train_size} to train on, {eval_size} held out"
-            _note(f"{name} has {len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}: {shares}")
+            note(f"{name} has {len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}: {shares}")
         return train.take(train_size), train.skip(len(train) - eval_size)
     for variable, size, rows, dataset in (("TRAIN", train_size, train, name), ("EVAL", eval_size, held_out, other)):
         if size > len(rows):
@@ -134,9 +130,9 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 
 def _note_unscored(settings: Settings) -> None:
     if settings.generate_size or settings.generate_train_size:
-        _note(f"{settings.dataset} is trained on without SQuAD's questions: no answers are scored")
+        note(f"{settings.dataset} is trained on without SQuAD's questions: no answers are scored")
 
 
-def _note(text: str) -> None:
+def note(text: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         print(f"note: {text}", flush=True)

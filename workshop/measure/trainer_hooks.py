@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from workshop.data.load import Data
+from workshop.data.load import Data, note
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import run_record
 from workshop.run_folder.control import Control
+from workshop.run_folder.plural import counted
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
 from workshop.training.exit_process import end_process
@@ -52,6 +53,9 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
 
 def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
     """Return the callbacks that measure; give them the model before the Trainer wraps it."""
+    for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
+        if 0 < len(examples) < (size := getattr(settings, name.lower())):
+            note(f"{name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [
         RunRecorder(settings, data),

@@ -43,9 +43,3 @@ def test_official_files_are_read_whole_and_give_the_rows_they_gave(tmp_path: Pat
     environ = ENVIRONMENT | SIZES | OFFICIAL | files | {"MAX_LENGTH": "256"}
     settings = Settings.from_environment(environ, tmp_path / "none.sh")
     assert kept(load_data(settings, load_tokenizer(f"{DATA}/gpt2-tokenizer"))) == BEFORE["official file"]
-
-
-def test_more_questions_to_answer_than_there_are_is_said_at_the_start(capsys: pytest.CaptureFixture) -> None:
-    environ = ENVIRONMENT | SIZES | {"DATASET": "sample", "MAX_LENGTH": "256", "GENERATE_SIZE": "3"}
-    load_data(Settings.from_environment(environ, Path("none.sh")), load_tokenizer("sample"))
-    assert capsys.readouterr().out == "note: GENERATE_SIZE=3: found 2 examples; all of them are answered\n"
