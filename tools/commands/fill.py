@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
     parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
     parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
-    parser.add_argument("--predicted", action="store_true", help="the planner's prediction beside each figure")
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
     parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
 
@@ -65,11 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
-    if arguments.predicted:
-        from tools.plan import accuracy  # the planner, only where it is needed
-
-        found = accuracy.predictions([run for table in filled for run in table.runs])
-        filled = [accuracy.with_predictions(table, found) for table in filled]
     if not any(table.runs for table in filled):
         where = " or ".join(map(str, chosen_logs(arguments)))
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"

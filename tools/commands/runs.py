@@ -6,14 +6,11 @@ import argparse
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.figures import FIGURES
+from tools.logs.figures import FIGURES, Figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit.submissions import exercise_files, read
@@ -22,9 +19,6 @@ from tools.tables.fill import figure_of
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown, one_line, spreadsheet_text
-
-if TYPE_CHECKING:
-    from tools.plan.accuracy import Predictions
 
 # Columns that are shown where some run has another value than this; then those where runs differ, as `owner`.
 _OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1"}
@@ -39,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figures",
         default="",
         metavar="NAME,NAME",
-        help="columns of figures; `fill --explain` lists the names; predicted_NAME: the planner's prediction",
+        help="columns of figures; `fill --explain` lists the names",
     )
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
     parser.add_argument(
@@ -64,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
         raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
-    names = _figures(arguments.figures)
+    figures = _figures(arguments.figures)
     told_apart = arguments.format == "text" and not arguments.durations
     found = chosen_runs(arguments, arguments.experiment, replays=told_apart)
     if not found:
@@ -83,12 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             table.map(spreadsheet_text).to_csv(sys.stdout, index=False)
         return 0
     if shown:
-        predicted = any(name not in FIGURES for name in names)
-        found_predictions = _planner().predictions(shown) if predicted else {}
-        columns = {_title(name): _figure(name, found_predictions) for name in names}
         rows, reasons = [], []
         for run in progress(shown, "reading logs"):
-            rows.append(_row(run) | {title: figure(run) for title, figure in columns.items()})
+            rows.append(_row(run) | {_title(figure): figure_of(run, figure) for figure in figures})
             reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
         header = [name for name in rows[0] if _tells(name, rows)]
         cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
@@ -144,30 +135,15 @@ def tiny_option(run: Run) -> str:
     return " --tiny" if run.tiny else ""
 
 
-def _figures(names: str) -> list[str]:
+def _figures(names: str) -> list[Figure]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in FIGURES and not _planner().is_predicted(name)]:
+    if unknown := [name for name in wanted if name not in FIGURES]:
         raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(FIGURES)}")
-    return wanted
+    return [FIGURES[name] for name in wanted]
 
 
-def _planner() -> ModuleType:
-    """Imported only where predictions are asked for."""
-    from tools.plan import accuracy
-
-    return accuracy
-
-
-def _figure(name: str, predictions: Predictions) -> Callable[[Run], str]:
-    """What gives a run's figure of this name, as printed."""
-    if name in FIGURES:
-        return partial(figure_of, figure=FIGURES[name])
-    return lambda run: _planner().figure(predictions, run, name)
-
-
-def _title(name: str) -> str:
-    unit = FIGURES[name if name in FIGURES else name.removeprefix(_planner().PREFIX)].unit
-    return f"{name} ({unit})" if unit else name
+def _title(figure: Figure) -> str:
+    return f"{figure.name} ({figure.unit})" if figure.unit else figure.name
 
 
 def _row(run: Run) -> dict[str, str]:
