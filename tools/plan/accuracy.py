@@ -18,7 +18,6 @@ from typing import Any
 
 from tools import plots
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, Figure
 from tools.logs.figures import figure as measured_figure
 from tools.logs.run import Run, read_object
 from tools.plan import constants, memory, timing
@@ -27,7 +26,6 @@ from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, Range, first_choice, predict_from
 from tools.plan.simulate import Shape, Step, steps
 from tools.plan.workload import Workload, of_run
-from tools.tables.fill import Cell, FilledTable
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
@@ -406,61 +404,6 @@ def _without_usual(line: str) -> str:
     """The line without settings that all such lines share."""
     usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
     return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
-
-
-# ---- in the cells of `fill --predicted` and of `runs --figures` ----
-
-PREFIX = "predicted_"
-# By metric: the prediction's name, and the factor between the units.
-_SAME = {
-    "peak_allocated_mib": ("peak_allocated_mib", 1),
-    "peak_reserved_mib": ("peak_reserved_mib", 1),
-    "peak_gpu_mib": ("nvidia_smi_mib", 1),
-    "peak_cpu_mib": ("cpu_mib", 1),
-    "step_time_ms": ("step_time_s", 1000),
-    "tokens_per_second": ("tokens_per_second", 1),
-    "median_tokens_per_second": ("tokens_per_second", 1),
-    "samples_per_second": ("samples_per_second", 1),
-    "total_runtime_s": ("total_runtime_s", 1),
-}
-NAMES = [PREFIX + name for name in _SAME]
-Predictions = dict[Path, Prediction]
-
-
-def predictions(runs: Sequence[Run]) -> Predictions:
-    """Predictions by run folder, for runs on GPUs that completed or ran out of memory.
-
-    Each leaves out its own configuration if there are enough others.
-    """
-    return {run.folder: case.predicted for case in cases(runs) for run in case.runs}
-
-
-def figure(found: Predictions, run: Run, name: str) -> str:
-    """The predicted figure as printed, without its unit; `name`: one of NAMES."""
-    return _text(found[run.folder], FIGURES[name.removeprefix(PREFIX)]) if run.folder in found else "not predicted"
-
-
-def is_predicted(name: str) -> bool:
-    """True for the name of a prediction. Raises InputError for one that does not exist."""
-    if name.startswith(PREFIX) and name not in FIGURES and name not in NAMES:
-        raise InputError(f"--figures {name}: unknown; predictions are {', '.join(NAMES)}")
-    return name in NAMES
-
-
-def with_predictions(table: FilledTable, found: Predictions) -> FilledTable:
-    """The table with the prediction beside every figure that has one."""
-
-    def add(cell: Cell | None) -> Cell | None:
-        if cell is None or cell.figure.name not in _SAME or not cell.runs or cell.runs[-1].folder not in found:
-            return cell
-        return replace(cell, text=f"{cell.text} (predicted {_text(found[cell.runs[-1].folder], cell.figure)})")
-
-    return replace(table, cells=[[add(cell) for cell in row] for row in table.cells])
-
-
-def _text(prediction: Prediction, wanted: Figure) -> str:
-    source, factor = _SAME[wanted.name]
-    return wanted.written(prediction.ranges[source].expected * factor / wanted.per_unit, unit_named=True)
 
 
 # ---- first choice ----
