@@ -33,12 +33,13 @@ RECORD = {
 }
 TRAIN_OUT = """\
   0%|          | 0/96 [00:00<?, ?it/s]\r 33%|███▎      | 32/96 [00:46<01:33]{'loss': '1.9', 'epoch': '1'}
-{'eval_loss': '1.2965', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.4', 'epoch': '1'}
-{'eval_loss': '1.581', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.6', 'epoch': '2'}
-{'eval_loss': '1.779', 'eval_runtime': '2.5', 'eval_samples_per_second': '39.2', 'epoch': '3'}
-{'train_runtime': '130.5', 'train_samples_per_second': '11.5', 'train_loss': '0.7039', 'epoch': '3'}
 """
 SUMMARY = {
+    "train_loss": 0.7039,
+    "eval_loss": [1.2965, 1.581, 1.779],
+    "train_runtime_s": 130.5,
+    "train_samples_per_second": 11.5,
+    "eval_samples_per_second": 39.4,
     "train/samples_per_second": 11.8,
     "train/steps_per_second": 0.7375,
     "peak_mem_alloc_mib": 19597.4,

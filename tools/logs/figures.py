@@ -17,17 +17,18 @@ from statistics import fmean, median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, mfu, trainer_log
+from tools.logs import communication, mfu
 from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi, read_psrecord, seconds
 from tools.logs.run import Run
+from tools.logs.timers import read_timers
 from workshop.run_folder import nccl_log
 from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 
 Found = Mapping[str, Any]
 _COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)
 _MIB_PER_GB = 1e9 / 2**20
+_EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
-_EPOCH_OFF = 0.15  # where an epoch's last steps do not fill a batch, the Trainer may call its end 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,42 +191,16 @@ def _summary_of_gpu(run: Run) -> Found:
     )
 
 
-def _train_out(run: Run) -> Found:
-    """The Trainer's closing dict as printed, where transformers 5 rounds it, of the last training in the file.
-
-    A requeued job appends to it.
-    """
-    trainings = [one for path in run.paths("train.out", "train.out") for one in trainer_log.read(path)]
-    if not trainings:
-        return {}
-    key = "eval_samples_per_second"
-    speeds = [event[key] for event in trainings[-1].evals if key in event]
-    found = (trainings[-1].final or {}) | {"evals": trainings[-1].evals}
-    return found | ({key: sum(speeds) / len(speeds)} if speeds else {})
-
-
 def _evaluations(run: Run) -> Found:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
     (losses,) = _in_summary(run, "eval_loss")
-    if losses:
-        steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
-        last = steps / per_epoch if steps and per_epoch else len(losses)
-        evaluations = [(min(number, last), loss) for number, loss in enumerate(losses, 1)]
-    else:
-        evals = read(run, "train.out", "evals") or []
-        evaluations = [(event["epoch"], event["eval_loss"]) for event in evals]
-    if not evaluations:
+    if not losses:
         return {}
-    last, final = evaluations[-1]
+    steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
+    last = min(len(losses), steps / per_epoch if steps and per_epoch else math.inf)
     only = UnavailableError("1 epoch only" if last == 1 else f"{last:.3g} epochs only")
-    found: dict[str, Any] = {"eval_loss_final": final}
-    for epoch in (1, 2, 3):
-        nearest, loss = min(evaluations, key=lambda one: abs(one[0] - epoch))
-        if abs(nearest - epoch) <= _EPOCH_OFF:
-            found[f"eval_loss_{epoch}"] = loss
-        elif last < epoch:
-            found[f"eval_loss_{epoch}"] = only
-    return found
+    of_epochs = {f"eval_loss_{epoch}": losses[epoch - 1] if epoch <= last + _EPOCH_OFF else only for epoch in (1, 2, 3)}
+    return of_epochs | {"eval_loss_final": losses[-1]}
 
 
 def _steps(run: Run) -> Found:
@@ -246,7 +221,7 @@ def _timers(run: Run) -> Found:
     if not paths or not run.timed:
         return {}
     warmup = read(run, "summary.json", "warmup_steps") or 0
-    parts_ms = trainer_log.read_timers(paths[0]).items()
+    parts_ms = read_timers(paths[0]).items()
     return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
 
 
@@ -318,8 +293,7 @@ _SOURCES: dict[str, tuple[Callable[[Run], Found], str]] = {
     "run.json": (_run_json, "run.json"),
     "summary.json": (_summary, "summary.json"),
     "summary.json/gpu": (_summary_of_gpu, "summary.json"),
-    "train.out": (_train_out, "train.out"),
-    "evaluations": (_evaluations, "summary.json train.out"),
+    "evaluations": (_evaluations, "summary.json"),
     "steps.csv": (_steps, "steps.csv"),
     "timers": (_timers, "train.out"),
     "gpu_memory": (_gpu_log, "gpu_memory*.csv"),

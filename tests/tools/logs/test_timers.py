@@ -1,0 +1,47 @@
+"""DeepSpeed's timers: the step's parts, and only from runs that were timed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.logs.timers import read_timers
+from tools.tables.repository import ROOT
+
+# From a run of stage 3 with offload on an H200: two steps of two micro-batches.
+STEP = """\
+[Rank 0] time (ms) | fwd_microstep: 70.25 | bwd_microstep: 93.53 | bwd_allreduce_microstep: 2.73
+[Rank 0] time (ms) | optimizer_step: {optimizer}
+[Rank 0] time (ms) | fwd_microstep: 71.02 | bwd_microstep: 100.01 | bwd_allreduce_microstep: 60.01
+[Rank 0] time (ms) | fwd: 141.28 | bwd: 194.50 | bwd_inner: 132.07 | bwd_allreduce: 62.38 | step: {update}
+{{'loss': '9.74', 'grad_norm': '6.283', 'learning_rate': '0', 'epoch': '0.25'}}
+"""
+TIMED = "".join(STEP.format(optimizer=time, update=3 * time) for time in (400.5, 200.25, 210.75))
+SETTINGS = {"batch_size": 4, "grad_acc": 4, "fp16": True}
+
+
+@pytest.mark.parametrize("garbled", ["1.2.3", "14[rank1]: done", "١٢", ".", "9" * 5000, "14"])
+def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
+    end = "" if garbled == "14" else "\n"  # cut off
+    (tmp_path / "train.out").write_text(f"[Rank 0] time (ms) | fwd: 1.5\n[Rank 0] time (ms) | fwd: {garbled}{end}")
+    assert read_timers(tmp_path / "train.out") == {"fwd": [1.5]}
+
+
+@pytest.fixture
+def row(make_run: Callable[..., Path], filled_by_column: Callable[..., dict]) -> Callable[[str], list[str]]:
+    """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""
+    place = {"exercise": "deepspeed-single-gpu", "config": "zero3_offload", "precision": "fp16"}
+    timed = place | {"settings": SETTINGS | {"timers": True}}
+    summary = {"train/steps_per_second": 0.5, "train/samples_per_second": 8.0, "warmup_steps": 1}
+    make_run("timed", timed, summary, **{"train.out": TIMED})
+    make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
+    labels = "Stage 3 + offload / 4 x 4, fp16"
+    return lambda number: [*filled_by_column(ROOT / "deepspeed-single-gpu", number)[labels].values()]
+
+
+def test_medians_leave_the_warm_up_out(row: Callable[[str], list[str]]) -> None:
+    assert row("4c") == ["141.3", "194.5", "62.4", "616.5", "205.5"]
+
+
+def test_step_time_of_a_run_slowed_by_its_timers_is_in_no_other_table(row: Callable[[str], list[str]]) -> None:
+    assert row("4b")[0] == "1,000.0"
