@@ -236,7 +236,7 @@ def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
         (log.start_s + time_s, watts)
-        for log in (read_nvidia_smi(path, with_time=True) for path in run.paths("gpu_memory", ".csv"))
+        for log in (read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv"))
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]

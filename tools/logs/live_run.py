@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import LogError
-from tools.logs.memory_logs import header_names, memory_mib
+from tools.logs.memory_logs import header_names, quantity
 from tools.logs.run import Run
 from workshop.run_folder import csv_log
 from workshop.run_folder.printable import printable
@@ -115,10 +115,10 @@ def _memory(path: Path) -> int | None:
         names = header_names(path, header)
     except LogError:
         return None
-    for line in lines[:-1] if names else []:
+    for line in lines[:-1]:
         with contextlib.suppress(LogError):
             for number, row in csv_log.rows(path, [line], names, header):
-                found_mib.append(memory_mib(path, number, row["memory.used"]))
+                found_mib.append(quantity(path, number, row["memory.used"], "memory.used", "MiB"))
     return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
 
 
