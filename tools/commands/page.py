@@ -1,4 +1,4 @@
-"""Make a page of the runs that a browser opens from disk: tables, charts, every run, any two compared."""
+"""Make a page of the runs that a browser opens from disk: tables, charts, every run."""
 
 import argparse
 import sys

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from tools.errors import LogError
 from tools.logs.memory_logs import cpu_lines, gpu_lines
@@ -15,7 +14,8 @@ MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small
 _MOST_GPUS_POINTS = 400  # of all lines of a run's GPUs together
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True)
+class Line:
     """A name for the legend, and the points."""
 
     name: str
@@ -47,11 +47,6 @@ class Chart:
         told = [_told(line) for line in self.lines[:4]]
         more = f"; {len(self.lines) - 4} more lines" if len(self.lines) > 4 else ""
         return f"{self.title}: {'; '.join(told)}{more}."
-
-    def data(self) -> dict[str, Any]:
-        """For the page's scripts."""
-        lines = [line._asdict() for line in self.lines]
-        return {"key": self.key, "title": self.title, "x": self.x_label, "y": self.y_label, "lines": lines}
 
 
 def _told(line: Line) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +15,9 @@ from tools.logs.figures import OF_ONE_RUN, figure, files, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
-from workshop.run_folder.exercises import REPO, find_exercise
 from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -118,16 +114,6 @@ def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
     return [(list(own), rows) for own, rows in found.items()]
 
 
-def numbers(run: Run) -> dict[str, float]:
-    """The run's figures for charts and comparisons: name to number, rounded to five digits; JSON has no nan."""
-    found = {name: figure(run, name) for name in OF_ONE_RUN}
-    return {
-        name: float(f"{value:.5g}")
-        for name, value in found.items()
-        if value is not None and not isinstance(value, bool) and math.isfinite(value)
-    }
-
-
 def settings(run: Run) -> dict[str, str]:
     """What the run was asked for, and with which versions it ran, as text."""
     found = run.settings | {f"version of {name}": version for name, version in run.record.versions.items()}
@@ -140,6 +126,7 @@ def facts(run: Run) -> dict[str, str]:
     found = {
         "replay of": record.replay and record.replay.of,
         "exercise": record.exercise or None,
+        "line of submit.txt": record.submission,
         "configuration": record.config,
         "rung": run.rung,
         "fault": run.fault,
@@ -163,32 +150,3 @@ def facts(run: Run) -> dict[str, str]:
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else one_line(str(value))
-
-
-def command(run: Run) -> str:
-    """The command that repeats a run of `submit`, typed in the repository's root; "" of another one.
-
-    It is the line of submit.txt, with `sbatch` after its settings and the exercise before its launcher.
-    """
-    try:
-        words = shlex.split(str(run.record.submission or ""))
-    except ValueError:
-        return ""
-    launcher = next((place for place, word in enumerate(words) if word.endswith(".slurm")), None)
-    if launcher is None:
-        return ""
-    exercise = find_exercise(run.record.exercise, words[launcher], REPO)
-    words[launcher] = f"{exercise.relative_to(REPO) if exercise else run.record.exercise}/{words[launcher]}"
-    first = next(place for place, word in enumerate(words) if not _ASSIGNMENT.match(word))
-    # A value in quotes stays an assignment, all of it in quotes would be a command.
-    pairs = [word.partition("=") for word in words[:first]]
-    return " ".join(
-        [*(f"{name}={shlex.quote(value)}" for name, _, value in pairs), "sbatch", shlex.join(words[first:])]
-    )
-
-
-def nearest(entry: Entry, reference: Sequence[Entry]) -> Entry | None:
-    """The newest completed reference run of the same exercise, configuration, fault, model and number of GPUs."""
-    keys = ("exercise", "config", "model", "rung", "fault", "world_size")
-    wanted = {key: entry.run.fact(key) for key in keys}
-    return next((one for one in reference if one.run.state == "completed" and one.run.matches(wanted)), None)

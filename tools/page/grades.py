@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from tools.page import rendering
-from tools.tables.fill import FilledTable
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
@@ -25,63 +23,33 @@ def render(grades: Sequence[Grade], lead: str) -> str:
     pages = rendering.environment()
     pages.globals |= {"marks": _MARKS, "verdicts": VERDICTS}
     tables = _tables(grades)
-    return pages.get_template("grades.html").render(
-        grades=grades,
-        tables=tables,
-        missed=_missed(tables),
-        command="grade",
-        lead=lead,
-        style=(rendering.STATIC / "page.css").read_text("utf-8"),
-    )
+    style = (rendering.STATIC / "page.css").read_text("utf-8")
+    page = pages.get_template("grades.html")
+    return page.render(grades=grades, tables=tables, missed=_missed(tables), lead=lead, style=style)
 
 
 def _tables(grades: Sequence[Grade]) -> list[dict[str, Any]]:
-    """Each table that somebody filled in: per cell what each participant's verdict is."""
+    """Each table that somebody filled in: for each cell everybody's judgement."""
     found: dict[tuple[str, bool], dict[str, Any]] = {}
     for grade in grades:
-        for filled, judged in grade.checked:
-            table = filled.table
-            one = found.setdefault((table.number, table.tiny), _blank_table(filled))
+        for table, judged in [(filled.table, judged) for filled, judged in grade.checked]:
+            title = re.sub(r"[*`]", "", table.caption).replace(f"Table {table.number}", f"Table {table.number}:", 1)
+            anchor = f"table-{table.number}{'-tiny' if table.tiny else ''}"
+            blank = {"anchor": anchor, "caption": title, "people": [], "cells": {}}
+            one = found.setdefault((table.number, table.tiny), blank)
             one["people"].append(grade.name)
+            several = len(table.header) - table.label_columns > 1
             for cell in judged:
-                one["cells"].setdefault((cell.row, cell.column), {})[grade.name] = cell
-    for one in found.values():
-        counts = {place: Counter(cell.verdict for cell in by.values()) for place, by in one["cells"].items()}
-        one["counts"] = counts
-        one["places"] = [cell["place"] for row in one["rows"] for cell in row if cell["place"] in counts]
-        one["wrong"] = [
-            (row, column, name, cell.text)
-            for row, column in one["places"]
-            for name, cell in one["cells"][row, column].items()
-            if cell.verdict == WRONG
-        ]
+                name = f"{cell.row}, {cell.column}" if several else cell.row
+                one["cells"].setdefault(name, {})[grade.name] = cell
     return list(found.values())
 
 
-def _blank_table(filled: FilledTable) -> dict[str, Any]:
-    table, labels = filled.table, filled.table.label_columns
-    names = [" / ".join(row[:labels]) for row in table.rows]
-    words = re.sub(r"[*`]", "", table.caption)
-    return {
-        "anchor": f"table-{table.number}{'-tiny' if table.tiny else ''}",
-        "caption": words.replace(f"Table {table.number}", f"Table {table.number}:", 1),
-        "header": table.header,
-        "labels": labels,
-        "rows": [
-            [{"label": text, "place": (name, column)} for text, column in zip(row, table.header, strict=True)]
-            for name, row in zip(names, table.rows, strict=True)
-        ],
-        "people": [],
-        "cells": {},
-    }
-
-
-def _missed(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cells that most people got wrong, the most frequent first."""
-    cells = [
-        {"table": table, "row": row, "column": column, "wrong": count[WRONG], "of": count.total()}
+def _missed(tables: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str, int, int]]:
+    """The cells that most people got wrong, the most frequent first: table, cell, number of wrong ones, of people."""
+    counts = [
+        (table, name, sum(cell.verdict == WRONG for cell in judged.values()), len(judged))
         for table in tables
-        for (row, column), count in table["counts"].items()
-        if count[WRONG]
+        for name, judged in table["cells"].items()
     ]
-    return sorted(cells, key=lambda one: -one["wrong"])[:_MOST_MISSED]
+    return sorted((one for one in counts if one[2]), key=lambda one: -one[2])[:_MOST_MISSED]

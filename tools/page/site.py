@@ -13,13 +13,13 @@ import secrets
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, OF_ONE_RUN
+from tools.logs.figures import FIGURES
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
@@ -107,44 +107,31 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path)
     filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
     render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
     render("tables.html", "tables.html", tables=tables)
-    render("compare.html", "compare.html")
-    definitions = {name: one.definition for name, one in OF_ONE_RUN.items()}
-    render("figures.html", "figures.html", definitions=definitions)
-    _write_script(folder / "data" / "runs.js", "list", _list(every, rows))
-
     for one in progress(every, "writing pages"):
-        _write_run(one, site, folder, output, render)
+        _write_run(one, folder, output, render)
 
 
-def _write_run(one: Entry, site: Site, folder: Path, output: Path, render: Any) -> None:
+def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
     drawn, run, links = charts(one.run), one.run, entries.links(one, output / "runs")
-    facts, settings = entries.facts(run), entries.settings(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
         f"runs/{one.id}.html",
         entry=one,
-        facts=facts,
+        facts=entries.facts(run),
         note=run.record.note,
-        settings=settings,
+        settings=entries.settings(run),
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
         profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=run.state not in ("completed", "running"),
-        command=entries.command(run),
         links=links,
-        nearest=entries.nearest(one, site.reference) if one.own else None,
     )
-    data = {
-        "name": one.name,
-        "facts": {"state": run.state} | facts,
-        "settings": settings,
-        "figures": entries.numbers(run),
-        "charts": [chart.data() for chart in drawn if chart.lines],
-    }
-    _write_script(folder / "data" / f"{one.id}.js", one.id, data)
+    # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
+    data = json.dumps([asdict(chart) for chart in drawn if chart.lines], separators=(",", ":"), allow_nan=False)
+    (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
 
 
 def _text(path: Path) -> str:
@@ -153,11 +140,6 @@ def _text(path: Path) -> str:
         return read_plain(path)[:_LONGEST_TEXT].decode("utf-8", "replace")
     except InputError:
         return ""
-
-
-def _write_script(path: Path, name: str, data: Any) -> None:
-    """JSON is JavaScript; only ASCII, so that no character can end a line or a tag."""
-    path.write_text(f"runData[{json.dumps(name)}]={json.dumps(data, separators=(',', ':'), allow_nan=False)};\n")
 
 
 def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
@@ -177,20 +159,6 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "reason": one.trouble if run.state in ("running", "completed") else run.reason,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
         "figures": [figure_of(run, FIGURES[name]) if run.state == "completed" else "" for name in _LISTED],
-    }
-
-
-def _list(runs: list[Entry], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """For the scripts: what the overview's chart draws, column by column, in the order of the list's rows."""
-    numbers = [entries.numbers(one.run) for one in runs]
-    used = [name for name in OF_ONE_RUN if any(name in row for row in numbers)]
-    return {
-        "id": [one.id for one in runs],
-        "name": [one.name for one in runs],
-        "kind": [one.kind for one in runs],
-        **{key: [row[key] for row in rows] for key in _FILTERS},
-        "figures": {name: [row.get(name) for row in numbers] for name in used},
-        "titles": {name: FIGURES[name].title for name in used},
     }
 
 

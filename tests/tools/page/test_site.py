@@ -49,7 +49,6 @@ def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(
     text = text_of(made / run_page("j2"))
     assert re.search(r"batch_size\s+8\b", text)
     assert re.search(r"Peak GPU Memory[ \w]* \(MiB\)\s+21,658", text)
-    assert "BATCH_SIZE=8 sbatch baseline/baseline.slurm" in text
     text = text_of(made / run_page("j3"))
     assert "torch.OutOfMemoryError: CUDA out of memory." in text
     assert "'loss': '1.9'" in text and "0/96" not in text  # of a progress bar only what was on the screen

@@ -1,0 +1,41 @@
+"use strict";
+// Draws a run's charts (runCharts, from its script in data/) where the page has a place for each.
+
+// Okabe and Ito's colours, which people who are colour-blind can tell apart; each is seen on white and on black.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#3a9bdc", "#8a63d2", "#7a7a7a"];
+
+// Plotly reads a few tags and entities in its texts; texts from logs are shown as they are.
+const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;");
+
+const axis = (label) => ({ title: { text: plain(label), standoff: 8 }, automargin: true, zeroline: false });
+
+const line = (chart) => ({ name, x, y }, number) => ({
+  x,
+  y,
+  name: plain(name || chart.title),
+  mode: x.length > 1 ? "lines" : "markers",
+  line: { width: 1.5, color: COLOURS[number % COLOURS.length] },
+});
+
+for (const element of document.querySelectorAll("[data-chart]")) {
+  const chart = runCharts.find((one) => one.key === element.dataset.chart);
+  const layout = {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 13 },
+    margin: { l: 56, r: 12, t: 8, b: 44 },
+    xaxis: axis(chart.x_label),
+    yaxis: { ...axis(chart.y_label), rangemode: chart.key === "loss" ? "normal" : "tozero" },
+    hovermode: "closest",
+    showlegend: chart.lines.length > 1,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+  };
+  Plotly.react(element, chart.lines.map(line(chart)), layout, { responsive: true, displayModeBar: false });
+}
+
+// Paper has another width than the window.
+const fit = (width) => {
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width, autosize: !width });
+};
+window.addEventListener("beforeprint", () => fit(Math.min(660, document.body.clientWidth)));
+window.addEventListener("afterprint", () => fit(undefined));
