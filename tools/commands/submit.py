@@ -19,7 +19,6 @@ from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import configuration_of, fits
 from tools.submit import local_runs, slurm, snapshot
-from tools.submit.local_runs import Lane, lanes
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
@@ -43,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask before a run that cannot fit is queued")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="without SLURM: N runs at a time (default: 1)")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
@@ -60,14 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     for line in due:
         configuration_of(line)  # what its job would refuse is not queued
     due = _willing(due, arguments)
-    side_by_side = _lanes(arguments.jobs, local, due)
     if arguments.dry_run:
         verb = "run here" if local else "queue"
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
     pairs = _commands(due, logs)
-    return _run_here(pairs, logs, side_by_side) if local else _queue(pairs, logs)
+    return _run_here(pairs, logs) if local else _queue(pairs, logs)
 
 
 def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
@@ -90,7 +87,6 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
 
 def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
     refused = [f"--{name}" for name in ("list", "only", "match", "again", "gpu", "yes") if getattr(arguments, name)]
-    refused += ["--jobs"] if arguments.jobs != 1 else []
     refused += ["sbatch options"] if local and arguments.after_dashes else []
     if given := [*arguments.exercises, *refused]:
         raise InputError(
@@ -201,22 +197,6 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
     return list(due.values())
 
 
-def _lanes(jobs: int, local: bool, due: list[Submission]) -> list[Lane]:
-    """A part of this machine for each run at a time; none where one run has all of it."""
-    if jobs == 1:
-        return []
-    if not local:
-        raise InputError(f"--jobs {jobs}: SLURM decides how many jobs run at a time; with --local they run here")
-    found = lanes(jobs)
-    for line in due:
-        if found[0].gpus and line.count("gpus-per-node") > len(found[0].gpus):
-            raise InputError(
-                f"{line.place}: --gpus-per-node={line.count('gpus-per-node')}, but with --jobs {jobs} each run has "
-                f"{len(found[0].gpus)}; expected fewer jobs, or --match without that line"
-            )
-    return found
-
-
 def _commands(due: list[Submission], logs: Path) -> list[tuple[Submission, list[str]]]:
     """Each line with its launcher as it is now, in a snapshot, and the launcher's arguments."""
     code = {root: snapshot.take(root, logs) for root in dict.fromkeys(repository_of(line.exercise) for line in due)}
@@ -255,12 +235,12 @@ def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     return 1 if refused else 0
 
 
-def _run_here(due: list[tuple[Submission, list[str]]], logs: Path, side_by_side: list[Lane]) -> int:
+def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     tasks = []
     for submission, command in due:
         gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
         tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
-    states, interrupted = local_runs.run(tasks, logs / ".local", side_by_side)
+    states, interrupted = local_runs.run(tasks, logs / ".local")
     ended = [(line, state) for (line, _), state in zip(due, states, strict=True)]
     print("\n" + markdown(("run", "state"), [(f"{line.exercise.name}: {line.short}", state) for line, state in ended]))
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
