@@ -21,7 +21,6 @@ from workshop.run_folder.redaction import redacted
 LARGEST_UNTRACKED_BYTES = 10 << 20
 # Site settings and the Python environment are no code: the snapshot uses the repository's, also if made later.
 LINKED = (".venv", "cluster.env")
-_CACHES = {"__pycache__", "venv", "node_modules"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,10 @@ class Snapshot:
 
 
 def take(root: Path, logs: Path) -> Snapshot:
-    """Copy the repository at `root` to `logs`/.code/<hash>/, unless the same code is there already."""
+    """Copy the repository at `root` to `logs`/.code/<hash>/, unless the same code is there already.
+
+    Without git, which says what is code, jobs run the folder itself.
+    """
     root, logs = root.resolve(), logs.resolve()
     no_code = {logs, *(root / name for name in ("logs", *LINKED))}
     (logs / ".code").mkdir(parents=True, exist_ok=True)
@@ -42,16 +44,9 @@ def take(root: Path, logs: Path) -> Snapshot:
         unfinished.chmod(0o777 & ~_umask())
         with tempfile.TemporaryDirectory() as scratch:
             names, left_out, diff = _with_git(root, no_code, Path(scratch) / "index")
-        if names:
-            commit = _git(root, "rev-parse", "HEAD").decode().strip()
-            facts = {"git_commit": commit, "git_dirty": bool(diff)}
-        else:
-            every = _walk(root, no_code)
-            left_out = _too_large(root, every)
-            names = sorted({*every} - {*left_out})
-            facts = {"git_commit": None, "git_dirty": None}
-            if (root / "snapshot.json").exists():  # a copy of a copy is from the same commit
-                facts = json.loads((root / "snapshot.json").read_text())
+        if not names:
+            return Snapshot(root, [])
+        facts = {"git_commit": _git(root, "rev-parse", "HEAD").decode().strip(), "git_dirty": bool(diff)}
         # The repository's place belongs to the name: the snapshot has links to it.
         digest = hashlib.sha256(json.dumps([str(root), facts]).encode())
         for name in names:
@@ -120,17 +115,6 @@ def _with_git(root: Path, no_code: Iterable[Path], index: Path) -> tuple[list[st
     binary = [os.fsdecode(line.removeprefix(b"-\t-\t")) for line in counted if line.startswith(b"-\t-\t")]
     text = git(*show, "HEAD", "--", ".", *exclude, *(f":(exclude,literal){path}" for path in binary))
     return listed(), left_out, "".join(f"binary file, not shown: {path}\n" for path in binary).encode() + text
-
-
-def _walk(root: Path, no_code: Iterable[Path]) -> list[str]:
-    """All files of a repository without git; hidden folders, caches and virtual environments are left out."""
-    found = []
-    for folder, folders, files in os.walk(root):
-        here = Path(folder)
-        folders[:] = [name for name in folders if name[0] != "." and name not in _CACHES and here / name not in no_code]
-        links = [name for name in folders if (here / name).is_symlink()]
-        found += [str((here / name).relative_to(root)) for name in (*files, *links) if here / name not in no_code]
-    return found
 
 
 def _too_large(root: Path, names: Iterable[str]) -> list[str]:
