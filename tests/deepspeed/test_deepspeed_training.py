@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.launching import REPO, die_after, launch, losses, record, tiny_profile
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
-from tools.logs import timers
+from tools.logs import figures
 from workshop.data.encoding import load_tokenizer
 from workshop.run_folder.checkpoints import newest
 from workshop.run_folder.run_record import update_run_record
@@ -93,9 +93,9 @@ def test_K10_saved_zero3_weights_are_the_trained_ones(runs: Path) -> None:
 def test_run_goes_on_as_if_never_stopped_and_its_timers_are_read(config: str, runs: Path) -> None:
     whole, resumed = runs / config, runs / f"{config}, resumed"
     assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
-    parts_ms = timers.read_timers(resumed / "train.out")
+    parts_ms = figures.read_timers(resumed / "train.out")
     assert [len(parts_ms[part]) for part in ("fwd", "bwd", "bwd_allreduce", "step")] == [3] * 4
-    assert timers.read_timers(whole / "train.out") == {}
+    assert figures.read_timers(whole / "train.out") == {}
 
 
 def test_launcher_goes_on_in_the_folder_of_a_run_that_died(runs: Path, start: dict[str, str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
 from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi, read_psrecord, seconds
 from tools.logs.run import Run
-from tools.logs.timers import read_timers
 from workshop.run_folder import nccl_log
+from workshop.run_folder.safe_open import read_plain
 from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 
 Found = Mapping[str, Any]
@@ -29,6 +30,10 @@ _COMPARISON = "comparison"  # as a source: the figure compares runs (tools/table
 _MIB_PER_GB = 1e9 / 2**20
 _EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
+
+# To the end of the line: a part that another rank's output runs into is not that part.
+_TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
+_TIMER = re.compile(rb"(\w+): ([\d.]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +228,25 @@ def _timers(run: Run) -> Found:
     warmup = read(run, "summary.json", "warmup_steps") or 0
     parts_ms = read_timers(paths[0]).items()
     return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
+
+
+def read_timers(path: Path | str) -> dict[str, list[float]]:
+    """DeepSpeed's name of each part of a step to its time (ms) in each step, in order; {} if DeepSpeed printed none.
+
+    With "wall_clock_breakdown" (TIMERS=true) rank 0 prints after each step, summed over the step's micro-batches:
+
+        [Rank 0] time (ms) | optimizer_step: 211.64
+        [Rank 0] time (ms) | fwd: 141.28 | bwd: 194.50 | bwd_inner: 132.07 | bwd_allreduce: 62.38 | step: 679.87
+
+    A name that ends in `_microstep` is of one micro-batch. To time a part DeepSpeed waits for the GPU, so nothing
+    overlaps and the sum is more than a step takes without timers. A line that is garbled or cut off is left out.
+    """
+    parts_ms: dict[str, list[float]] = {}
+    for line in _TIMERS.findall(read_plain(path)):
+        for name, time_ms in _TIMER.findall(line):
+            if not name.endswith(b"_microstep"):
+                parts_ms.setdefault(name.decode(), []).append(float(time_ms))
+    return parts_ms
 
 
 def _gpu_log(run: Run) -> Found:

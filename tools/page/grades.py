@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tools.page import rendering
+from tools.page import site
 from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
@@ -20,10 +20,10 @@ def render(grades: Sequence[Grade], lead: str) -> str:
     Args:
         lead: how many grades there are, and what they are about.
     """
-    pages = rendering.environment()
+    pages = site.environment()
     pages.globals |= {"marks": _MARKS, "verdicts": VERDICTS}
     tables = _tables(grades)
-    style = (rendering.STATIC / "page.css").read_text("utf-8")
+    style = (site.STATIC / "page.css").read_text("utf-8")
     page = pages.get_template("grades.html")
     return page.render(grades=grades, tables=tables, missed=_missed(tables), lead=lead, style=style)
 

@@ -14,24 +14,30 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
-from tools.page import course_tables, entries, rendering
+from tools.page import course_tables, entries
 from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.repository import REFERENCE
+from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import printable
 from workshop.run_folder.safe_open import read_plain
 
+STATIC = Path(__file__).parent / "static"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LONGEST_TEXT, _LAST_LINES = 10_000, 25
 # Figures in the list of runs; the others are on each run's page.
@@ -52,6 +58,21 @@ class Site:
     reference: list[Entry]
     where: str
     owners: int
+
+
+def environment() -> jinja2.Environment:
+    """The pages' templates: every text that they are given is escaped and made harmless."""
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.globals["made"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    pages.globals["counted"] = counted
+    return pages
 
 
 def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> Site:
@@ -87,11 +108,11 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
 def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path) -> None:
     """The files in `folder`, which will be `output`: links are relative to that."""
     (folder / _MARK).touch()
-    for asset in rendering.STATIC.iterdir():
+    for asset in STATIC.iterdir():
         shutil.copyfile(asset, folder / "static" / asset.name)
     plotly = distribution("plotly").locate_file("plotly/package_data/plotly.min.js")
     shutil.copyfile(str(plotly), folder / "static" / "plotly.min.js")
-    pages = rendering.environment()
+    pages = environment()
     pages.globals |= {
         "site": site,
         "known_figures": FIGURES,

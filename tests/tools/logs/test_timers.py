@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.logs.timers import read_timers
+from tools.logs.figures import read_timers
 from tools.tables.repository import ROOT
 
 # From a run of stage 3 with offload on an H200: two steps of two micro-batches.

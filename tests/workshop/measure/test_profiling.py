@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tools.commands.profile import read_trace
 from tools.logs.run import Run
-from tools.logs.trace import read_trace
 from workshop.measure.profiling import Profiler
 
 
