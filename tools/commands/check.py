@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
     parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
-    parser.add_argument("--complete", action="store_true", help="a cell that is not filled in is wrong, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")
-    nothing = count[BLANK] == count.total()
-    return int(bool(count[WRONG] or nothing or (arguments.complete and count[BLANK])))
+    return int(bool(count[WRONG] or count[BLANK] == count.total()))
 
 
 def check_file(

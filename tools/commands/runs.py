@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
     parser.add_argument(
         "--format",
-        choices=("text", "csv", "json"),
+        choices=("text", "csv"),
         default="text",
-        help="csv, json: every figure of every run, unrounded",
+        help="csv: every figure of every run, unrounded",
     )
     parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
     parser.add_argument("--durations", action="store_true", help="only how long each submit.txt's took")
@@ -70,11 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format != "text":
         from tools.tables import frame
 
-        table = frame.frame_of(shown)
-        if arguments.format == "json":
-            table.to_json(sys.stdout, orient="records", date_format="iso", indent=2)
-        else:
-            table.map(spreadsheet_text).to_csv(sys.stdout, index=False)
+        frame.frame_of(shown).map(spreadsheet_text).to_csv(sys.stdout, index=False)
         return 0
     if shown:
         rows, reasons = [], []

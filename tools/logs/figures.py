@@ -8,7 +8,6 @@ a LogError and costs the figures of that source only. In place of a figure there
 from __future__ import annotations
 
 import csv
-import fnmatch
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -131,20 +130,13 @@ def median_of(runs: Sequence[Run], name: str) -> float | bool:
     return found[-1] if isinstance(found[-1], bool) else median(found)
 
 
-def files(run: Run, name: str) -> list[str]:
-    """The run's files that the figure is from."""
-    patterns = " ".join(_SOURCES[source][1] for source, _ in FIGURES[name].sources)
-    found = (file for pattern in patterns.split() for file in fnmatch.filter(run.files, pattern))
-    return list(dict.fromkeys(found))
-
-
 def read(run: Run, source: str, key: str) -> Any:
     """What a source has under a key, or None; raises as `measure` does."""
     if source not in run.parsed:
         try:
             if source in _OF_GPU and run.record.device == "cpu":
                 raise UnavailableError("no GPU")
-            run.parsed[source] = _SOURCES[source][0](run)
+            run.parsed[source] = _SOURCES[source](run)
         except (UnavailableError, LogError) as error:
             run.parsed[source] = error
     found = run.parsed[source]
@@ -309,22 +301,21 @@ def _computed(run: Run) -> Found:
 
 
 _OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
-# What reads each source, and the files that it reads.
-_SOURCES: dict[str, tuple[Callable[[Run], Found], str]] = {
-    "run.json": (_run_json, "run.json"),
-    "summary.json": (_summary, "summary.json"),
-    "summary.json/gpu": (_summary_of_gpu, "summary.json"),
-    "evaluations": (_evaluations, "summary.json"),
-    "steps.csv": (_steps, "steps.csv"),
-    "timers": (_timers, "train.out"),
-    "gpu_memory": (_gpu_log, "gpu_memory*.csv"),
-    "gpu_power": (_power, "gpu_memory*.csv summary.json"),
-    "energy": (_energy, "summary.json"),
-    "cpu_memory": (_cpu_log("cpu_memory"), "cpu_memory*.txt"),
-    "cpu_pss": (_cpu_log("cpu_pss"), "cpu_pss*.txt"),
-    "fabric": (_fabric, "nccl.log"),
-    "computed": (_computed, "summary.json"),
-    "collectives": (communication.counted, "collectives.csv"),
-    "predicted": (communication.predicted, "run.json"),
-    "mfu": (lambda run: mfu.utilisation(run, lambda key: read(run, "summary.json", key)), "run.json summary.json"),
+_SOURCES: dict[str, Callable[[Run], Found]] = {
+    "run.json": _run_json,
+    "summary.json": _summary,
+    "summary.json/gpu": _summary_of_gpu,
+    "evaluations": _evaluations,
+    "steps.csv": _steps,
+    "timers": _timers,
+    "gpu_memory": _gpu_log,
+    "gpu_power": _power,
+    "energy": _energy,
+    "cpu_memory": _cpu_log("cpu_memory"),
+    "cpu_pss": _cpu_log("cpu_pss"),
+    "fabric": _fabric,
+    "computed": _computed,
+    "collectives": communication.counted,
+    "predicted": communication.predicted,
+    "mfu": lambda run: mfu.utilisation(run, lambda key: read(run, "summary.json", key)),
 }

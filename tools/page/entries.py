@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tools.errors import LogError, UnavailableError
-from tools.logs.figures import OF_ONE_RUN, figure, files, measure
+from tools.logs.figures import OF_ONE_RUN, figure, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
@@ -105,13 +105,12 @@ def damaged(run: Run) -> list[str]:
     return found
 
 
-def figures(run: Run) -> list[tuple[list[str], list[tuple[str, str]]]]:
-    """Every figure that the run has, as name and text, by the files that figures are from."""
-    found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for name, one in OF_ONE_RUN.items():
-        if (value := figure(run, name)) is not None:
-            found.setdefault(tuple(files(run, name)), []).append((name, one.written(value, unit_named=True)))
-    return [(list(own), rows) for own, rows in found.items()]
+def figures(run: Run) -> dict[str, str]:
+    """Every figure that the run has: name to text."""
+    found = {name: figure(run, name) for name in OF_ONE_RUN}
+    return {
+        name: OF_ONE_RUN[name].written(value, unit_named=True) for name, value in found.items() if value is not None
+    }
 
 
 def settings(run: Run) -> dict[str, str]:

@@ -76,7 +76,7 @@ def test_replay_is_told_from_a_measurement_wherever_it_is_shown(
     said("page", *own, "--output", str(tmp_path / "page"))
     pages = [tmp_path / "page" / name for name in ("index.html", f"runs/baseline-{folder.name}.html")]
     assert all(told in page.read_text() for page in pages)
-    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "json"], ["runs", "--durations"]):
+    for command in (["fill", "baseline", "--format", "csv"], ["runs", "--format", "csv"], ["runs", "--durations"]):
         assert main([*command, *own]) == 3, "nothing in it would tell a replay from a measurement"
     assert main(["grade", str(file), *own]) == 1
     assert main(["fill", "baseline", "--format", "csv", "--run", str(folder)]) == 2
