@@ -1,23 +1,17 @@
-"""Plots: a figure that is written to a file without a display, names of runs in it, and a grid of many short runs."""
+"""Plots: a figure that is written to a file without a display, and names of runs in it."""
 
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tools.errors import InputError, UnavailableError
+from tools.errors import InputError
 from tools.logs.run import Run
-from tools.tables.fill import completed
-from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _WIDTH_INCHES = 7.3  # 700 pixels at 96 per inch: text of 10 points is 13 pixels high there
 _LEGEND_WIDTH = 80  # characters
@@ -113,51 +107,3 @@ def _parts(run: Run) -> list[str]:
     parts += [f"{name} {facts[name]:,}" for name in _NUMBERS if facts[name]]
     parts += [name for name in ("profiled", "timed") if facts[name]] + [run.record.experiment, run.state]
     return [part.replace("_", " ") for part in parts if part]
-
-
-_SIZES = ["model", "precision", "world_size", "batch_size", "max_length"]
-
-
-def draw_grid(runs: list[Run], title: str, output: Path) -> list[str]:
-    """Write a heat map of tokens/s and one of memory, medians over the repeats; gives a line for each run left out.
-
-    Raises:
-        InputError: no run has completed in the precision asked for.
-    """
-    from tools.tables.frame import frame_of
-
-    notes, kept = [], []
-    for run in runs:
-        try:
-            kept += completed([run], {"precision": run.precision})
-        except UnavailableError as why:  # without a GPU fp16 trains in fp32
-            notes.append(f"{run.folder}: {why}")
-    if not kept:
-        raise InputError(f"of {counted(len(runs), 'run')} none has completed in its precision; the first: {notes[0]}")
-    table = frame_of(kept).astype({"world_size": "Int64", "batch_size": "Int64"})
-    table = table.drop_duplicates(["config", *_SIZES, "repeat"], keep="last")
-    memory, name = "peak_allocated_mib", "Peak allocated GPU memory (MiB)"
-    if table[memory].isna().all():  # no GPU
-        memory, name = "peak_cpu_mib", "Peak CPU memory (MiB)"
-    cells = len(table.groupby(_SIZES, observed=True, dropna=False))
-    with figure(output, 2, 1, 2 + 0.8 * cells) as (drawn, axes):
-        drawn.suptitle(f"{title}: medians over the repeats")
-        for one, figure_name, shown in zip(axes, ("median_tokens_per_second", memory), ("Tokens/s", name), strict=True):
-            _heat_map(one, table, figure_name, shown)
-    return notes
-
-
-def _heat_map(axes: Any, table: pd.DataFrame, figure_name: str, title: str) -> None:
-    """A row for each model, precision and size, named by what differs, and a column for each configuration."""
-    differing = [column for column in _SIZES if table[column].nunique() > 1] or ["precision"]
-    cells = table.groupby([*differing, "config"], observed=True)[figure_name].median().unstack()
-    axes.pcolormesh(cells, cmap="Blues", vmax=2 * cells.max(axis=None))  # light enough for black figures
-    for row, values in enumerate(cells.to_numpy(float)):
-        for column, value in enumerate(values):
-            if not math.isnan(value):
-                axes.text(column + 0.5, row + 0.5, f"{value:,.0f}", ha="center", va="center", color="black")
-    names = [", ".join(map(str, one if isinstance(one, tuple) else (one,))) for one in cells.index]
-    axes.set_xticks([column + 0.5 for column in range(len(cells.columns))], cells.columns)
-    axes.set_yticks([row + 0.5 for row in range(len(names))], names)
-    axes.set(title=title, ylabel=", ".join(column.replace("_", " ") for column in differing))
-    axes.invert_yaxis()

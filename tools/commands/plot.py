@@ -1,4 +1,4 @@
-"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table; of many short runs a grid."""
+"""Draw the loss of an exercise's runs and their GPU memory, or a column of a table."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from tools.logs.memory_logs import cpu_lines, gpu_lines
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.tables.fill import fill
-from tools.tables.labels import blank_tables, dictionary_of, tiny_view
+from tools.tables.labels import blank_tables, tiny_view
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.plural import counted
 
@@ -57,8 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
     notes: list[str] = []
     if arguments.table:
         shows = draw_table(exercise, arguments, runs, output)
-    elif dictionary_of(exercise).grid:
-        shows, notes = f"Throughput, memory and step time of {title}", plots.draw_grid(runs, title, output)
     else:
         if len(runs) > _MOST_RUNS:
             notes.append(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn")

@@ -71,7 +71,6 @@ class Dictionary:
         labels: a pattern for each, the label as written there, what it stands for.
         rungs: as labels name them -> as runs do.
         bases: what ratios compare with: a word, or a rung -> a rung.
-        grid: whether `plot` draws the exercise's many short runs as a grid, not curve by curve.
         predictions: by the question's number the cells, as "TABLE | ROW | COLUMN", that answer it.
     """
 
@@ -79,7 +78,6 @@ class Dictionary:
     labels: list[tuple[re.Pattern, str, Label]]
     rungs: dict[str, str]
     bases: dict[str, str]
-    grid: bool
     predictions: dict[str, list[str]]
 
 
@@ -116,8 +114,7 @@ def _dictionary(path: Path) -> Dictionary:
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
         labels.append((_pattern(label, rungs), label, Label(figure, where(label, means), std, in_gb)))
-    bases, grid = below | content.get("bases", {}), content.get("grid", False)
-    return Dictionary(tables, labels, rungs, bases, grid, content.get("predictions", {}))
+    return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("predictions", {}))
 
 
 def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
