@@ -41,21 +41,6 @@ class Chart:
     lines: list[Line] = field(default_factory=list)
     problem: str = ""
 
-    @property
-    def summary(self) -> str:
-        """The chart in a sentence, for those who do not see it."""
-        told = [_told(line) for line in self.lines[:4]]
-        more = f"; {len(self.lines) - 4} more lines" if len(self.lines) > 4 else ""
-        return f"{self.title}: {'; '.join(told)}{more}."
-
-
-def _told(line: Line) -> str:
-    name = f"{line.name}, " if line.name else ""
-    return (
-        f"{name}from {line.y[0]:,g} at {line.x[0]:,g} to {line.y[-1]:,g} at {line.x[-1]:,g}, "
-        f"least {min(line.y):,g}, largest {max(line.y):,g}"
-    )
-
 
 def charts(run: Run) -> list[Chart]:
     """The run's charts that have something to draw, or a log that cannot be read."""
