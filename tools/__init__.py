@@ -9,7 +9,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`tools.load_runs` and `tools.repeats`: pandas is imported when somebody asks for them."""
+    """`tools.load_runs` and `tools.repeats`: importing pandas takes half a second, so only on demand."""
     if name in ("load_runs", "repeats"):
         from tools.tables import frame
 

@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the tools, so that the command line prints one line instead of a traceback."""
+"""Errors that the command line prints as one line, without a traceback."""
 
 from workshop.run_folder.errors import InputError, LogError, no_package
 
@@ -6,7 +6,7 @@ __all__ = ["InputError", "LogError", "NoRunsError", "UnavailableError", "no_pack
 
 
 class NoRunsError(Exception):
-    """There is nothing to read yet: no run of the exercise. Exit code 3, because it is nobody's mistake."""
+    """There is nothing to read yet: no run of the exercise. Exit code 3: this is no mistake."""
 
 
 class UnavailableError(Exception):

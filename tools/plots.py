@@ -58,7 +58,7 @@ def figure(output: Path, rows: int, columns: int, height_inches: float) -> Itera
 
 
 def label(axes: Any, x_label: str, y_label: str, if_empty: str) -> None:
-    """Names and a grid; where nothing is drawn, why."""
+    """Label the axes and draw a grid; empty axes say why."""
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(alpha=0.3)
     if not axes.has_data():
@@ -66,7 +66,7 @@ def label(axes: Any, x_label: str, y_label: str, if_empty: str) -> None:
 
 
 def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
-    """One legend for the figure, under its axes, where it covers nothing; a name on several axes stands once.
+    """One legend below the axes; a name on several axes appears once.
 
     It has one column where `columns` would be wider than the figure.
     """

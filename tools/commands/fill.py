@@ -132,7 +132,7 @@ def _print_hints(
         print("\n".join(notes))
     print("\nnext: write your own figures into a copy of the tables, and compare:")
     exercise, tiny = exercise_folder(arguments.exercise).name, filled[0].table.tiny
-    own = Path(f"my_results_{exercise}{'_tiny' if tiny else ''}.md")  # ignored by git, wherever a participant stands
-    if not own.exists():  # nobody's figures are to be written over
+    own = Path(f"my_results_{exercise}{'_tiny' if tiny else ''}.md")  # ignored by git in every folder
+    if not own.exists():  # never overwrite a participant's file
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
     print(f"  python -m tools check {own}{same_runs(arguments)}")

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "html":
         from tools.page import entries, grades  # Jinja, only where it is needed
 
-        logs = entries.together(chosen_logs(arguments))
+        logs = entries.folder_names(chosen_logs(arguments))
         lead = f"{counted(len(found), 'file')}, compared with the runs in {logs}; "
         print(grades.render(found, lead + f"a figure is right within {arguments.tolerance:g} %."))
     else:

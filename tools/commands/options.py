@@ -48,7 +48,7 @@ def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
     """The folders asked for, of logs or of single runs, or the default one.
 
     Raises:
-        InputError: one is an exercise's, which was meant as the exercise and stands after --logs.
+        InputError: one is an exercise's folder, written after --logs by mistake.
     """
     for folder in arguments.logs or ():
         if (folder / "submit.txt").exists():

@@ -80,7 +80,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         for colour, (run, label) in enumerate(zip(runs, plots.run_labels(runs), strict=True)):
-            look = {"color": f"C{colour}", "label": label + _went_on(run)}
+            look = {"color": f"C{colour}", "label": label + _resumed(run)}
             try:
                 steps, lines = run.steps, list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
             except LogError as error:
@@ -107,8 +107,8 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     return f"Training loss and {memory} of {title}", without
 
 
-def _went_on(run: Run) -> str:
-    """For the legend: the fault that the dotted lines in the loss are about, where the run went on."""
+def _resumed(run: Run) -> str:
+    """For the legend: how attempts ended, at the dotted lines where the run was resumed."""
     *before, last = ["", *(text for _, text in run.resumptions)]
     return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", type=Path, metavar="FILE", help="a list of runs, not the exercises' submit.txt")
     parser.add_argument("--only", default="", metavar="STATES", help=f"only runs in these states: {', '.join(STATES)}")
     parser.add_argument("--match", default="", metavar="TEXT", help="only lines that contain this text")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run, as it was started")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run as it was started")
     parser.add_argument("--again", action="store_true", help="also what is already completed")
     parser.add_argument("--gpu", metavar="TYPE", help=f"say of each run whether it fits: {', '.join(GPUS)}")
     parser.add_argument("--yes", action="store_true", help="do not ask before a run that cannot fit is queued")
@@ -79,7 +79,7 @@ def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submi
         return due
     told = f"{len(due) - len(fitting)} of {counted(len(due), 'run')} cannot fit"
     if not sys.stdin.isatty():
-        print(f"note: {told}; nobody is here to ask, so they are started all the same")
+        print(f"note: {told}; not a terminal, so they are started all the same")
         return due
     answer = input(f"{told}. Start them all the same? [y/N] ")
     return due if answer.strip().lower() in ("y", "yes") else fitting
@@ -90,7 +90,7 @@ def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
     refused += ["sbatch options"] if local and arguments.after_dashes else []
     if given := [*arguments.exercises, *refused]:
         raise InputError(
-            f"--resume {arguments.resume}: the run goes on as it was started; expected no {', '.join(given)} beside it"
+            f"--resume {arguments.resume}: the run continues as it was started; expected no {', '.join(given)}"
         )
     command, options, environment = started_again(arguments.resume, logs, os.environ)
     options += arguments.after_dashes
@@ -249,7 +249,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
         _print_next(completed, logs)
     stopped = [line for line, state in ended if state in ("preempted", "timeout")]
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
-        print("go on with what was told to end, each in its own folder:")
+        print("continue the runs that were stopped, each in its own folder:")
         print("\n".join(f"  {command}" for command in commands))
     return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 

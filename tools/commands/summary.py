@@ -1,4 +1,4 @@
-"""What one run gave, in a few lines: loss, speed, peak memory, the tables' cells, its evidence, the next command."""
+"""Summarise one run: loss, speed, peak memory, the cells of tables that it fills, the next command."""
 
 import argparse
 import shlex

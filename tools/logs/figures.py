@@ -118,7 +118,7 @@ def figure(run: Run, name: str) -> Any:
 
 
 def median_of(runs: Sequence[Run], name: str) -> float | bool:
-    """The figure of runs that differ in REPEAT only: the median of those that have it. Raises as `measure` does."""
+    """The median over runs that differ in REPEAT only. Raises as `measure` does."""
     found, missing = [], UnavailableError(FIGURES[name].missing)
     for run in runs:
         try:
@@ -151,7 +151,7 @@ def _in_summary(run: Run, *keys: str) -> list[Any]:
 
 
 def _run_json(run: Run) -> Found:
-    """Facts, and what a fault cost a run that went on: a word for the state, which is no figure."""
+    """Facts, and the cost of faults in resumed runs; the state before a fault is a word, no number."""
     record, attempts = run.record, run.record.attempts
     millions = {"trained_millions": record.model.trained_parameters, "parameters_millions": record.model.parameters}
     counts = {name: run.settings.get(name) for name in ("num_layers", "batch_size")} | {"world_size": record.world_size}

@@ -1,4 +1,4 @@
-"""A run as one look at the ends of its logs shows it: where it stands, and whether it is in trouble."""
+"""A run's progress and problems, from the last lines of its logs."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
 
 
 def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
-    """A log's files, each with what stands before a line's name: nothing, or the node."""
+    """A log's files, each with the prefix of its lines' names: the node, or nothing."""
     for path in run.paths(prefix, suffix):
         node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")
         yield f"{node} " if node else "", path
@@ -142,7 +142,7 @@ def read_psrecord(path: Path | str) -> MemoryLog:
     """RSS or PSS from one log (psrecord's MB are 2^20 bytes); an empty file, or a header alone, gives no samples.
 
     A line below the samples that is none costs itself: one that is cut off, or what the crash of a node left (NULs).
-    psrecord begins at 0 again in each attempt of a run: its time goes on where that of the attempt before ended.
+    psrecord starts at 0 in each attempt: later attempts' times are shifted behind the earlier ones'.
 
     Raises:
         LogError: a line before the last, or the only one, does not hold four numbers.

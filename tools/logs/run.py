@@ -1,4 +1,4 @@
-"""A run: its folder, what its run.json says and what follows from it. The format is the contract in logs/README.md.
+"""A run: its folder, its typed run.json and derived facts. logs/README.md describes the format.
 
 A run folder may be incomplete (the job failed early, a logger is not installed) or damaged; neither may stop the
 listing of the others.
@@ -128,7 +128,7 @@ class Run:
         return None if own_modules is None else not own_modules
 
     def fact(self, name: str) -> Any:
-        """What tables select by: a property above, else a key of run.json, as `sharding.parameters`, else a setting."""
+        """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
         if name not in self._facts:
             place = self if hasattr(Run, name) else self.record if hasattr(self.record, name.split(".")[0]) else None
             self._facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
@@ -136,7 +136,7 @@ class Run:
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
-        """Those asked for: a table asks every run for the same ones, for each of its cells."""
+        """Facts already looked up: each cell of a table asks for the same ones."""
         return {}
 
     def matches(self, where: Where) -> bool:
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def shown_state(self) -> str:
-        """For people: of a replay it says so."""
+        """The state, with a mark on replays."""
         return f"{self.state} (replay, not measured)" if self.is_replay else self.state
 
     @property
@@ -170,7 +170,7 @@ class Run:
 
     @cached_property
     def reason(self) -> str:
-        """One line on how a run ended that did not complete: run.json's own, else what train.out says, else ""."""
+        """Why a run did not complete, in one line: from run.json, else train.out, else ""."""
         if self.problem or self.state in ("completed", "running"):
             return self.problem
         if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
@@ -188,12 +188,12 @@ class Run:
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:
-        """The step that each later attempt went on from, and how the attempt before it had ended, in words."""
+        """For each resumed attempt its first step, and in words how the attempt before it ended."""
         found = []
         for attempt in self.record.attempts:
             if (step := attempt.resumed_step) is not None:
                 last = "" if attempt.last_step is None else f" after step {attempt.last_step}"
-                found.append((step, f"{attempt.state or 'ended'}{last}, went on from step {step}"))
+                found.append((step, f"{attempt.state or 'ended'}{last}, resumed from step {step}"))
         return found
 
     @property
@@ -223,7 +223,7 @@ class Run:
 
     @cached_property
     def owner(self) -> str:
-        """Whose folder it is: the login name, or the number of a user that this machine does not know."""
+        """The folder's owner: a login name, or a user id that this machine does not know."""
         status = _status(self.folder)
         return _login_name(status.st_uid) if status else "unknown"
 

@@ -62,7 +62,7 @@ def charts(run: Run) -> list[Chart]:
 
 
 def _over_steps(run: Run, name: str, column: str) -> Iterator[Line]:
-    """The curve and, of a run that went on, an upright line at each step from which it did."""
+    """The curve, and a vertical line at each step from which the run was resumed."""
     if run.steps is None:
         return
     curve = _line(name if run.resumptions else "", run.steps.step, getattr(run.steps, column))

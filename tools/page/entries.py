@@ -1,4 +1,4 @@
-"""A run as the page shows it: facts, figures with the files they are from, settings, the end of its log."""
+"""A run as the page shows it: facts, figures, settings, links to its files."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _unique(name: str, taken: set[str]) -> str:
     return free
 
 
-def together(folders: Sequence[Path]) -> str:
-    """Their names; of a course's forty folders only how many."""
+def folder_names(folders: Sequence[Path]) -> str:
+    """The names of a few folders, the number of many."""
     return ", ".join(map(str, folders)) if len(folders) < 4 else f"{len(folders)} folders"
 
 

@@ -89,7 +89,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
     found = entries.entries(own, reference, REFERENCE)
     owners = len({run.owner for run in own})
-    site = Site(found[: len(own)], found[len(own) :], entries.together(logs), owners)
+    site = Site(found[: len(own)], found[len(own) :], entries.folder_names(logs), owners)
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data", "static"):

@@ -23,7 +23,7 @@ def available() -> bool:
 
 
 def mark(submission: Submission, logs: Path) -> str:
-    """A job comment that is the same for the same submission into the same logs."""
+    """A job comment that identifies a submission and its logs folder."""
     text = "\0".join([str(logs), submission.exercise.name, submission.text])
     return _MARK + hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -32,7 +32,7 @@ def queue() -> dict[str, str]:
     """State, "queued" or "running", by `mark` of the user's jobs that wait or run.
 
     Raises:
-        InputError: SLURM does not answer. Whoever submitted on would queue everything twice.
+        InputError: SLURM does not answer; without its queue every line would be queued again.
     """
     command = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--states={_STATES}", "--format=%T %k"]
     answer = subprocess.run(command, capture_output=True, text=True)

@@ -24,7 +24,7 @@ from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
 from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from workshop.run_folder.typos import complaint, doubt
 
-# Options that change what is measured. The others (memory, time limit, queue) may differ between two tries of one run.
+# Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
 # Variables that a launcher reads without SLURM; in a line these are options.
 _OPTION_NAMES = {"GPUS_PER_NODE": "--gpus-per-node=N", "NNODES": "--nodes=N"}
@@ -44,7 +44,7 @@ class Submission:
     Attributes:
         exercise: the exercise's folder.
         file: the submit.txt, or another list of runs; None: the line is an argument of a command.
-        line: line number in it, counted from 1; written: as it stands there.
+        line: line number in it, counted from 1; written: the text of the line.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
         replaced: what the line names where the shell has another value.
@@ -88,13 +88,13 @@ class Submission:
         return shlex.join([*assignments, *shape, self.launcher, *self.arguments])
 
     def contains(self, text: str) -> bool:
-        """Whether the line has this text as it stands in the file, or as `submit` prints it."""
+        """Whether the line, as written or as `submit` prints it, contains this text."""
         forms = (self.written, f"{self.place}  {self.short}")
         return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
 
     @property
     def tiny(self) -> bool:
-        """Whether its run will be one of those that `fill --tiny` is about."""
+        """Whether `fill --tiny` will show its run."""
         return is_tiny(self.settings.get("MODEL_NAME", ""))
 
     @cached_property
@@ -167,7 +167,7 @@ def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
 
 
 def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[str]:
-    """What the shell changes in these lines, in words.
+    """Notes on settings of these lines that the shell overrides.
 
     Raises:
         InputError: the shell has a variable that is nearly a setting's name.

@@ -1,4 +1,4 @@
-"""What has become of a submission: found in the runs' evidence, never in a list of its own that could be wrong."""
+"""Finds the runs of a submission by what run.json records, not in a list that could be wrong."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from workshop.run_folder.settings import defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}
-# What makes a run longer or needs a network, but no other run of its table.
+# Settings that change a run's length or its data, not which cell of a table it fills.
 _BESIDE = _WORK | {"dataset", "eval_dataset", "eval_size", "generate_size", "model_init", "tokenizer_name"}
 _BESIDE |= {"fault_step", "learning_rate", "save", "save_limit", "save_steps"}
 # What an env_vars.sh has beside the variables that it reads: comments, and NAME="${NAME:-default}" of what it sets.
@@ -48,7 +48,7 @@ def _maybe(submission: Submission, run: Run) -> bool:
         return False
     if record.submission is not None:
         return _as_before(record.submission) == _as_before(submission.text)
-    # Started by hand. Without its settings, which rank 0 writes, nobody can say what it was.
+    # Started by hand: known only by its settings, which rank 0 writes.
     configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
     same_config = record.config in configs if configs else record.config in (None, "ds_config")
@@ -128,7 +128,7 @@ def _read(file: Path, _: int, variables: tuple[tuple[str, str], ...]) -> dict[st
 def _same(recorded: Any, expected: Any, by_name: bool) -> bool:
     """Whether a value of run.json is what the text `expected` means.
 
-    Args: by_name: a path's last part, which run.json keeps, is enough; else nobody knows which folder it was in.
+    Args: by_name: a path's last part, which run.json keeps, is enough; else its folder is unknown.
     """
     if isinstance(recorded, bool):
         return recorded == (str(expected).lower() in ("true", "1"))

@@ -1,4 +1,4 @@
-"""The figures that compare runs: a function each, from the runs that a cell selects to its figure."""
+"""Figures that compare runs: one function per figure, which selects the runs and computes it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Co
 
 
 def _base(where: Where, name: str) -> str:
-    """The rung that a ratio compares with, or the exercise whose run it does."""
+    """The base of a ratio in tables.toml: a rung, or an exercise."""
     bases = where["bases"]
     if name not in bases:
         raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
@@ -59,12 +59,12 @@ def _base(where: Where, name: str) -> str:
 
 
 def _on_rung(name: str) -> Callable[[Where], Where]:
-    """The same on the rung that this base names."""
+    """The same conditions on the rung of a base."""
     return lambda where: where | {"rung": _base(where, name)}
 
 
 def _at_rung(name: str) -> Callable[[Where], Where]:
-    """That rung at its own batch size and loss, on the same machine."""
+    """The base's rung with its own batch size and loss."""
     own = ("batch_size", "loss", "loss_chunk")
     return lambda where: (
         {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": NoneOf(["liger"])}
@@ -90,7 +90,7 @@ def per_gpu(of: Comparison) -> Comparison:
 
 
 def shards(key: str) -> Comparison:
-    """What a method can do: seen in any of its runs, or in none of those on several GPUs."""
+    """Whether any run of a method shards; "no" needs runs on several GPUs."""
 
     def value(select: Select, where: Where) -> float | bool:
         try:
@@ -102,7 +102,7 @@ def shards(key: str) -> Comparison:
 
 
 def loss_difference(select: Select, where: Where) -> float:
-    """The largest difference of a step's loss from that of the run to which nothing happened."""
+    """The largest difference of a step's loss from the undisturbed run's."""
     here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
     if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
         raise UnavailableError("other steps")

@@ -1,4 +1,4 @@
-"""Filling blank tables from runs: which run a cell is about, its figure, and what it says without one."""
+"""Fills blank tables: selects the runs of each cell, and writes their figure or why there is none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from workshop.run_folder.plural import counted
 
 NOT_MEASURED = "not measured"
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure
-_SHORT = 0.5  # a run on less than this part of the examples of one of the same shape is a short test run
+_SHORT = 0.5  # a run with less than this share of the examples of a similar run is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 
 
 def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
-    """For each REPEAT the newest completed of the matching runs, else the newest of them; a short try only if alone.
+    """For each REPEAT the newest completed run that matches, else the newest; a short test run only without others.
 
     Args:
         runs: oldest first.
@@ -53,21 +53,21 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
         if (newest := same[-1]) is not chosen[-1]:
             why = newest.outcome
             if newest.state == "completed":
-                why = f"a try: it trained on {counted(newest.examples_asked, 'example')}"
+                why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
             notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
     return chosen, notes
 
 
 def _shape(run: Run) -> tuple:
-    """What a try and the real run have in common; of tiny runs also the data: the quickstart's are no real run's."""
+    """What runs of one length share; for tiny runs also the data: the quickstart trains on more than tiny.env."""
     data = run.settings.get("dataset") if run.tiny else None
     return data, run.record.exercise, run.record.config, run.model, run.world_size, run.record.nodes
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Attributes: text: as printed; value: the figure, or None where the text is a word; figure: what it shows;
-    runs: those it is from, or that would have given it.
+    """Attributes: text: as printed; value: the number, None for a word; figure: its definition;
+    runs: its sources, or the runs that lack the figure.
     """
 
     text: str
@@ -145,7 +145,7 @@ def fill(table: Table, runs: list[Run], wanted: Callable[[BlankCell], bool] = la
 
 
 def _cell(filled: FilledTable, candidates: list[Run], choices: dict[str, tuple], cell: BlankCell) -> Cell:
-    """The figure of the runs that a cell is about, or the words for why there is none."""
+    """A filled cell: its figure, or why there is none."""
     used: list[Run] = []
 
     def select(conditions: Where) -> list[Run]:
@@ -222,7 +222,7 @@ def figure_of(run: Run, figure: Figure) -> str:
 
 
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
-    """Which runs no table is about and why, as a list; `command`, with --tiny where they are tiny, shows them."""
+    """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
     exercises = {table.path.parent.resolve().name for table in tables}
     # Some tables are about several exercises.
@@ -232,7 +232,7 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -
 
 
 def why_in_no_table(tables: Sequence[Table], runs: Sequence[Run]) -> list[str]:
-    """For each run what the cell nearest to it asks for otherwise; "" where a cell asks for the run."""
+    """For each run the conditions of the nearest cell that it does not meet; "" for a run that a cell shows."""
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
     conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
     return [_why_in_no_cell(run, conditions) for run in runs]

@@ -1,4 +1,4 @@
-"""What a participant wrote into a cell, and the verdicts of `check`."""
+"""Reads the cells that participants wrote, and holds the verdicts of `check`."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/se
 
 
 def read_cell(text: str, figure: Figure) -> float | str | None:
-    """A cell as a participant wrote it: a figure, or a word; None where nothing stands, or that there is nothing.
+    """The number or word in a participant's cell; None for an empty cell or a mark such as "-".
 
     Raises:
         InputError: why it cannot be read.
@@ -68,7 +68,7 @@ class Grade:
 
     Attributes:
         file: as given.
-        name: whose it is.
+        name: of the participant.
         checked: its tables as the runs fill them, each with the judgement of its cells.
         problem: why it could not be checked, "" for nothing.
     """

@@ -1,4 +1,4 @@
-"""What the blank tables of an exercise's README.md and RESULTS.md ask for, as its tables.toml says.
+"""Reads what the blank cells of an exercise's README.md and RESULTS.md ask for, by its tables.toml.
 
 A row's or column's label names a figure, or selects runs, or both ("Peak GPU Memory, offload (MiB)"). A cell is its
 table's conditions merged with its row's and its column's, and must end with exactly one figure. Labels that several
@@ -20,7 +20,7 @@ from tools.logs.figures import FIGURES, Figure
 from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.markdown import Table, is_blank, read_tables
 
-# What tiny.env changes: no table about tiny runs asks for it.
+# Settings that tiny.env changes: tables of tiny runs have no conditions on them.
 SIZES = {
     *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
     *("precision", "epochs"),
@@ -31,7 +31,7 @@ _SIZE_IN_TITLE = re.compile(
     r"(?:, |: )(?:(?!, |: ).)*?\d (?:\w+ )?(?:examples|questions|rows|tokens)\b(?:(?!, |: )[^*])*"
 )
 _WORDS = Path(__file__).with_name("words.toml")
-# What a label may have in place of {model} and so on; of all others a number.
+# Patterns for {model} and others in labels; by default a number.
 _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
 # How labels write a figure's unit where it is not simply in parentheses.
@@ -45,7 +45,7 @@ _UNITS_IN_LABELS = {
 
 @dataclass(frozen=True)
 class Label:
-    """What a label stands for.
+    """The meaning of a label.
 
     Attributes:
         figure: its name, or None.
@@ -68,7 +68,7 @@ class Dictionary:
 
     Attributes:
         tables: by number: the exercises whose runs fill the table, and conditions on all of its runs.
-        labels: a pattern for each, the label as written there, what it stands for.
+        labels: a pattern for each, the label as written there, its meaning.
         rungs: as labels name them -> as runs do.
         bases: what ratios compare with: a word, or a rung -> a rung.
         predictions: by the question's number the cells, as "TABLE | ROW | COLUMN", that answer it.
@@ -82,7 +82,7 @@ class Dictionary:
 
 
 def dictionary_of(folder: Path) -> Dictionary:
-    """That of an exercise, whose name is needed though a user may write `.`."""
+    """The tables.toml of an exercise; its folder may be given as `.`."""
     return _dictionary((folder / "tables.toml").resolve())
 
 
@@ -118,7 +118,7 @@ def _dictionary(path: Path) -> Dictionary:
 
 
 def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
-    """Of a label with {names} of what stands there and with [sizes], which tables about tiny runs do not have."""
+    """The pattern of a label with {conditions} and [sizes]; tables of tiny runs omit sizes."""
     texts = _TEXTS | {"rung": "|".join(rungs)}
     found = ""
     for part in re.split(r"(\{\w+\}|[\[\]])", label.casefold()):
@@ -138,7 +138,7 @@ _FIGURE_OF = {normalised(label): name for name, figure in FIGURES.items() for la
 
 
 def meaning(folder: Path, label: str) -> Label | None:
-    """What a label of a table in this folder stands for, or None if it stands for nothing."""
+    """The meaning of a label of a table in this folder; None for an unknown label."""
     name = normalised(label)
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
@@ -189,7 +189,7 @@ def exercises_of(*tables: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class BlankCell:
-    """What a blank cell asks for.
+    """The figure and the run that a blank cell asks for.
 
     Attributes:
         figure, where: what it shows, and conditions on the run; `bases`: what ratios compare with.
@@ -204,7 +204,7 @@ class BlankCell:
 
 
 def blank_cells(table: Table) -> list[list[BlankCell | None]]:
-    """What every blank cell asks for.
+    """The request of every blank cell, None for other cells.
 
     Raises:
         InputError: a label means nothing, or a cell's labels give no figure or two; names file, line and label.
@@ -279,7 +279,7 @@ def tiny_view(table: Table) -> Table:
 
 
 def tiny_views(tables: Sequence[Table]) -> list[Table]:
-    """Those of all tables, without one whose cells are all in an earlier one."""
+    """The tables for tiny runs, without those that repeat cells of earlier ones."""
     found, known = [], set()
     for view in map(tiny_view, tables):
         cells = {(cell.figure.definition, str(cell.where)) for row in blank_cells(view) for cell in row if cell}

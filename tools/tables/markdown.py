@@ -24,7 +24,7 @@ class Table:
     """One table as written.
 
     Attributes:
-        path: the file it stands in.
+        path: its file.
         number: "1" of "Table 1".
         caption: the caption line.
         header, separator: the two lines above the rows; header as cells, separator as written.

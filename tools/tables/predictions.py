@@ -1,4 +1,4 @@
-"""What a participant predicts: the questions of a README, typed into a form, beside what the runs say."""
+"""Predictions: the questions of a README as a form, and a participant's answers beside the measured figures."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
 
 
 def _found(checked: Checked, place: str, show: bool) -> str:
-    """What the runs say in "TABLE | ROW | COLUMN"; the labels are those of the table about full runs."""
+    """The filled cell "TABLE | ROW | COLUMN", with the labels of full runs."""
     number, row, column = place.split(" | ")
     for filled, judged in checked:
         cell = cell_at(filled, row, column) if filled.table.number == number else None

@@ -47,7 +47,7 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
     """Says that there is nothing to read yet, of the exercise or at all, and how to change that.
 
     Args:
-        runs: those of other exercises, and those that cannot be read, whose exercise nobody knows.
+        runs: those of other exercises, and unreadable ones.
     """
     nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
     if unreadable := [f"unreadable: {run.problem}" for run in runs if run.problem]:
@@ -60,7 +60,7 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
 
 
 def borrowed_runs(folder: str) -> str:
-    """Of a folder whose tables are about runs of other exercises: whose, and what starts them; "" of another one.
+    """For a folder whose tables show other exercises' runs: those exercises and the commands; "" for others.
 
     Their lists are named after it, as further/speed-ladder/models.txt.
     """

@@ -37,5 +37,5 @@ def test_run_that_went_on_says_after_which_fault_and_from_which_step(drawn, make
     figure = drawn()
     (legend,) = figure.legends
     labels = [text.get_text() for text in legend.get_texts()]
-    assert labels == ["ddp", "rank killed: failed after step 2, went on from step 1"]
+    assert labels == ["ddp", "rank killed: failed after step 2, resumed from step 1"]
     assert [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_linestyle() == ":"] == [[1, 1]]

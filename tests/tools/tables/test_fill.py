@@ -58,7 +58,7 @@ def test_short_try_does_not_replace_the_real_run_and_is_named(make_run, fill, se
     make_run("r2", {"start_time": "2026-11-21T10:00:00+00:00", "settings": real | settings})
     fill("2")
     assert fill.runs == [shown]
-    assert any("r2: newer, but a try: it trained on " in note for note in fill.notes) == (shown == "r1")
+    assert any("r2: newer, but a short test run: it trained on " in note for note in fill.notes) == (shown == "r1")
 
 
 @pytest.mark.parametrize(
