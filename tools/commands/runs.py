@@ -20,9 +20,9 @@ from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown, one_line, spreadsheet_text
 
-# Columns that are shown where some run has another value than this; then those where runs differ, as `owner`.
-_OPTIONAL = {"rung": "-", "fault": "-", "repeat": "1"}
+# Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
+_SELDOM = (*_SETTINGS, "rung", "fault", "repeat", "owner")
 _REASON_WIDTH = 100
 
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         for run in progress(shown, "reading logs"):
             rows.append(_row(run) | {_title(figure): figure_of(run, figure) for figure in figures})
             reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
-        header = [name for name in rows[0] if _tells(name, rows)]
+        header = [name for name in rows[0] if name not in _SELDOM or len({row[name] for row in rows}) > 1]
         cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
         print(f"{text_table([[*header, 'reason'], *cells])}\n")
     counts = Counter(run.state for run in found)
@@ -176,14 +176,6 @@ def _length(run: Run) -> str | None:
     if steps := run.settings.get("max_steps"):
         return counted(steps, "step")
     return f"{epochs} x {examples:,}" if epochs and examples else None
-
-
-def _tells(column: str, rows: list[dict[str, str]]) -> bool:
-    """Whether a column says something about the runs of a list."""
-    values = {row[column] for row in rows}
-    if column in (*_SETTINGS, "owner"):
-        return len(values) > 1
-    return column not in _OPTIONAL or len(values) > 1 or _OPTIONAL[column] not in values
 
 
 def text_table(rows: list[list[str]]) -> str:

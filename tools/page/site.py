@@ -35,11 +35,10 @@ from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
 from tools.tables.repository import REFERENCE
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import printable
-from workshop.run_folder.safe_open import read_plain
 
 STATIC = Path(__file__).parent / "static"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
-_LONGEST_TEXT, _LAST_LINES = 10_000, 25
+_LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
 _FILTERS = ("exercise", "config", "model", "state")  # of that list
@@ -145,7 +144,6 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
         figures=entries.figures(run),
         damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        profile=_text(run.folder / "profile.txt") if "profile.txt" in links else "",
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=run.state not in ("completed", "running"),
         links=links,
@@ -153,14 +151,6 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
     # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
     data = json.dumps([asdict(chart) for chart in drawn if chart.lines], separators=(",", ":"), allow_nan=False)
     (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
-
-
-def _text(path: Path) -> str:
-    """A text file's beginning; "" without one."""
-    try:
-        return read_plain(path)[:_LONGEST_TEXT].decode("utf-8", "replace")
-    except InputError:
-        return ""
 
 
 def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
@@ -184,7 +174,7 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
 
 
 def _table(table: CourseTable, ids: dict[str, str]) -> dict[str, Any]:
-    """A course's table with one's own figures and those of the first reference; the other references by themselves."""
+    """A course's table with one's own figures and those of its first reference."""
     number, words = re.fullmatch(r"\*\*Table (\w+)\*\* +\*(.+)\*", table.table.caption).groups()
     first = table.references[0][1] if table.references else None
     return {
@@ -198,7 +188,6 @@ def _table(table: CourseTable, ids: dict[str, str]) -> dict[str, Any]:
         "own": table.own,
         "machine": table.references[0][0] if table.references else "",
         "notes": table.own.notes if table.own else [],
-        "others": [(machine, _rows(None, filled, ids)) for machine, filled in table.references[1:]],
     }
 
 
