@@ -11,9 +11,8 @@ from tools.commands.options import add_logs_option, at_least_0, chosen_logs, cho
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import figure
 from tools.logs.run import Run
-from tools.tables import predictions
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
-from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Judgement, counts, read_cell
+from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Judgement, answers, counts, read_cell
 from tools.tables.labels import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(arguments.file, cells)
-    for line in predictions.answers(checked, arguments.file.read_text(encoding="utf-8"), arguments.show):
+    for line in answers(checked, arguments.file.read_text(encoding="utf-8"), arguments.show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))

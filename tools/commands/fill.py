@@ -9,7 +9,7 @@ from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, sa
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
-from tools.tables import markdown, predictions
+from tools.tables import forms, markdown
 from tools.tables.fill import FilledTable, fill, left_out_lines
 from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
 from tools.tables.markdown import Table
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
-        above = [] if arguments.only else [legend, predictions.form(folder)]
+        above = [] if arguments.only else [legend, forms.form(folder)]
         print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
     runs = chosen_runs(arguments, replays=arguments.format == "markdown")

@@ -12,7 +12,7 @@ from tools.commands.options import add_logs_option, at_least_0, chosen_logs, cho
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.judging import BLANK, VERDICTS, WRONG, Grade
+from tools.tables.forms import BLANK, VERDICTS, WRONG, Grade
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line, spreadsheet_text
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.page import site
-from tools.tables.judging import BLANK, RIGHT, VERDICTS, WRONG, Grade
+from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Grade
 
 # By verdict: a mark that does not need its colour, and the class of its colour.
 _MARKS = {RIGHT: ("\N{CHECK MARK}", "completed"), WRONG: ("\N{BALLOT X}", "failed"), BLANK: ("\N{MIDDLE DOT}", "word")}

@@ -1,1 +1,1 @@
-"""From figures to the tables of the documents: labels, fill, judging. Reads tools.logs, nothing above."""
+"""From figures to the tables of the documents: labels, fill, forms. Reads tools.logs, nothing above."""

@@ -7,8 +7,8 @@ import pytest
 
 from tools.__main__ import main
 from tools.tables.fill import fill
+from tools.tables.forms import cell_at, questions
 from tools.tables.labels import blank_tables, tiny_view
-from tools.tables.predictions import cell_at, questions
 from tools.tables.repository import exercises
 
 TAUGHT = [folder for folder in exercises() if folder.name != "models"]
