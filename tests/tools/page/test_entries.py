@@ -3,7 +3,7 @@
 from tests.tools.conftest import GPU_LOG
 from tools.logs.runs import find_runs, read_run
 from tools.page.curves import MOST_POINTS, charts
-from tools.page.entries import command, entries
+from tools.page.entries import entries
 
 
 def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
@@ -12,13 +12,6 @@ def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own
     found = entries(find_runs(logs), [], tmp_path)
     assert len({one.id.lower() for one in found}) == 3
     assert all(one.id.replace("-", "").isalnum() for one in found)
-
-
-def test_run_of_a_submission_is_repeated_by_its_line(make_run):
-    line = "DATASET='my data.json' --gpus-per-node=2 multi_gpu.slurm fsdp_configs/shard_grad_op.json"
-    run = read_run(make_run("r1", {"exercise": "fsdp", "submission": line}))
-    assert command(run) == f"DATASET='my data.json' sbatch --gpus-per-node=2 fsdp/{line.split('=2 ')[1]}"
-    assert command(read_run(make_run("r2"))) == ""
 
 
 def test_every_point_is_a_sample_a_long_run_has_few_with_its_peaks_and_each_gpu_is_a_line(make_run):
