@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart rehearse test test-all coverage operators lint site report clean clean-runs
+.PHONY: help install quickstart rehearse unit test test-all coverage operators lint site report clean clean-runs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -24,6 +24,9 @@ rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, w
 # A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py). Three on two
 # processors: the tests of SLURM wait for its timers, others for a process that ends.
 PYTEST := python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder
+
+unit: lint ## lint and the tests of the tools' readers and tables, which train nothing: a minute or two
+	$(PYTEST) -m 'not slow' tests/tools/logs tests/tools/tables tests/workshop/run_folder tests/test_imports.py
 
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
 	$(PYTEST) -m 'not slow'
@@ -45,9 +48,11 @@ lint: $(VENV)/.installed-dev ## style and format
 
 site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked
 	rm -rf site && mkdir -p site/documents
-	git ls-files -z '*.md' '*.svg' 'workshop/sample/*.py' ':!.github' | xargs -0 cp --parents -t site/documents
-	find site/documents -name '*.md' -exec sed -i 's/<details>/<details markdown>/' {} +
-	mkdocs build --strict
+	git ls-files -z '*.md' '*.svg' '*.png' 'workshop/sample/*.py' ':!.github' ':!documents/site' ':!logs/reference/*/*' | xargs -0 cp --parents -t site/documents
+	cat documents/site/nav.md >> site/documents/README.md
+	sed -i '1i ---\nnosearch: true\n---' site/documents/instructor/answers/*.md
+	sphinx-build -q -W --keep-going -c documents/site site/documents site/html
+	cp site/html/README.html site/html/index.html
 
 report: $(VENV)/.installed ## the documents' tables and quoted figures, again from the logs
 	python -m tools report

@@ -6,6 +6,7 @@ the end in other tests.
 """
 
 import io
+import json
 import os
 import re
 import shlex
@@ -32,8 +33,17 @@ TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
     job = subprocess.run(["make", "-o", ".venv/.installed-dev", "site"], cwd=REPO, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout + job.stderr
-    answers = (REPO / "site/html/fsdp/index.html").read_text().partition("<details>")[2]
-    assert "<li>DDP is the fastest." in answers and "[least]" not in answers
+    html = REPO / "site/html"
+    answers = (html / "fsdp/README.html").read_text().partition("<details>")[2]
+    assert "<li><p>DDP is the fastest." in answers
+    order = re.findall(r"^\| \d+ \| \[([\w-]+)\]", (REPO / "README.md").read_text(), re.MULTILINE)
+    pages = re.findall(r'href="(\S+)/README.html">Exercise \d', (html / "START.html").read_text())
+    assert [Path(page).name for page in pages if not page.endswith("/holes")] == order, "the course's order"
+    index = (html / "searchindex.js").read_text()
+    found = json.loads(index[index.index("{") : index.rindex("}") + 1])
+    keys = {number for number, name in enumerate(found["docnames"]) if name.startswith("instructor/answers/")}
+    places = [place for place in found["terms"].values() if keys & {*(place if isinstance(place, list) else [place])}]
+    assert keys and not places, "the search finds answers"
 
 
 @pytest.fixture(scope="module")
