@@ -438,7 +438,7 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
         if sum(not one.ran_out for one in options) < 2:
             continue
         times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
-        first, best = first_choice([one.predicted.sort_key for one in options]), times_s.index(min(times_s))
+        first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
         row = {"where": place, "work": work, "options": len(options)}
         row |= {"first": _name(options[first]), "best": _name(options[best])}
         found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})

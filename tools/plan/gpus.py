@@ -1,28 +1,24 @@
-"""GPUs that a plan can be made for, by their data sheets."""
+"""GPUs that a plan can be made for, by their data sheets: gpus.toml, or a file of one's own with the same keys."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 from tools.errors import InputError
 from tools.logs.mfu import PEAK_TFLOPS
 
+FILE = Path(__file__).with_name("gpus.toml")
+
 
 @dataclass(frozen=True)
 class Gpu:
-    """One type.
-
-    Attributes:
-        driver_name: as nvidia-smi and run.json name it, the key of its operations per second (tools/logs/mfu.py).
-        memory_mib: nvidia-smi's memory.total.
-        memory_gb_per_s, link_gb_per_s, host_gb_per_s: of its own memory; NVLink to the node's others, per direction;
-            PCIe to the CPU's memory, per direction. 10^9 bytes.
-        per_node: GPUs on the board that it comes on.
-        tdp_w: the most that it may use for long, without its server.
-        node_gib: CPU memory of NVIDIA's own server with that board; another's may have less.
-    """
+    """One kind; gpus.toml says what its numbers mean."""
 
     driver_name: str
     memory_mib: int
@@ -32,40 +28,56 @@ class Gpu:
     per_node: int
     tdp_w: int
     node_gib: float
+    source: str = "your own file"
+    measured: bool = False  # runs of logs/reference are of this kind
+    tflops: dict[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """10^12 operations per second by precision."""
+        return self.tflops or PEAK_TFLOPS[self.driver_name]
 
     def flops_per_s(self, precision: str) -> float:
         """Raises InputError for a precision that it does not have."""
-        peaks = PEAK_TFLOPS[self.driver_name]
-        if precision not in peaks:
-            raise InputError(f"{self.driver_name} has no {precision}; expected {', '.join(peaks)}")
-        return peaks[precision] * 1e12
+        if precision not in self.peaks:
+            raise InputError(f"{self.driver_name} has no {precision}; expected {', '.join(self.peaks)}")
+        return self.peaks[precision] * 1e12
 
 
-# memory.total: of the H200 from gpu_memory.csv of logs/reference; of the others as nvidia-smi prints it in issues and
-# manuals of public repositories, the least where drivers differ (an A100 with 80 GB: 81,251 or 81,920 MiB). The rates
-# are the data sheets', SXM boards; they were compared on 2026-11-22 with pages that quote the sheets, not with NVIDIA's
-# PDF files. A sheet prints NVLink (900, 900, 600, 600, 300 GB/s) and PCIe as the sum of both directions. The servers
-# are DGX H200, H100, A100 (640 and 320 GB) and DGX-1: 2 TB, 2 TB, 2 TB, 1 TB and 512 GB by their data sheets. NVIDIA's
-# data sheets: H200, 2024: 4.8 TB/s; H100, 2023, H100 SXM: 3.35 TB/s; A100, 1758950-r4, 2021, 80GB SXM: 2,039 GB/s;
-# A100, 2020, 40GB SXM: 1,555 GB/s; V100, 2020, SXM2: 900 GB/s.
-GPUS = {
-    "h200": Gpu("NVIDIA H200", 143_771, 4_800, 450, 64, 8, 700, 2_048),
-    "h100-80gb": Gpu("NVIDIA H100 80GB HBM3", 81_559, 3_350, 450, 64, 8, 700, 2_048),
-    "a100-80gb": Gpu("NVIDIA A100-SXM4-80GB", 81_251, 2_039, 300, 32, 8, 400, 2_048),
-    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", 40_536, 1_555, 300, 32, 8, 400, 1_024),
-    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", 32_480, 900, 150, 16, 8, 300, 512),
-}
+GPUS = {name: Gpu(**values) for name, values in tomllib.loads(FILE.read_text()).items()}
 
 
 def named(name: str, node_gib: float | None = None) -> Gpu:
-    """Args: node_gib: CPU memory of the nodes; None: the server's. Raises InputError for an unknown name."""
-    if name not in GPUS:
-        raise InputError(f"--gpu {name}: unknown; expected one of {', '.join(GPUS)}")
+    """The kind of that name in any case, the first that begins with it (h100), or of a TOML file.
+
+    Args: node_gib: CPU memory of the nodes; None: the server's. Raises InputError for an unknown name.
+    """
+    low = name.lower()
+    found = next((GPUS[one] for one in GPUS if one == low or one.startswith(f"{low}-")), None)
+    if low.endswith(".toml"):
+        found = _from_file(Path(name))
+    if not found:
+        near = get_close_matches(low, GPUS, n=3, cutoff=0)
+        raise InputError(f"--gpu {name}: unknown; the nearest are {', '.join(near)}; or give a FILE.toml of your own")
     if node_gib is None:
-        return GPUS[name]
+        return found
     if not 0 < node_gib < float("inf"):
         raise InputError(f"--node-memory {node_gib:g}: expected more than 0 GiB")
-    return replace(GPUS[name], node_gib=node_gib)
+    return replace(found, node_gib=node_gib)
+
+
+def _from_file(path: Path) -> Gpu:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"--gpu {path}: {error}; expected a file as tools/plan/{FILE.name}") from None
+    kinds = {one.name: one.type for one in fields(Gpu)}
+    if unread := values.keys() - kinds.keys():
+        raise InputError(f"{path}: nothing reads {', '.join(sorted(unread))}; expected {', '.join(kinds)}")
+    missing = [name for name in list(kinds)[:8] if name not in values]
+    if missing or not (values.get("tflops") or values["driver_name"] in PEAK_TFLOPS):
+        raise InputError(f"{path}: expected {', '.join(missing) or 'tflops'}, as in {FILE.name}")
+    return Gpu(**values)
 
 
 def at_hand() -> str | None:

@@ -108,8 +108,8 @@ class Layout:
         passing = 2 * self._hidden_bytes * (1 - 1 / self.tp) * (1 if self.checkpointing else own)
         if self.pp == 1:
             found = [part | {"gradient_bytes": part["gradient_bytes"] / self.tp} for part in parts]
-            for part in found:
-                part["peak_bytes"] += passing + logits * (self.tp > 1 and part["unit"] == "head")
+            for number, part in enumerate(found):  # the head is behind the layers, forward and backward
+                part["peak_bytes"] += passing + logits * (self.tp > 1 and number - layers in (1, 2))
             return found
         peaks = [part["peak_bytes"] for part in parts]
         # Autocast's copies of weights live during the forward pass: of a chunk's layers, and in the simulation of all.

@@ -233,6 +233,8 @@ def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
     """
     groups: dict[str, list[float]] = {}
     for workload, mib in measured:
+        if mib < 0:  # nvidia-smi, once a second, has missed the peak
+            continue
         for name in _context_groups(workload):
             groups.setdefault(name, []).append(mib)
     return {

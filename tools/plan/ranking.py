@@ -27,16 +27,14 @@ from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
     PACKED_EXAMPLES_PER_POSITION,
-    SHAPES,
     SOCKETS_GB_PER_S,
     Workload,
-    has_experts,
     head_size,
-    model_config,
     of_layout,
     of_settings,
 )
 from tools.tables.repository import ROOT
+from workshop.run_folder.model_file import SHAPES, model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
@@ -129,7 +127,7 @@ class Question:
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
-        hub_name = "" if Path(self.model, "config.json").is_file() else model_config(self.model).get("_name_or_path")
+        hub_name = "" if Path(self.model, "config.json").is_file() else model_file(self.model).get("_name_or_path")
         found: dict[str, Any] = {"rung": self.rung} if self.rung else {}
         found["model_name"] = hub_name or self.model
         if not hub_name:  # no weights on the hub are known
@@ -277,7 +275,7 @@ def adapters(question: Question) -> Iterator[Candidate]:
 
 def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows of a decoder like Llama, with and without checkpointing."""
-    model = model_config(question.model)
+    model = model_file(question.model)
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if not question.long or not keys or question.precision != "bf16":
         return

@@ -1,65 +1,73 @@
-"""Simulated steps: kept ones (steps.json), others from processes of their own, which need PyTorch; the tools do not.
+"""Simulated steps: kept ones, remembered ones, others from processes of their own, which need PyTorch.
 
-steps.json holds the steps of all lines of the exercises' lists and of the reference runs, so that these are
-planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew.
+steps.json holds the steps of all lines of the exercises' lists, of the reference runs, and of usual questions about the
+shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew. What
+is simulated for another question is remembered in ~/.cache/shardlab, as long as the code and the libraries stay the
+same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypeVar
+from typing import Any
 
 from tools.errors import InputError
 from tools.tables.repository import ROOT
+from workshop.run_folder.model_file import model_path
 
 FILE = Path(__file__).with_name("steps.json")
 # Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
+# What a remembered step depends on.
+_CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training/models.py", "custom_model/model.py")
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
-T = TypeVar("T")
 
 
 def key(shape: Shape) -> str:
-    return json.dumps(shape, sort_keys=True)
+    """fp16 and bf16 have the same sizes and operations, so a GPU with the other one needs no new simulation."""
+    same = {"precision": "bf16"} if shape.get("precision") == "fp16" else {}
+    return json.dumps(shape | same, sort_keys=True)
 
 
-def steps(shapes: list[Shape], all_or_none: bool = False) -> list[Step | InputError]:
+def steps(shapes: list[Shape]) -> list[Step | InputError]:
     """The simulated step of each shape, in their order; equal shapes are simulated once.
 
     A shape that cannot be simulated, as of an unknown model, gives an error.
-
-    Args: all_or_none: the first error ends it all.
 
     Raises:
         InputError: PyTorch is not installed.
     """
     known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
+    remembered = _remembered() if others else {}
+    for name in [name for name in others if _with_model(others[name]) in remembered]:
+        known[name] = _whole(remembered[_with_model(others.pop(name))])
     if others:
         with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
-            known.update(zip(others, without_errors(found) if all_or_none else found, strict=True))
+            for (name, shape), step in zip(others.items(), found, strict=True):
+                known[name] = step
+                _remember(_with_model(shape), step)
     return [known[key(shape)] for shape in shapes]
 
 
-def without_errors(found: Iterable[T | InputError]) -> list[T]:
-    """All of them. Raises the first error, and asks for none after it."""
-    every = []
-    for one in found:
-        if isinstance(one, InputError):
-            raise one
-        every.append(one)
-    return every
+def without_errors(found: list[Any]) -> list[Any]:
+    """All of them. Raises the first error."""
+    if error := next((one for one in found if isinstance(one, InputError)), None):
+        raise error
+    return found
 
 
 def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
@@ -90,19 +98,77 @@ def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
 def _known() -> dict[str, Step | InputError]:
     """The kept steps, and those that were simulated since."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for step in kept.values():
-        step["parts"] = [dict(zip(_PART, part, strict=True)) for part in step["parts"]]
-    return kept
+    return {name: _whole(step) for name, step in kept.items()}
 
 
 def keep(shapes: list[Shape]) -> None:
     """Writes steps.json anew: these steps, simulated now."""
     wanted = {key(shape): shape for shape in shapes}
-    found = sorted(zip(wanted, without_errors(simulate(list(wanted.values()))), strict=True))
-    lines = (
-        f"{json.dumps(name)}: "
-        + json.dumps(step | {"parts": [[part[one] for one in _PART] for part in step["parts"]]}, separators=(",", ":"))
-        for name, step in found
-    )
+    found = sorted(zip(wanted, simulate(list(wanted.values())), strict=True))
+    lines = (f"{json.dumps(name)}: {_packed(step)}" for name, step in found if not isinstance(step, InputError))
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     _known.cache_clear()
+
+
+def _packed(step: Step) -> str:
+    """As JSON. Its parts are runs of equal differences: first values, differences, how many."""
+    rows = [[part[name] for name in _PART] for part in step["parts"]]
+    runs: list[list[Any]] = []
+    for row in rows:
+        if runs:
+            first, by, count = runs[-1]
+            if count == 1:
+                runs[-1][1] = by = [new - old for new, old in zip(row, first, strict=True)]
+            if row == [old + count * one for old, one in zip(first, by, strict=True)]:
+                runs[-1][2] += 1
+                continue
+            runs[-1][1] = by if count > 1 else [0] * len(_PART)
+        runs.append([row, [0] * len(_PART), 1])
+    return json.dumps(step | {"parts": runs}, separators=(",", ":"))
+
+
+def _whole(step: Step) -> Step | InputError:
+    if "error" in step:
+        return InputError(step["error"])
+    parts = [
+        {name: first + number * by for name, first, by in zip(_PART, *run[:2], strict=True)}
+        for run in step["parts"]
+        for number in range(run[2])
+    ]
+    return step | {"parts": parts}
+
+
+# ---- remembered between questions ----
+
+
+@cache
+def cache_file() -> Path:
+    """Of this code and these libraries."""
+    files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
+    text = b"".join(path.read_bytes() for path in files)
+    libraries = [version(name) for name in ("torch", "transformers", "peft")]
+    digest = hashlib.sha256(text + json.dumps(libraries).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "shardlab" / f"steps-{digest}.jsonl"
+
+
+def _with_model(shape: Shape) -> str:
+    """A name for the cache: a model's file may change."""
+    path = model_path(shape["model_name"])
+    return f"{key(shape)} {hashlib.sha256(path.read_bytes()).hexdigest() if path else ''}"
+
+
+@cache
+def _remembered() -> dict[str, Step]:
+    try:
+        return dict(json.loads(line) for line in cache_file().read_text().splitlines())
+    except (OSError, ValueError, ImportError):  # none yet, or another question was cut off in the middle of a line
+        return {}
+
+
+def _remember(name: str, step: Step | InputError) -> None:
+    text = json.dumps({"error": str(step)}) if isinstance(step, InputError) else _packed(step)
+    with suppress(OSError, ImportError):
+        cache_file().parent.mkdir(parents=True, exist_ok=True)
+        with cache_file().open("a") as file:
+            file.write(f"[{json.dumps(name)}, {text}]\n")

@@ -16,8 +16,6 @@ from tools.plan.workload import (
     SCRIPTS,
     WEAK_SCALING,
     Workload,
-    has_experts,
-    model_config,
     of_settings,
     reader,
     shape_name,
@@ -26,19 +24,18 @@ from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings, settings_of
 from workshop.run_folder import deepspeed_config, fsdp_config
 from workshop.run_folder.configuration import Configuration, read_configuration, read_rule
+from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import DeclaredSettings
 
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
-NOT_SIMULATED = (
-    "a line with peers, experts or a script of further/dimensions/ is not simulated"  # workload_of gives None
-)
+NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 _PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or its model has experts.
+    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers.
 
     Raises:
         InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
@@ -47,8 +44,6 @@ def workload_of(submission: Submission) -> Workload | None:
     if not script:
         return None
     settings = _settings(submission)
-    if has_experts(settings["model_name"]):
-        return None
     nodes, config = submission.count("nodes"), None
     world_size = nodes * submission.count("gpus-per-node")
     try:
@@ -101,7 +96,7 @@ def configuration_of(submission: Submission, settings: dict[str, Any] | None = N
     settings = settings or _settings(submission)
     world_size = submission.count("nodes") * submission.count("gpus-per-node")
     exercise = reader(submission.exercise.name, _script(submission))
-    return read_configuration(path, settings, world_size, exercise, model_config(shape_name(settings)))
+    return read_configuration(path, settings, world_size, exercise, model_file(shape_name(settings)))
 
 
 def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from tools.plan.memory import trained, weight_bytes
 from tools.plan.workload import DYNAMIC_SHARE, MAX_LIVE_PARAMETERS, Strategy, Workload
 
 _TERMS = FORMULAS["step_time_s"]
+# Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).
+_DEQUANTIZING = 3
 _ADAM_BYTES, _ADDED_BYTES = 40, 12  # of fp32: the update; a gradient added to another
 
 
@@ -78,11 +80,13 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     filled = DYNAMIC_SHARE if workload.dynamic_padding else 1
     rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
-    every = "matrix product", "attention", "other", "dequantize"
+    products = "matrix product", "expert product", "fp32 product"
+    every = *products, "attention", "other", "dequantize"
     float8 = shape.get("float8", "none") != "none"
     in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
     products_s = (count("flops", "matrix product") - in_8_bits) / rate
     float8_rate = gpu.flops_per_s("fp8") / filled if float8 else rate
+    fp32_rate = gpu.flops_per_s("fp32") / filled
     # Parameters: of a rank's shard on the GPU, and of that on the CPU.
     updated = trained(step)
     shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
@@ -94,16 +98,18 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
         "half_products": products_s * (precision != "fp32"),
+        "expert_products": count("flops", "expert product") / rate,
         "float8_products": in_8_bits / float8_rate,
         "float8_casts": count("bytes", "matrix product", places=("blocks",)) / bandwidth * (float8 and compiled),
-        "fp32_products": products_s * (precision == "fp32"),
+        "fp32_products": products_s * (precision == "fp32") + count("flops", "fp32 product") / fp32_rate,
         "attention": count("flops", "attention") / rate * workload.attention_share,
-        "product_bytes": count("bytes", "matrix product", "attention") / bandwidth,
-        "other_bytes": (count("bytes", "other", places=alone) + count("bytes", "dequantize")) / bandwidth,
+        "product_bytes": count("bytes", *products, "attention") / bandwidth,
+        "other_bytes": count("bytes", "other", places=alone) / bandwidth,
+        "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
         "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,
         "adam_bytes": adam_s * (not zero),
         "deepspeed_adam_bytes": adam_s * zero,
-        "launches": count("launches", *every, places=alone),
+        "launches": count("launches", *every, places=alone) + _DEQUANTIZING * count("launches", "dequantize"),
         "compiled_blocks": step["blocks"] * accumulation * compiled,
         "zero_gradients": tensors * {"zero1": 1, "zero2": accumulation}.get(method, 0),
         "zero3_modules": step["parameter_modules"] * accumulation * (2 - kept) * (method == "zero3"),

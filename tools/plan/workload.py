@@ -21,9 +21,8 @@ from workshop.run_folder.attention import fastest_kernel
 from workshop.run_folder.configuration import BY_HAND, read_configuration
 from workshop.run_folder.deepspeed_config import filled
 from workshop.run_folder.json_file import AUTO
+from workshop.run_folder.model_file import model_file, model_path, short_name
 
-SHAPES = ROOT / "workshop" / "shapes"
-_TINY = ROOT / "workshop" / "sample" / "tiny_bloom" / "config.json"
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
 SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
@@ -235,8 +234,6 @@ def of_run(run: Run) -> Workload:
     if not script:
         raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
     settings, world_size = record["settings"], run.world_size
-    if has_experts(settings["model_name"]):
-        raise InputError(f"{run.folder}/run.json: its model has experts, which are not simulated")
     path = _config_path(exercise_folder(record["exercise"]), name) if name else None
     if path and record["exercise"] == WEAK_SCALING:
         config = read_object(path)
@@ -283,31 +280,19 @@ def _config_path(exercise: Path, name: str) -> Path | None:
     return found[0].resolve() if found else None
 
 
-def model_config(name: str) -> dict[str, Any]:
-    """Of a folder with a config.json, or a model of workshop/shapes as the library's file has it; {} for another."""
-    in_folder = Path(name, "config.json")
-    shape = _TINY if name == "tiny" else SHAPES / f"{name.lower()}.json"
-    file = in_folder if in_folder.is_file() else shape
-    return read_object(file) if file.is_file() else {}
-
-
-def has_experts(model_name: str | None) -> bool:
-    """Not simulated: the experts that a token meets, and so its operations, depend on the numbers."""
-    config = model_config(model_name) if model_name else {}
-    return config.get("is_moe", True) and any(name.endswith("experts") and number for name, number in config.items())
-
-
 def shape_name(settings: Mapping[str, Any]) -> str:
     """The model's name without its owner on the hub; a folder stays as it is."""
     name = settings["model_name"] or _GPT
-    return name if Path(name, "config.json").is_file() else name.rstrip("/").rsplit("/", 1)[-1]
+    given = name if Path(name).exists() else short_name(name)
+    # A hub's name that is in its cache only stays whole; so does a folder.
+    return name if model_path(name) and not model_path(given) else given
 
 
 def _filled(config: dict[str, Any], settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A configuration with the sizes that "auto" becomes. Raises InputError for a model of unknown hidden size."""
     if AUTO not in config.get("zero_optimization", {}).values():
         return config
-    model = model_config(name) if name != _GPT else settings
+    model = model_file(name) if name != _GPT else settings
     if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
         raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
     return filled(config, hidden_size)
@@ -355,7 +340,7 @@ def of_settings(
         shape["loss_outside"] = True
     switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
     if switches["attention"] == "auto":
-        config = model_config(name)
+        config = model_file(name)
         kind, packed = config.get("model_type", ""), bool(settings.get("packing"))
         switches["attention"] = fastest_kernel(kind, head_size(config), packed, settings["max_length"])
     if (kernel := switches["attention"]) in _BESIDE_FLEX:

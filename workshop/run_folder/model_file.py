@@ -17,20 +17,29 @@ def short_name(model_name: str) -> str:
     return model_name.rstrip("/").rsplit("/", 1)[-1]
 
 
-def model_file(model_name: str) -> dict[str, Any]:
-    """Return a model's config.json from its folder, a shape or the hub's cache; {} where none has it."""
-    name = short_name(model_name).lower()
-    file = next((path for path in (Path(model_name, "config.json"), SHAPES.get(name)) if path and path.is_file()), None)
-    if name == "tiny":
-        file = TINY / "config.json"
-    if not file and "/" in model_name:
-        from huggingface_hub import try_to_load_from_cache
+def model_path(model_name: str) -> Path | None:
+    """The file of a model's configuration: a config.json or its folder, a shape, or the hub's cache; None without."""
+    name, given = short_name(model_name).lower(), Path(model_name)
+    for path in (given, given / "config.json", SHAPES.get(name), TINY / "config.json" if name == "tiny" else None):
+        if path and path.is_file():
+            return path
+    if "/" not in model_name:
+        return None
+    from huggingface_hub import try_to_load_from_cache
 
-        try:
-            file = try_to_load_from_cache(model_name, "config.json")
-        except ValueError:  # no name of the hub: the training says so
-            return {}
     try:
-        return read_json(Path(file)) if isinstance(file, str | Path) else {}
+        file = try_to_load_from_cache(model_name, "config.json")
+    except ValueError:  # no name of the hub: the training says so
+        return None
+    return Path(file) if isinstance(file, str | Path) else None
+
+
+def model_file(model_name: str) -> dict[str, Any]:
+    """The content of `model_path`, of a text decoder within a larger model its `text_config`; {} without it."""
+    path = model_path(model_name)
+    try:
+        found = read_json(path) if path else {}
     except InputError:
         return {}
+    text = found.get("text_config")
+    return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found

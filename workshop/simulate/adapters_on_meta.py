@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from workshop.run_folder.errors import InputError
 from workshop.training.models import blocks_of
 
 # Beside 4 bits per weight: 64 of them have an 8-bit scale, 256 scales an fp32 one. They are no parameters.
@@ -36,12 +37,17 @@ def with_adapters(
 
 
 def _use_four_bits(blocks: torch.nn.ModuleList) -> None:
-    """Have the linear layers take the memory of bitsandbytes' Linear4bit, which need not be installed."""
-    for layer in blocks.modules():
-        if isinstance(layer, torch.nn.Linear):
-            layer.forward = partial(_four_bit_linear, layer, layer.weight.shape)
-            packed = torch.empty(layer.weight.numel() // 2, dtype=_PACKED, device=layer.weight.device)
-            layer.weight = torch.nn.Parameter(packed, requires_grad=False)
+    """Have the linear layers take the memory of bitsandbytes' Linear4bit, which need not be installed.
+
+    Raises InputError as the training does (workshop/training/four_bits.py).
+    """
+    layers = [layer for layer in blocks.modules() if type(layer) is torch.nn.Linear]
+    if not layers:
+        raise InputError(f"METHOD=qlora: {type(blocks[0]).__name__} has no torch.nn.Linear; expected METHOD=lora")
+    for layer in layers:
+        layer.forward = partial(_four_bit_linear, layer, layer.weight.shape)
+        packed = torch.empty(layer.weight.numel() // 2, dtype=_PACKED, device=layer.weight.device)
+        layer.weight = torch.nn.Parameter(packed, requires_grad=False)
 
 
 def _four_bit_linear(layer: torch.nn.Linear, shape: torch.Size, hidden: torch.Tensor) -> torch.Tensor:

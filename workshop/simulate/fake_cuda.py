@@ -69,10 +69,10 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def mimic_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
-    """torch answers questions about autocast as on CUDA; flex_attention and the chunked loss are those of a GPU.
+def mimic_cuda(autocast: torch.dtype | None, loss: str, narrow: bool = False) -> Iterator[None]:
+    """torch answers questions about autocast as on CUDA; flex_attention, experts and chunked loss are those of a GPU.
 
-    Args: autocast: None: it is off.
+    Args: autocast: None: it is off; narrow: experts multiply in its type (fast_models), not in their weights'.
     """
     on, dtype, context = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast
     unfused, flex, packed = chunked_loss._loss_and_gradient, attention._flex_kernel, masks.find_packed_sequence_indices
@@ -83,12 +83,14 @@ def mimic_cuda(autocast: torch.dtype | None, loss: str) -> Iterator[None]:
     chunked_loss._loss_and_gradient = _fused_loss_and_gradient if loss == "chunked" else _in_place
     attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
     masks.find_packed_sequence_indices = lambda _: None  # would read numbers
+    grouped, own = functional.grouped_mm, autocast if narrow else None
+    functional.grouped_mm = lambda rows, weights, **_: _experts(*(one.to(own or one.dtype) for one in (rows, weights)))
     try:
         yield
     finally:
         torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
         chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
-        masks.find_packed_sequence_indices = packed
+        masks.find_packed_sequence_indices, functional.grouped_mm = packed, grouped
 
 
 @torch.library.custom_op("shardlab::flex_attention", mutates_args=())
@@ -117,6 +119,40 @@ _flex.register_autograd(
     _flex_gradients,
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output),
 )
+
+
+@torch.library.custom_op("shardlab::grouped_mm", mutates_args=())
+def _experts(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The size of torch's grouped_mm: rows [rows, inputs] by their experts' weights [experts, inputs, outputs]."""
+    return rows.new_empty(len(rows), weights.shape[-1])
+
+
+@torch.library.custom_op("shardlab::grouped_mm_backward", mutates_args=())
+def _experts_backward(
+    gradient: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(rows), weights.new_empty(weights.shape)
+
+
+_experts.register_fake(_experts._init_fn)
+_experts_backward.register_fake(_experts_backward._init_fn)
+_experts.register_autograd(
+    lambda ctx, gradient: _experts_backward(gradient, *ctx.saved_tensors),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+# Of the experts a row meets its own: the rows of all experts together are the positions times the experts of each.
+@register_flop_formula(torch.ops.shardlab.grouped_mm)
+def _experts_flops(rows: torch.Size, weights: torch.Size, out_shape: Any = None, **_: Any) -> int:
+    return 2 * rows[0] * rows[1] * weights[-1]
+
+
+@register_flop_formula(torch.ops.shardlab.grouped_mm_backward)
+def _experts_backward_flops(
+    gradient: torch.Size, rows: torch.Size, weights: torch.Size, out_shape: Any = None, **_: Any
+) -> int:
+    return 4 * rows[0] * rows[1] * weights[-1]
 
 
 # No position left out, and as many heads of keys as of queries, as for the other kernels.

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -33,8 +33,8 @@ from workshop.training.models import blocks_of, shape_config
 _LOSS = "loss"
 # By LossHead, as in further/dimensions/, whose rows are whole: without a mask.
 _RECOMPUTED = "recomputed"
-# Blocks that are simulated of a model whose blocks are equal, and the one that stands for the others.
-_BLOCKS, _MIDDLE = 3, "1"
+# Attributes of a block's modules that count it.
+_NUMBERS = ("layer_idx", "layer_id", "layer_number", "block_idx")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class StepShape:
 
 
 def build(shape: StepShape) -> torch.nn.Module:
-    """The model, without weights; of equal blocks no more than _BLOCKS.
+    """The model, without weights and with all its blocks.
 
     Raises InputError for rows longer than a table of learnt positions, which only a GPU would find.
     """
@@ -94,12 +94,46 @@ def build(shape: StepShape) -> torch.nn.Module:
         raise InputError(
             f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
         )
-    if len(set(getattr(config, "layer_types", None) or [""])) == 1:  # all blocks are equal
-        config.num_hidden_layers = min(_BLOCKS, config.num_hidden_layers)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=half if shape.adapter_rank else trained)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
     model.train()
+    return model
+
+
+def cut(model: torch.nn.Module) -> list[int]:
+    """Leave the first and the last block, and between them one of each kind.
+
+    Returns, for each block of the whole model, the number of the block that stands for it.
+    """
+    blocks, config = blocks_of(model), model.config
+    types = getattr(config, "layer_types", None) or [""] * len(blocks)
+    kinds = [_kind(block, own) for block, own in zip(blocks, types, strict=True)]
+    last = len(blocks) - 1
+    middle = {kind: number for number, kind in reversed([*enumerate(kinds)][1:last])}
+    stays = sorted({0, *middle.values(), last})
+    for place, number in enumerate(stays):
+        blocks[place] = blocks[number]
+    del blocks[len(stays) :]
+    config.num_hidden_layers = len(stays)
+    if types[0]:
+        with suppress(AttributeError):  # computed from other numbers, which the blocks have read
+            config.layer_types = [types[number] for number in stays]
+    return [stays.index(number if number in (0, last) else middle[kinds[number]]) for number in range(last + 1)]
+
+
+def _kind(block: torch.nn.Module, layer_type: str) -> str:
+    """Equal for blocks that compute the same: their modules, sizes and switches."""
+    plain = (bool, int, float, str, type(None))
+    found: list[Any] = [layer_type, [tuple(one.shape) for one in block.parameters()]]
+    for name, module in block.named_modules():
+        facts = {key: value for key, value in vars(module).items() if isinstance(value, plain) and key not in _NUMBERS}
+        found.append((name, type(module).__name__, sorted(facts.items())))
+    return repr(found)
+
+
+def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
+    """The model with the shape's switches: checkpointing, the ladder's, adapters."""
     if shape.gradient_checkpointing:
         again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), _as_on_cuda(shape))}
         model.gradient_checkpointing_enable(again)
@@ -116,6 +150,7 @@ def build(shape: StepShape) -> torch.nn.Module:
         head.loss_sum = _as_on_cuda(shape)(head.loss_sum)  # also where the backward pass calls it again
     if shape.adapter_rank:
         adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
+        trained = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
         model = with_adapters(model, *adapters, shape.four_bits, trained)
     return model
 
@@ -148,12 +183,16 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
     Operations of compiled blocks are taken from eager ones, without float8's casts, which are fused. The parts of a
-    shorter last micro-batch follow those of a usual one. The blocks between the first and the last are equal: one of
-    them is simulated, and counted as often as the model has it.
+    shorter last micro-batch follow those of a usual one. Of the blocks between the first and the last one of each kind
+    is simulated, and counted as often as the model has it.
     """
     model = build(shape)
-    blocks, parameters = blocks_of(model), list(model.parameters())
-    repeats = _config(shape).num_hidden_layers - len(blocks)
+    order = cut(model)
+    model = prepare(model, shape)
+    blocks = blocks_of(model)
+    inside = {id(one) for one in blocks.parameters()}
+    of_blocks = [one for number in order for one in blocks[number].parameters()]
+    parameters = [one for one in model.parameters() if id(one) not in inside] + of_blocks
     if not shape.compile:
         use_float8_on_meta(blocks, shape.float8)
     usual = _micro_batch(model, shape, Tracker())
@@ -166,68 +205,78 @@ def simulate(shape: StepShape) -> dict[str, Any]:
             short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
             micro_batches = [_micro_batch(model, short, Tracker())]
         micro_batches = [_compiled_micro_batch(model, shape), *micro_batches]
-    parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, repeats)]
-    modules = [*model.modules(), *repeats * list(blocks[-1].modules())]
-    of_block = list(blocks[-1].parameters())
-    parameters += repeats * of_block
+    parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, order)]
+    repeats = [block for number, block in enumerate(blocks) for _ in range(order.count(number) - 1)]
+    modules = [*model.modules(), *(module for block in repeats for module in block.modules())]
     adapted = {}
     if shape.adapter_rank:
-        trained, trained_of_block = ([one for one in some if one.requires_grad] for some in (parameters, of_block))
-        adapted = {"trained": _sizes(trained, trained_of_block), "frozen": frozen_bytes(parameters, of_block)}
+        trained, trained_of_blocks = ([one for one in some if one.requires_grad] for some in (parameters, of_blocks))
+        frozen = frozen_bytes(parameters, of_blocks)
+        frozen["block_bytes"] //= len(order)
+        adapted = {"trained": _sizes(trained, trained_of_blocks, len(order)), "frozen": frozen}
     return {
         "parts": [asdict(part) for part in parts],
-        "blocks": len(blocks) + repeats,
-        **_sizes(parameters, of_block),
+        "blocks": len(order),
+        **_sizes(parameters, of_blocks, len(order)),
         **adapted,
         "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
-        "operations": _operations(usual, repeats),
+        "operations": _operations(usual, order),
     } | ({"outside_parts": [part.unit == _LOSS for part in parts]} if shape.loss_outside else {})
 
 
-def _sizes(parameters: list[torch.nn.Parameter], of_block: list[torch.nn.Parameter]) -> dict[str, int]:
+def _sizes(parameters: list[torch.nn.Parameter], of_blocks: list[torch.nn.Parameter], blocks: int) -> dict[str, int]:
     sizes = [numbers(one) for one in parameters]
     return {
         "parameters": sum(sizes),
-        "block_parameters": sum(map(numbers, of_block)),
+        "block_parameters": sum(map(numbers, of_blocks)) // blocks,
         "largest_parameter": max(sizes),
         "parameter_tensors": len(sizes),
     }
 
 
-def _with_all_blocks(parts: list[Part], repeats: int) -> list[Part]:
-    """The parts with the middle one of three blocks repeated; each repetition adds the memory that it keeps or frees.
+def _with_all_blocks(parts: list[Part], order: list[int]) -> list[Part]:
+    """The parts with all blocks, each with the memory that its stand-in keeps or frees.
 
     Between the passes autocast frees its copies, so the backward pass begins with what it will free.
+
+    Args: order: the stand-in's number of each block.
     """
+    place = {(part.phase, part.unit): number for number, part in enumerate(parts)}
+    freed = [
+        parts[place["backward", str(number)] - 1].end_bytes - parts[place["backward", str(number)]].end_bytes
+        for number in range(max(order) + 1)
+    ]
     found: list[Part] = []
-    kept_bytes = gradient_bytes = 0
-    for number, part in enumerate(parts):
-        if part.phase == "backward" and parts[number - 1].phase == "forward":
-            (middle,) = (at for at, one in enumerate(parts) if at > number and one.unit == _MIDDLE)
-            freed_bytes = repeats * (parts[middle - 1].end_bytes - parts[middle].end_bytes)
-            found[-1].end_bytes += freed_bytes - kept_bytes
-            kept_bytes = freed_bytes
-        for again in range(1 + repeats * (part.unit == _MIDDLE)):
-            if again:
-                kept_bytes += part.end_bytes - parts[number - 1].end_bytes
-                gradient_bytes += part.gradient_bytes - parts[number - 1].gradient_bytes
-            found.append(
-                replace(
-                    part,
-                    peak_bytes=part.peak_bytes + kept_bytes,
-                    peak_with_gradients_bytes=part.peak_with_gradients_bytes + kept_bytes + gradient_bytes,
-                    end_bytes=part.end_bytes + kept_bytes,
-                    gradient_bytes=part.gradient_bytes + gradient_bytes,
-                )
+    for number, unit in _sequence(parts, order, place):
+        part, before = parts[number], parts[number - 1] if number else Part("", "")
+        now = found[-1] if found else before
+        if part.phase == "backward" and now.phase == "forward":
+            now.end_bytes = before.end_bytes + sum(freed[one] for one in order) - sum(freed)
+        more, more_gradients = now.end_bytes - before.end_bytes, now.gradient_bytes - before.gradient_bytes
+        found.append(
+            replace(
+                part,
+                unit=unit,
+                peak_bytes=part.peak_bytes + more,
+                peak_with_gradients_bytes=part.peak_with_gradients_bytes + more + more_gradients,
+                end_bytes=part.end_bytes + more,
+                gradient_bytes=part.gradient_bytes + more_gradients,
             )
-    for phase in ("forward", "backward"):
-        blocks = [part for part in found if part.phase == phase and part.unit.isdecimal()]
-        for number, part in enumerate(blocks if phase == "forward" else reversed(blocks)):
-            part.unit = str(number)
+        )
     return found
 
 
-def _operations(micro_batch: Tracker, repeats: int) -> dict[str, dict[str, dict[str, int]]]:
+def _sequence(parts: list[Part], order: list[int], place: dict[tuple[str, str], int]) -> Iterator[tuple[int, str]]:
+    """The parts' numbers and units as the whole model has them."""
+    for number, part in enumerate(parts):
+        if not part.unit.isdecimal():
+            yield number, part.unit
+        elif not parts[number - 1].unit.isdecimal():  # the first of a pass
+            every = range(len(order)) if part.phase == "forward" else reversed(range(len(order)))
+            yield from ((place[part.phase, str(order[one])], str(one)) for one in every)
+
+
+def _operations(micro_batch: Tracker, order: list[int]) -> dict[str, dict[str, dict[str, int]]]:
     """By place, inside the blocks or outside, and class."""
     found: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
     for unit, classes in micro_batch.operations.items():
@@ -235,7 +284,7 @@ def _operations(micro_batch: Tracker, repeats: int) -> dict[str, dict[str, dict[
         for name, counts in classes.items():
             total = place.setdefault(name, dict.fromkeys(counts, 0))
             for what, count in counts.items():
-                total[what] += count * (1 + repeats * (unit == _MIDDLE))
+                total[what] += count * (order.count(int(unit)) if unit.isdecimal() else 1)
     return found
 
 
@@ -248,7 +297,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         for one in model.parameters()
         if one.requires_grad
     ]
-    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(_autocast(shape), shape.loss):
+    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(_autocast(shape), shape.loss, shape.fast):
         tracker.begin("forward", "embedding")
         inputs = batch(shape)
         with _as_on_cuda(shape):
@@ -285,7 +334,7 @@ def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
     blocks, tracker = blocks_of(model), Tracker()
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-    with mimic_cuda(_autocast(shape), shape.loss):
+    with mimic_cuda(_autocast(shape), shape.loss, shape.fast):
         with _as_on_cuda(shape):
             model(**batch(shape))
         hook.remove()

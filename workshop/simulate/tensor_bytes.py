@@ -11,8 +11,8 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
-# Per block and micro-batch; a few hundred are usual. A loop over the positions launches thousands.
-_MOST_LAUNCHES = 5_000
+# Per block and micro-batch; a few hundred are usual, a loop over 512 positions launches 25,000.
+_MOST_LAUNCHES = 50_000
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
@@ -47,7 +47,7 @@ class Part:
 class Tracker(TorchDispatchMode):
     """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch.
 
-    Operations by part's unit and class: matrix product, attention, other.
+    Operations by part's unit and class: matrix, expert and fp32 product, attention, dequantize, other.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Tracker(TorchDispatchMode):
         new = [one for one in tensors_of(result) if one.untyped_storage()._cdata not in sources]
         if new or func._schema.is_mutable:
             classes = self.operations.setdefault(self.parts[-1].unit, {})
-            count = classes.setdefault(_class(func), {"launches": 0, "flops": 0, "bytes": 0})
+            count = classes.setdefault(_class(func, read), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
             if count["launches"] > _MOST_LAUNCHES:
                 most = f"{_MOST_LAUNCHES:,} operations"
@@ -113,10 +113,12 @@ class Tracker(TorchDispatchMode):
         return result
 
 
-def _class(func: Any) -> str:
+def _class(func: Any, read: list[torch.Tensor]) -> str:
     name = func._overloadpacket.__name__
     if "attention" in name:
         return "attention"
     if name == "new_empty":  # 4-bit weights made whole (adapters_on_meta.py): not fused in compiled blocks either
         return "dequantize"
+    if name.startswith("grouped_mm"):  # of experts; autocast leaves it alone
+        return "fp32 product" if read[0].dtype == torch.float32 else "expert product"
     return "matrix product" if func._overloadpacket in flop_registry else "other"

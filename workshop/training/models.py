@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import SHAPES, TINY, short_name
+from workshop.run_folder.model_file import SHAPES, model_path
 from workshop.settings import Settings
 
 
@@ -38,16 +38,11 @@ def find_gpu(settings: Settings) -> bool:
 
 
 def shape_config(model_name: str) -> Any:
-    """Return the configuration of a known shape or a folder's config.json. Raises InputError listing the shapes."""
-    if Path(model_name, "config.json").is_file():
-        return AutoConfig.from_pretrained(model_name)
-    name = short_name(model_name).lower()
-    if name == "tiny":
-        return AutoConfig.from_pretrained(TINY)
-    if name not in SHAPES:
-        expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-        raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
-    return AutoConfig.from_pretrained(SHAPES[name])
+    """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
+    if path := model_path(model_name):
+        return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+    expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
+    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
 
 
 def model_config(settings: Settings) -> Any:
