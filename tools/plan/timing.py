@@ -152,8 +152,9 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         "method": method,
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
-        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it.
-        "all_reduces": strategy.zero.get("use_multi_rank_bucket_allreduce", True),
+        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. By the
+        # textbook (use_multi_rank_bucket_allreduce: false) fewer bytes go to one rank after the other, not sooner.
+        "all_reduces": True,
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
