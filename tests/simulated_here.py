@@ -4,7 +4,8 @@ That the tools start processes for them, and what they make of the answers: test
 """
 
 import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 from tools.plan.simulate import Shape, Step
@@ -12,8 +13,12 @@ from workshop.run_folder.errors import InputError
 from workshop.simulate.step_on_meta import answer
 
 
-def simulated_here() -> AbstractContextManager:
-    return patch("tools.plan.simulate.simulate", lambda shapes: (step(shape) for shape in shapes))
+@contextmanager
+def simulated_here() -> Iterator[None]:
+    """Nothing is remembered for other processes."""
+    here = patch("tools.plan.simulate.simulate", lambda shapes: (step(shape) for shape in shapes))
+    with here, patch("tools.plan.simulate._remembered", dict), patch("tools.plan.simulate._remember"):
+        yield
 
 
 def step(shape: Shape) -> Step | InputError:

@@ -3,6 +3,7 @@
 The planner answers for the model, or says why not.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,21 +40,24 @@ def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
 
 
 NOT_PLANNED = {
-    **dict.fromkeys(("granitemoe", "jamba", "qwen3_next"), "has experts, which are not planned"),
     "diffllama": "its step cannot be simulated: NotImplementedError: Cannot copy out of meta tensor",
-    "rwkv": "its step cannot be simulated: RuntimeError: a block launches over 5,000 operations, as a loop",
+    "rwkv": "its step cannot be simulated: RuntimeError: a block launches over 20,000 operations, as a loop",
 }
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in MODELS.iterdir()))
 def test_model_is_planned_or_refused_with_a_reason(name: str) -> None:
-    question = Question(str(MODELS / name), 1, 1, "h200", batch=1)
+    """Experts, state-space and mixed blocks were refused; one candidate that could not be simulated ended all."""
+    question = Question(str(MODELS / name), 1, 1, "h200", batch=1, length=64)
     with simulated_here():
         if name in NOT_PLANNED:
             with pytest.raises(InputError, match=f"models/{name}.*{NOT_PLANNED[name]}"):
-                rank(question)
+                rank(replace(question, length=512))
         else:
-            assert rank(question)[0].prediction.verdict == "fits"
+            first, *others = rank(question)
+            assert first.prediction.verdict == "fits"
+            # peft refuses some layers, bitsandbytes others: that costs their rows.
+            assert {one.method for one in others if one.error} <= {"LoRA", "QLoRA"}
 
 
 @pytest.mark.parametrize("name", VERDICTS)

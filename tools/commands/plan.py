@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, constants, cost, published, ranking, simulate
+from tools.plan import accuracy, answer, constants, cost, published, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import TITLES, Prediction
 from tools.plan.ranking import Question, rank
@@ -20,10 +21,11 @@ from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workload_o
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
+from workshop.run_folder.model_file import SHAPES, short_name
 from workshop.run_folder.printable import markdown
 
 _REFERENCE = ROOT / "logs" / "reference"
-DEFAULT, MEASURED = "h100-80gb", "h200"
+DEFAULT = "h100-80gb"
 _SUBCOMMANDS = ("lines", "model", "check", "published", "fit")
 
 
@@ -60,18 +62,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     total.add_argument("--total", action="store_true", help="only the runs' number, time and GPU-hours by exercise")
 
     model = add("model", _ranked, "which strategy, best first: `plan model NAME --gpus N`")
-    model.add_argument("model", metavar="NAME", help="one of workshop/shapes/*.json, as bloom-7b1; or a folder")
+    known = "one of workshop/shapes/*.json, as bloom-7b1; a config.json or its folder; a name on the hub"
+    model.add_argument("model", metavar="NAME", help=known)
     model.add_argument("--gpus", type=int, default=1, metavar="N", help="of all nodes; default: 1")
     model.add_argument("--nodes", type=int, default=1, metavar="M", help="default: 1")
     long = f"layouts from {ranking.MEASURED_LENGTH + 1:,} on"
     model.add_argument("--length", type=int, default=512, metavar="TOKENS", help=f"of a row; default: 512; {long}")
     model.add_argument("--batch", type=int, default=16, metavar="ROWS", help="per GPU and step; default: 16")
+    model.add_argument("--largest", action="store_true", help="micro-batches as large as fit")
     work = f"of the whole work, as 1e9; default: {ranking.ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
+    model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
+    model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
     model.add_argument("--rung", default="", help="of the speed ladder, as 11_labelled; default: the textbook")
     fabric = f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured"
     model.add_argument("--fabric", type=float, metavar="GB/S", help=fabric)
-    _add_hardware(model)
+    model.add_argument("--all", action="store_true", help="more than ten rows")
+    model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
+    _add_hardware(model, "csv")
 
     check = add("check", _check, "beside what runs measured")
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
@@ -81,18 +89,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
     add("published", lambda _: published.table(), "beside other projects' tables")
-    fit = add("fit", _fit, "write constants.json and steps.json anew")
+    fit = add("fit", _fit, "write constants.json and the simulated steps anew")
     fit.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
 
 
-def _add_hardware(parser: argparse.ArgumentParser) -> Any:
+def _add_hardware(parser: argparse.ArgumentParser, *formats: str) -> Any:
     """Adds the options of a node, and --format; returns its group, for what excludes it."""
-    parser.add_argument("--gpu", metavar="TYPE", help=f"{', '.join(GPUS)}; default: this machine's, else {DEFAULT}")
+    parser.add_argument(
+        "--gpu", metavar="TYPE", help=f"{', '.join(GPUS)}, or a FILE.toml; default: this machine's, else {DEFAULT}"
+    )
     parser.add_argument(
         "--node-memory", type=float, metavar="GIB", help="CPU memory of a node; default: as NVIDIA's server has it"
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--format", choices=("text", "json"), default="text")
+    group.add_argument("--format", choices=("text", "json", *formats), default="text")
     return group
 
 
@@ -123,8 +133,8 @@ def _lines(arguments: argparse.Namespace) -> str:
         hours = sum(one.ranges["gpu_hours"].expected for one in found)
         kwh = hours * gpu.tdp_w / 1000
         text.append(f"\n{len(found)} runs: {hours:,.1f} GPU-hours in all, at most {kwh:,.1f} kWh of the GPUs alone")
-    if arguments.gpu != MEASURED:
-        text.append(f"note: {arguments.gpu} by its data sheet; nearly all measured runs are of {MEASURED}")
+    if not gpu.measured:
+        text.append(f"note: {arguments.gpu} by {gpu.source}; no run of ours measured one")
     if any(one.parts.decided_by == "host" for one in found):
         text.append(
             "note: limited by the host, which launches the kernels: CPUs differ by up to 2 times, see the interval"
@@ -174,18 +184,30 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 def _ranked(arguments: argparse.Namespace) -> str:
     if arguments.fabric is not None and arguments.nodes == 1:
         raise InputError("plan: --fabric changes nothing on one node; expected --nodes 2 or more")
-    folder = Path(arguments.model).absolute()  # or a name, with or without its owner on the hub
     question = Question(
-        str(folder) if (folder / "config.json").is_file() else folder.name.lower(),
+        _model(arguments.model),
         *(arguments.gpus, arguments.nodes, arguments.gpu, arguments.length, arguments.batch, arguments.rung),
         arguments.fabric if arguments.fabric is not None else SOCKETS_GB_PER_S,
-        arguments.tokens,
-        arguments.node_memory,
+        *(arguments.tokens, arguments.node_memory, arguments.method, arguments.config, arguments.largest),
     )
     ranked = rank(question)
-    if arguments.format == "json":
-        return json.dumps(ranking.as_json(question, ranked), indent=2)
-    return ranking.text(question, ranked)
+    if arguments.format == "text":
+        return answer.text(question, ranked, arguments.all, arguments.ranges)
+    return (answer.as_json if arguments.format == "json" else answer.as_csv)(question, ranked)
+
+
+def _model(given: str) -> str:
+    """A path, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
+    if Path(given).exists():
+        return str(Path(given).absolute())
+    name = short_name(given).lower()
+    if name == "tiny" or name in SHAPES or "/" not in given:
+        return name
+    from huggingface_hub import hf_hub_download
+
+    with suppress(Exception):  # no network, no such name, a gate: then only the cache knows it
+        hf_hub_download(given, "config.json", etag_timeout=2)
+    return given
 
 
 # ---- beside what was measured ----
@@ -218,6 +240,7 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
-    simulate.keep([*planned, *accuracy.shapes(runs), *published.shapes()])
+    models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
+    simulate.keep([*planned, *accuracy.shapes(runs), *published.shapes()], models)
     constants.save(accuracy.fit(runs))
-    return f"wrote {simulate.FILE} and {constants.FILE}"
+    return f"wrote {simulate.FILE}, {simulate.SHAPES_FILE} and {constants.FILE}"

@@ -7,23 +7,23 @@ fits is shown, or why none does.
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib.util import find_spec
 from math import ceil, inf
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.mfu import PEAK_TFLOPS
 from tools.logs.run import read_object
-from tools.plan.constants import NOISE
+from tools.plan import constants
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
-from tools.plan.predict import TITLES, Prediction, Range, first_choice, predict
-from tools.plan.simulate import without_errors
+from tools.plan.predict import Prediction, Range, first_choice, predict, predict_from
+from tools.plan.simulate import steps
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
     PACKED_EXAMPLES_PER_POSITION,
@@ -35,31 +35,29 @@ from tools.plan.workload import (
 )
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import SHAPES, model_file
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-# By method of further/lora/: whether the frozen weights have 4 bits. Then the adapters' rank.
+# By method of further/lora/: whether the frozen weights have 4 bits; and the strategies that it is ranked with.
 ADAPTERS = {"LoRA": False, "QLoRA": True}
 ADAPTER_RANK = 8
+_WITH_ADAPTERS = ("one GPU", "ddp", "full_shard", "zero2", "zero3")
+_WITH_8_BITS = ("one GPU", "ddp", "full_shard", "shard_grad_op")
 # Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
 # The longest rows of a reference run.
 MEASURED_LENGTH = 4_096
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 NO_SCRIPT = "no script here runs it"
-_LAYOUT_TITLES = ("sent in a node (MiB per rank)", "between nodes (MiB per node)", "stages wait (%)", "runs in")
 SQUAD_EXAMPLES = 87_599
-# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
-_SIGNAL_MINUTES = 2
 
 
 @dataclass(frozen=True)
 class Question:
     """Attributes: length: tokens per row; batch: rows per GPU and optimizer step; rung: of the speed ladder, or "";
-    tokens: to train on, padding included; 0: ROWS_PER_GPU rows; node_gib: CPU memory of a node; None: the server's.
+    tokens: to train on, padding included; 0: ROWS_PER_GPU rows; node_gib: CPU memory of a node; None: the server's;
+    method: full, lora or qlora; "": all; config: a configuration of one's own; largest: micro-batches as large as fit.
     """
 
     model: str
@@ -72,6 +70,9 @@ class Question:
     fabric_gb_per_s: float = SOCKETS_GB_PER_S
     tokens: float = 0
     node_gib: float | None = None
+    method: str = ""
+    config: str = ""
+    largest: bool = False
 
     @property
     def hardware(self) -> Gpu:
@@ -93,18 +94,27 @@ class Question:
     @property
     def steps(self) -> int:
         """Optimizer steps of the whole work, which is the same for all candidates."""
-        return ceil((self.tokens or ROWS_PER_GPU * self.gpus * self.length) / self.tokens_per_step)
+        return ceil(self.work_tokens / self.tokens_per_step)
+
+    @property
+    def work_tokens(self) -> float:
+        return self.tokens or ROWS_PER_GPU * self.gpus * self.length
 
     def check(self) -> None:
-        """Raises InputError for an unknown model, and for counts that no cluster of these GPUs has."""
-        known = ["tiny", *sorted(path.stem for path in SHAPES.glob("*.json"))]
-        if self.model not in known and not Path(self.model, "config.json").is_file():
+        """Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has."""
+        model = model_file(self.model)
+        if not model:
+            near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
             raise InputError(
-                f"--model {self.model}: unknown; expected one of {', '.join(known)}; or add another "
-                "model's config.json of the hub as workshop/shapes/NAME.json, or give a folder that has one"
+                f"--model {self.model}: unknown; the nearest are {near}; or give a model's config.json, or its folder"
             )
-        if has_experts(self.model):
-            raise InputError(f"--model {self.model}: has experts, which are not planned; expected a model without")
+        kind = model.get("model_type")
+        if kind not in (_causal_models() or {kind}):
+            raise InputError(
+                f"--model {self.model}: {kind} is no decoder of Transformers; expected a causal language model"
+            )
+        if self.length > (most := model.get("n_positions", self.length)):
+            raise InputError(f"--length {self.length}: {self.model} has {most} positions; expected at most that")
         for name in ("gpus", "nodes", "length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: expected at least 1")
@@ -123,11 +133,13 @@ class Question:
     @property
     def precision(self) -> str:
         """bf16 where the GPU has it: it needs no loss scale."""
-        return "bf16" if "bf16" in PEAK_TFLOPS[self.hardware.driver_name] else "fp16"
+        return "bf16" if "bf16" in self.hardware.peaks else "fp16"
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
-        hub_name = "" if Path(self.model, "config.json").is_file() else model_file(self.model).get("_name_or_path")
+        hub_name = "" if Path(self.model).exists() else model_file(self.model).get("_name_or_path")
+        if "/" in self.model and not Path(self.model).exists():
+            hub_name = self.model
         found: dict[str, Any] = {"rung": self.rung} if self.rung else {}
         found["model_name"] = hub_name or self.model
         if not hub_name:  # no weights on the hub are known
@@ -146,14 +158,22 @@ class Command:
     launcher: str
     argument: str = ""
 
-    def text(self, *asked: str) -> str:
-        """The line as `submit` takes it; with `asked`, options of sbatch, the command to type, in two lines."""
+    @property
+    def _words(self) -> tuple[list[str], list[str]]:
         words = [f"{name.upper()}={_word(value)}" for name, value in self.settings.items()]
-        started = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
-        started += [self.launcher] + [self.argument] * bool(self.argument)
-        if asked:
-            return f"{shlex.join(words)} \\\n  sbatch {shlex.join([*asked, *started])}"
-        return shlex.join([*words, *started])
+        return words, [self.launcher] + [self.argument] * bool(self.argument)
+
+    def text(self, *asked: str) -> str:
+        """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
+        words, started = self._words
+        nodes = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
+        return shlex.join([*words, *(["sbatch", *asked] if asked else []), *nodes, *started])
+
+    def without_slurm(self) -> str:
+        """The command to type on one node without SLURM; "" for several nodes."""
+        words, started = self._words
+        gpus = [f"GPUS_PER_NODE={self.gpus_per_node}"]
+        return shlex.join([*words, *gpus, "bash", *started]) if self.nodes == 1 else ""
 
 
 def _word(value: Any) -> str:
@@ -167,9 +187,9 @@ class Candidate:
     Attributes:
         strategy: the configuration's or the layout's name.
         command: None: a layout that no script here runs.
-        prediction: None until it is ranked.
+        prediction: None until it is ranked, and where it cannot be simulated: then `error` says why.
         config: what has to be in the configuration; changed: the shipped file of that name has something else.
-        method: of ADAPTERS; "": all weights are trained.
+        method: of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly.
     """
 
     strategy: str
@@ -179,6 +199,11 @@ class Candidate:
     config: dict[str, Any] | None = None
     changed: bool = False
     method: str = ""
+    error: str = ""
+
+    @property
+    def trains(self) -> str:
+        return "adapters" if self.method in ADAPTERS else "all weights"
 
     @property
     def line(self) -> str:
@@ -214,26 +239,89 @@ class Candidate:
 
 
 def rank(question: Question) -> list[Candidate]:
-    """All candidates, predicted: the first choice, then by their speed. A script here runs the first, if one fits.
+    """All candidates: the first choice, then by their speed; last those that cannot be simulated, with the reason.
 
-    The last two are the first choices of LoRA and of QLoRA: other trainings, so neither is the first of all.
+    A script here runs the first, if one fits. It trains all weights with exact moments if such a one fits, or adapters
+    if only they are asked for.
 
     Raises:
-        InputError: an unknown model, or a shape that cannot be simulated.
+        InputError: what no candidate can do.
     """
     question.check()
-    found = [*candidates(question), *layouts(question), *adapters(question)]
-    predictions = without_errors(predict([one.workload for one in found], question.hardware, all_or_none=True))
-    every = [replace(one, prediction=prediction) for one, prediction in zip(found, predictions, strict=True)]
-    every.sort(key=lambda one: one.prediction.sort_key[:2])
-    of_method = {name: [one for one in every if one.method == name] for name in ("", *ADAPTERS)}
-    ranked = of_method.pop("")
-    best = [some[first_choice([one.prediction.sort_key for one in some])] for some in of_method.values()]
-    runnable = [one for one in ranked if one.command and one.prediction.verdict == ranked[0].prediction.verdict]
-    options = runnable or ranked
-    first = options[first_choice([one.prediction.sort_key for one in options])]
-    ranked.remove(first)
-    return [first, *ranked, *best]
+    every = _largest(question, _predicted(question)) if question.largest else _predicted(question)
+    failed = [one for one in every if one.error]
+    ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
+    if not ranked:
+        raise InputError(failed[0].error)
+    kinds = [("",), ("8-bit",)] if question.method not in ("lora", "qlora") else [tuple(ADAPTERS)]
+    options = [[one for one in ranked if one.method in kind and one.command] for kind in kinds]
+    fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
+    chosen = (fitting or [some for some in options if some] or [ranked])[0]
+    first = chosen[first_choice([one.prediction for one in chosen])]
+    return [first, *(one for one in ranked if one is not first), *failed]
+
+
+def _predicted(question: Question) -> list[Candidate]:
+    full = [*candidates(question)]
+    found = [*full, *layouts(question), *with_8_bits(full)] if question.method in ("", "full") else []
+    found += [one for one in adapters(full) if question.method in ("", one.method.lower())]
+    predictions = predict([one.workload for one in found], question.hardware)
+    return [
+        replace(one, error=str(answer)) if isinstance(answer, InputError) else replace(one, prediction=answer)
+        for one, answer in zip(found, predictions, strict=True)
+    ]
+
+
+def shapes_of(model: str) -> list[dict[str, Any]]:
+    """What a question about the model has to simulate, on one GPU or several."""
+    full = [*candidates(Question(model, 1, 1, "h200"))]
+    return [one.workload.shape for one in [*full, *adapters(full)]]
+
+
+def _largest(question: Question, every: list[Candidate]) -> list[Candidate]:
+    """Of each strategy, with and without checkpointing, the one with the largest micro-batch that fits, if one does."""
+    found: dict[tuple[str, bool], Candidate] = {}
+    for one in every:
+        other = found.get((one.strategy, one.checkpointing))
+        if not other or (not one.error and one.prediction.verdict == "fits"):  # from one row on
+            found[one.strategy, one.checkpointing] = one
+    return [_resized(question, one) for one in found.values()]
+
+
+def _resized(question: Question, one: Candidate) -> Candidate:
+    """With the largest micro-batch below its double that fits; between two simulated sizes sizes are straight lines."""
+    rows = one.workload.shape["batch_size"]
+    if one.error or one.prediction.verdict != "fits" or one.workload.layout or rows == 1:
+        return one
+    ends = steps([one.workload.shape | {"batch_size": size} for size in (rows, 2 * rows)])
+    if any(isinstance(step, InputError) for step in ends):
+        return one
+    for size in range(2 * rows - 1, rows, -1):
+        workload = _with_rows(question, one.workload, size)
+        step = _between(*ends, (size - rows) / rows)
+        prediction = predict_from(step, workload, question.hardware, constants.load())
+        if prediction.verdict == "fits":
+            settings = {"batch_size": size, "grad_acc": workload.strategy.accumulation, "max_steps": workload.steps}
+            command = replace(one.command, settings=one.command.settings | settings)
+            return replace(one, workload=workload, prediction=prediction, command=command)
+    return one
+
+
+def _with_rows(question: Question, workload: Workload, rows: int) -> Workload:
+    """The same work in micro-batches of so many rows, at least --batch of them in a step."""
+    strategy = replace(workload.strategy, accumulation=ceil(question.batch / rows))
+    tokens = rows * strategy.accumulation * question.gpus * question.length
+    shape = workload.shape | {"batch_size": rows}
+    return replace(workload, shape=shape, strategy=strategy, max_steps=ceil(question.work_tokens / tokens))
+
+
+def _between(low: Any, high: Any, share: float) -> Any:
+    """Each number of a step that share of the way from the first to the second one."""
+    if isinstance(low, dict):
+        return {name: _between(value, high[name], share) for name, value in low.items()}
+    if isinstance(low, list):
+        return [_between(*pair, share) for pair in zip(low, high, strict=True)]
+    return low + (high - low) * share if isinstance(low, int | float) and not isinstance(low, bool) else low
 
 
 def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
@@ -245,28 +333,45 @@ def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
 
 
 def candidates(question: Question) -> Iterator[Candidate]:
+    """All weights are trained, with exact moments. Raises InputError if the job would refuse a file of one's own."""
+    refused, own = None, 0
     for launcher, names in _launchers(question):
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
-            for micro_batch in _micro_batches(question.batch):
-                if question.long and micro_batch > 1 and micro_batch * question.length > _MOST_TOKENS:
-                    continue
+            for micro_batch in _micro_batches(question):
                 # The ladder's rungs have no checkpointing: further/speed-ladder/ladder_settings.py.
                 for checkpointing in (False,) if question.rung else (False, True):
-                    yield _candidate(question, launcher, name, micro_batch, checkpointing)
+                    try:
+                        yield _candidate(question, launcher, name, micro_batch, checkpointing)
+                        own += name == question.config
+                    except InputError as error:  # of one's own file, which may have one micro-batch
+                        if not question.config or name != question.config:
+                            raise
+                        refused = error
+    if refused and not own:
+        raise refused
 
 
-def adapters(question: Question) -> Iterator[Candidate]:
-    """The same with LoRA and QLoRA, on one GPU, under DDP and FSDP2: exercise 12's script trains adapters only."""
-    for one in candidates(question):
-        if one.strategy in ("one GPU", "ddp", "full_shard"):
+def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
+    """The same with Adam's moments in 8 bits, by torchao, which takes sharded weights, too."""
+    for one in full:
+        if one.strategy in _WITH_8_BITS:
+            command = replace(one.command, settings=one.command.settings | {"optimizer": "adamw_torch_8bit"})
+            workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
+            yield replace(one, strategy=f"{one.strategy}, 8-bit", command=command, workload=workload, method="8-bit")
+
+
+def adapters(full: list[Candidate]) -> Iterator[Candidate]:
+    """The same with LoRA and QLoRA: only adapters are trained, by exercise 12's script."""
+    for one in full:
+        if one.strategy in _WITH_ADAPTERS and not one.command.settings.get("rung"):
             for method, four_bits in ADAPTERS.items():
                 settings = one.command.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}
                 shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
                 yield replace(
                     one,
-                    strategy=f"{method} {ADAPTER_RANK}, {one.strategy}",
+                    strategy=f"{method} {one.strategy}",
                     command=replace(one.command, settings=settings, launcher="further/lora/lora.slurm"),
                     workload=replace(one.workload, shape=shape),
                     method=method,
@@ -308,30 +413,42 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
 def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
     """Each with its configurations."""
     several = question.gpus > 1
+    fsdp, zero = FSDP + FSDP_OFFLOAD, ZERO
+    if question.config:
+        of_deepspeed = "zero_optimization" in read_object(Path(question.config))
+        fsdp, zero = fsdp + (question.config,) * (not of_deepspeed), zero + (question.config,) * of_deepspeed
     if question.rung:
-        fsdp = ("ladder_torchrun", FSDP + FSDP_OFFLOAD) if several else ("ladder", ("",))
-        return [(f"further/speed-ladder/{name}.slurm", names) for name, names in (fsdp, ("ladder_deepspeed", ZERO))]
+        plain = ("ladder_torchrun", fsdp) if several else ("ladder", ("",))
+        return [(f"further/speed-ladder/{name}.slurm", names) for name, names in (plain, ("ladder_deepspeed", zero))]
     if not several:
-        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)]
+        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", zero)]
     fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
-    return [(fsdp_launcher, FSDP + FSDP_OFFLOAD), ("deepspeed-multi-gpu/deepspeed.slurm", ZERO)]
+    return [(fsdp_launcher, fsdp), ("deepspeed-multi-gpu/deepspeed.slurm", zero)]
 
 
-def _micro_batches(batch: int) -> list[int]:
-    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1."""
-    found = [batch]
+def _micro_batches(question: Question) -> list[int]:
+    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1.
+
+    To find the largest one: powers of two, with at least the batch's rows in a step.
+    """
+    most = max(1, _MOST_TOKENS // question.length)
+    if question.largest:
+        return [2**power for power in range(most.bit_length())]
+    found = [question.batch]
     while found[-1] > 1:
-        found.append(next(size for size in range(found[-1] // 2, 0, -1) if batch % size == 0))
-    return found
+        found.append(next(size for size in range(found[-1] // 2, 0, -1) if question.batch % size == 0))
+    return [size for size in found if size <= most] if question.long else found
 
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
-    exercise = (ROOT / launcher).parent
-    fsdp, rung = name in (*FSDP[1:], *FSDP_OFFLOAD), question.rung
+    exercise, rung, own = (ROOT / launcher).parent, question.rung, name == question.config != ""
+    fsdp = name in (*FSDP[1:], *FSDP_OFFLOAD) or (own and exercise.name == "fsdp")
+    accumulation = ceil(question.batch / micro_batch)
+    optimizer_steps = ceil(question.work_tokens / (micro_batch * accumulation * question.gpus * question.length))
     # As many examples as the rows need; a rung may pack several into one.
     per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if rung else 1
-    settings = question.settings(ceil(question.steps * question.gpus * question.batch * per_row))
-    settings |= {"batch_size": micro_batch, "grad_acc": question.batch // micro_batch}
+    settings = question.settings(ceil(optimizer_steps * question.gpus * micro_batch * accumulation * per_row))
+    settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
     settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
     if checkpointing and not fsdp:  # there the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
@@ -342,10 +459,12 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     config, argument, changed = None, "", False
     if name:
         argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
-        shipped = read_object((exercise / argument).resolve())
+        path = Path(name).absolute() if own else (exercise / argument).resolve()
+        argument = str(path) if own else argument
+        shipped = read_object(path)
         config = dict(shipped)
         if fsdp and not question.model.startswith("bloom"):
-            config.pop("transformer_layer_cls_to_wrap")  # then the library names the blocks
+            config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
         if fsdp and checkpointing:
             config["activation_checkpointing"] = True
         if changed := config != shipped:
@@ -354,76 +473,13 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
-    return Candidate(name or "one GPU", command, workload, config=config, changed=changed)
+    return Candidate(Path(name).stem if own else name or "one GPU", command, workload, config=config, changed=changed)
 
 
-def text(question: Question, ranked: list[Candidate]) -> str:
-    """A table of the configurations, the winner's command and its configuration."""
-    titles = (
-        *("strategy", "micro-batch x accumulation", "checkpointing", *TITLES),
-        *("GPU-hours per 10^9 tokens", "limited by", question.gpu),
-    )
-    fabric = f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""
-    head = (
-        f"{question.model} on {question.gpus} x {question.gpu}, {counted(question.nodes, 'node')}: "
-        f"{counted(question.batch, 'row')} of {question.length} tokens per GPU and step, {question.precision}{fabric}\n"
-        f"The same work for all: {question.steps * question.tokens_per_step:,} tokens, padding included, in "
-        f"{counted(question.steps, 'step')}; nodes with {question.hardware.node_gib:,.0f} GiB of CPU memory\n\n"
-    )
-    rows = [
-        [
-            *(one.strategy, one.micro_batches, "yes" if one.checkpointing else "no", *one.prediction.cells),
-            *(one.hours_per_billion.text(), one.prediction.parts.decided_by, one.prediction.reason),
-        ]
-        for one in best_of_each(ranked)
-    ]
-    if question.long:
-        titles += _LAYOUT_TITLES
-        for row, one in zip(rows, best_of_each(ranked), strict=True):
-            in_node, between_nodes, bubble, runs_in = one.traffic.values()
-            row += [f"{in_node:,.0f}", f"{between_nodes:,.0f}", f"{100 * bubble:.1f}" if bubble else "-", runs_in]
-    return f"{head}{markdown(titles, rows)}\n\n{_first(question, ranked[0])}"
-
-
-def _first(question: Question, first: Candidate) -> str:
-    """The first choice's command and configuration, if it fits."""
-    found, loading_mib = first.prediction.ranges, first.prediction.loading_mib
-    if first.prediction.verdict != "fits":
-        return "None is sure to fit: more GPUs, shorter rows or a smaller batch."
-    if not first.command:
-        return f"First: {first.strategy}, but {NO_SCRIPT}."
-    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
-    asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    weights = f"MODEL_INIT=random: no name on the hub is known here for {question.model}."
-    if loading_mib:
-        weights = f"The weights are read in fp32 first, by each rank: {loading_mib / 1024:,.0f} GiB of CPU memory."
-    text = (
-        f"First: {first.strategy}, {found['gpu_hours'].text(2)} GPU-hours; of those within {NOISE:.0%} of the fastest "
-        f"the one with least allocated\n\n{indent(first.command.text(*asked), '    ')}\n\n"
-        f"--mem and --time are the largest that is predicted.\n{weights}"
-    )
-    if not first.config:
-        return text
-    folder = Path(first.command.launcher).parent
-    file = f"{folder}/{first.command.argument}{', to be written' * first.changed}"
-    return f"{text}\n\n{file}:\n\n{json.dumps(first.config, indent=2)}"
-
-
-def as_json(question: Question, ranked: list[Candidate]) -> dict[str, Any]:
-    work = {"steps": question.steps, "tokens": question.steps * question.tokens_per_step}
-    work["node_gib"] = question.hardware.node_gib
-    entries = [
-        {
-            "strategy": one.strategy,
-            "line": one.line,
-            "micro_batches": one.micro_batches,
-            "checkpointing": one.checkpointing,
-            **one.prediction.figures,
-            "gpu_hours_per_1e9_tokens": one.hours_per_billion.rounded,
-            "limited_by": one.prediction.parts.decided_by,
-            "verdict": one.prediction.reason,
-        }
-        | (one.traffic if question.long else {})
-        for one in ranked
-    ]
-    return {"question": vars(question) | work, "candidates": entries}
+def _causal_models() -> set[str]:
+    """Types that Transformers makes a decoder of, from its source: to import it takes seconds. Empty without it."""
+    library = find_spec("transformers")
+    source = Path(library.origin).with_name("models") / "auto/modeling_auto.py" if library else Path("none")
+    text = source.read_text() if source.is_file() else ""
+    listed = text.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = ")[2].partition("\n)\n")[0]
+    return set(re.findall(r'\("([\w-]+)", "', listed))

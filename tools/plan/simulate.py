@@ -1,15 +1,16 @@
 """Simulated steps: kept ones, remembered ones, others from processes of their own, which need PyTorch.
 
-steps.json holds the steps of all lines of the exercises' lists, of the reference runs, and of usual questions about the
-shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew. What
-is simulated for another question is remembered in ~/.cache/shardlab, as long as the code and the libraries stay the
-same.
+steps.json holds the steps of all lines of the exercises' lists and of the reference runs, shapes.json.xz those of
+`plan model NAME` for the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit`
+simulates them all anew. What is simulated for another question is remembered in ~/.cache/shardlab, as long as the code
+and the libraries stay the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from tools.errors import InputError
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import model_path
 
-FILE = Path(__file__).with_name("steps.json")
+FILE, SHAPES_FILE = (Path(__file__).with_name(name) for name in ("steps.json", "shapes.json.xz"))
 # Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 # What a remembered step depends on.
@@ -52,13 +53,15 @@ def steps(shapes: list[Shape]) -> list[Step | InputError]:
     """
     known = _known()
     others = {key(shape): shape for shape in shapes if key(shape) not in known}
-    remembered = _remembered() if others else {}
-    for name in [name for name in others if _with_model(others[name]) in remembered]:
-        known[name] = _whole(remembered[_with_model(others.pop(name))])
+    for name in list(others):
+        step = _kept_shapes().get(name) or _remembered().get(_with_model(others[name]))
+        if step:
+            known[name] = _whole(step)
+            del others[name]
     if others:
         with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
             for (name, shape), step in zip(others.items(), found, strict=True):
-                known[name] = step
+                known[name] = _whole(json.loads(_packed(step)))
                 _remember(_with_model(shape), step)
     return [known[key(shape)] for shape in shapes]
 
@@ -101,17 +104,30 @@ def _known() -> dict[str, Step | InputError]:
     return {name: _whole(step) for name, step in kept.items()}
 
 
-def keep(shapes: list[Shape]) -> None:
-    """Writes steps.json anew: these steps, simulated now."""
+@cache
+def _kept_shapes() -> dict[str, Step]:
+    return json.loads(lzma.decompress(SHAPES_FILE.read_bytes())) if SHAPES_FILE.exists() else {}
+
+
+def keep(of_lines: list[Shape], of_models: list[Shape]) -> None:
+    """Writes both files anew: these steps, simulated now."""
+    FILE.write_text(_simulated(of_lines))
+    SHAPES_FILE.write_bytes(lzma.compress(_simulated(of_models).encode()))
+    _known.cache_clear()
+    _kept_shapes.cache_clear()
+
+
+def _simulated(shapes: list[Shape]) -> str:
     wanted = {key(shape): shape for shape in shapes}
     found = sorted(zip(wanted, simulate(list(wanted.values())), strict=True))
-    lines = (f"{json.dumps(name)}: {_packed(step)}" for name, step in found if not isinstance(step, InputError))
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    _known.cache_clear()
+    lines = (f"{json.dumps(name)}: {_packed(step)}" for name, step in found)
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _packed(step: Step) -> str:
+def _packed(step: Step | InputError) -> str:
     """As JSON. Its parts are runs of equal differences: first values, differences, how many."""
+    if isinstance(step, InputError):
+        return json.dumps({"error": str(step)})
     rows = [[part[name] for name in _PART] for part in step["parts"]]
     runs: list[list[Any]] = []
     for row in rows:
@@ -167,8 +183,7 @@ def _remembered() -> dict[str, Step]:
 
 
 def _remember(name: str, step: Step | InputError) -> None:
-    text = json.dumps({"error": str(step)}) if isinstance(step, InputError) else _packed(step)
     with suppress(OSError, ImportError):
         cache_file().parent.mkdir(parents=True, exist_ok=True)
         with cache_file().open("a") as file:
-            file.write(f"[{json.dumps(name)}, {text}]\n")
+            file.write(f"[{json.dumps(name)}, {_packed(step)}]\n")

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import flop_registry
 
 # PyTorch's CUDA allocator rounds every tensor up to a multiple: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize.
 ALLOCATION_BYTES = 512
-# Per block and micro-batch; a few hundred are usual, a loop over 512 positions launches 25,000.
-_MOST_LAUNCHES = 50_000
+# Per block and micro-batch; a few hundred are usual, a loop over 512 positions launches 7,000 or more.
+_MOST_LAUNCHES = 20_000
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:

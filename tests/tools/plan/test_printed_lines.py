@@ -12,6 +12,11 @@ from tests.trainings_on_ranks import Ranks, Training, training
 from tools.plan.ranking import Candidate, Question, adapters, candidates, layouts
 from tools.submit.submissions import Submission, read_argument
 
+
+def with_adapters(question: Question) -> Iterator[Candidate]:
+    return adapters([*candidates(question)])
+
+
 TINY: dict[str, Any] = {"gpu": "h200", "batch": 2, "length": 64}
 ONE, TWO = (Question("tiny", gpus, 1, **TINY, tokens=2 * gpus * 128) for gpus in (1, 2))
 NODES, LONG = Question("tiny", 2, 2, **TINY, tokens=512), Question("tiny-llama", 2, 1, "h200", 4_112, 1, tokens=1)
@@ -19,12 +24,13 @@ RUNG = Question("tiny", 2, 1, **TINY, rung="0_textbook", tokens=512)
 KINDS = {
     "baseline": (candidates, ONE, "one GPU"),
     "deepspeed-single-gpu": (candidates, ONE, "zero2_offload"),
-    "lora, one GPU": (adapters, ONE, "LoRA 8, one GPU"),
+    "lora, one GPU": (with_adapters, ONE, "LoRA one GPU"),
     "deepspeed-multi-gpu": (candidates, TWO, "zero3"),
     "fsdp, shipped file": (candidates, TWO, "ddp"),
     "fsdp, written file": (candidates, TWO, "full_shard"),
     "fsdp, two nodes": (candidates, NODES, "full_shard"),
-    "lora, ddp": (adapters, TWO, "LoRA 8, ddp"),
+    "lora, ddp": (with_adapters, TWO, "LoRA ddp"),
+    "lora, ZeRO": (with_adapters, TWO, "LoRA zero2"),
     "speed-ladder, FSDP": (candidates, RUNG, "full_shard"),
     "speed-ladder, ZeRO": (candidates, RUNG, "zero1"),
     "dimensions, tp": (layouts, LONG, "tp 2"),

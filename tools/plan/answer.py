@@ -1,0 +1,216 @@
+"""The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import textwrap
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+from tools.plan.constants import NOISE
+from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
+from tools.plan.ranking import ADAPTER_RANK, MEASURED_LENGTH, NO_SCRIPT, Candidate, Question, best_of_each
+from workshop.run_folder.plural import counted
+
+WIDTH = 100
+_ROWS = 10
+# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
+_SIGNAL_MINUTES = 2
+_WORTH = 1.05  # times cheaper, from where on a choice that is close is named
+_TITLES = ("strategy", "rows", "ckpt", "GPU GiB", "CPU GiB", "tok/s/GPU", "GPU-h", "verdict")
+
+
+def text(question: Question, ranked: list[Candidate], every: bool = False, ranges: bool = False) -> str:
+    """Args: every: more than ten rows; ranges: intervals in place of expected values, without the CPU's memory."""
+    gpu, firsts = question.hardware, best_of_each(ranked)
+    fabric = f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""
+    head = (
+        f"{question.model} on {question.gpus} x {question.gpu}, {counted(question.nodes, 'node')}: "
+        f"{counted(question.batch, 'row')} of {question.length:,} tokens per GPU and step, {question.precision}"
+        f"{fabric}; {question.work_tokens:,.0f} tokens in all. A GPU has {gpu.memory_mib / 1024:.1f} GiB, a node "
+        f"{gpu.node_gib:,.0f} GiB of CPU memory."
+    )
+    shown = firsts if every else _selected(firsts)
+    table = _table([_cells(one, question, ranges) for one in shown], ranges)
+    return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
+
+
+def _selected(firsts: list[Candidate]) -> list[Candidate]:
+    """The first ones that train all weights exactly, and the best of each other method."""
+    best = {one.method: one for one in reversed(firsts) if one.method and not one.error}
+    others = [one for one in firsts if not one.method]
+    chosen = [*best.values(), *others[: _ROWS - len(best)]]
+    return [one for one in firsts if one in chosen] if others else firsts[:_ROWS]
+
+
+def _first(question: Question, ranked: list[Candidate]) -> str:
+    """The first choice with its command, and what may be cheaper; or which memory is too small for all."""
+    first = ranked[0]
+    found, verdict = first.prediction.ranges, first.prediction.verdict
+    if verdict == "does not fit":
+        return _wrapped(f"First: none. {_advice(ranked)}")
+    name = first.strategy + ", checkpointing" * first.checkpointing
+    what = f"First: {name}, {first.micro_batches} rows, {found['gpu_hours'].expected:,.2f} GPU-hours."
+    if not first.command:
+        return f"{what[:-1]}; {NO_SCRIPT}."
+    if verdict == "close":
+        what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
+    if first.method == "8-bit":
+        what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
+    close = [
+        one for one in ranked if not one.error and one.prediction.verdict == "close" and one.method == first.method
+    ]
+    hours = [one.prediction.ranges["gpu_hours"].expected for one in close]
+    times = found["gpu_hours"].expected / min(hours, default=inf)
+    if verdict == "fits" and times >= _WORTH:
+        other = close[hours.index(min(hours))]
+        what += f" {times:.1f} times cheaper if it fits: {other.strategy}, {other.micro_batches} rows."
+    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
+    parts = [_wrapped(what), _command(first.command.text(*asked))]
+    if local := first.command.without_slurm():
+        parts += ["Without SLURM:", _command(local)]
+    if first.config and first.changed:
+        file = Path(first.command.launcher).with_name(first.command.argument)
+        parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
+    return "\n\n".join(parts)
+
+
+def _advice(ranked: list[Candidate]) -> str:
+    """By the limit that binds."""
+    found = [one.prediction for one in ranked if not one.error]
+    loading = [one for one in found if one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib]
+    if loading:
+        return (
+            "CPU memory is too small: every rank reads all weights into it, trained ones in fp32, before it shards "
+            "them (column CPU GiB). More nodes do not help; fewer GPUs on a node or a larger --node-memory do, or "
+            "--method lora, whose weights have half the size."
+        )
+    if any(one.limit == "CPU" for one in found):
+        return "CPU memory is too small for what is offloaded: more nodes, or a larger --node-memory."
+    nearest = min(found, key=lambda one: one.needed_mib)
+    if nearest.terms.get("activations", 0) > nearest.gpu.memory_mib / 2:
+        return "GPU memory is too small for one row's activations: shorter rows (--length)."
+    return "GPU memory is too small: more GPUs, or --method lora or qlora."
+
+
+def _cells(one: Candidate, question: Question, ranges: bool) -> list[str]:
+    # Layouts have long names.
+    name = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
+    rows, again = one.micro_batches, "yes" if one.checkpointing else ""
+    if one.error:
+        return [name, rows, again, *["-"] * (3 if ranges else 4), "unknown"]
+    found, hours = one.prediction, one.prediction.ranges["gpu_hours"]
+    decimals = 0 if hours.expected >= 100 else 2
+    needed = found.ranges["peak_allocated_mib"]
+    needed = Range(*(value + found.context_mib for value in (needed.least, needed.expected, needed.largest)))
+    figures = [
+        (needed.times(1 / 1024), 1),
+        (found.ranges["tokens_per_second"].times(1 / question.gpus), 0),
+        (hours, decimals),
+    ]
+    written = [
+        f"{value.least:,.{digits}f}-{value.largest:,.{digits}f}" if ranges else f"{value.expected:,.{digits}f}"
+        for value, digits in figures
+    ]
+    if not ranges:
+        written.insert(1, f"{found.least_cpu_gib:,.0f}")
+    return [name, rows, again, *written, f"no: {found.limit}" if found.limit else found.verdict]
+
+
+def _table(rows: list[list[str]], ranges: bool) -> str:
+    """In Markdown, with columns of one width; numbers to the right."""
+    titles = [title for title in _TITLES if not (ranges and title == "CPU GiB")]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    numbers = range(3, len(titles) - 1)
+
+    def line(cells: list[str]) -> str:
+        padded = (
+            cell.rjust(width) if place in numbers else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return f"| {' | '.join(padded)} |"
+
+    under = [("-" * (width - 1) + ":") if place in numbers else "-" * width for place, width in enumerate(widths)]
+    return "\n".join([line(titles), f"| {' | '.join(under)} |", *map(line, rows)])
+
+
+def _notes(question: Question, shown: list[Candidate], number: int) -> str:
+    gpu = question.hardware
+    notes = [
+        "rows: of a micro-batch x how many are added up. GPU GiB: tensors and CUDA's context; it fits with "
+        f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while each rank reads all weights."
+    ]
+    if any(one.prediction and one.prediction.tight for one in shown[:1]):
+        notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")
+    if any(one.trains == "adapters" for one in shown):
+        notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
+    if any(one.method == "8-bit" for one in shown):
+        notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
+    if unrun := [one.strategy for one in shown if not one.command]:
+        notes.append(f"{NO_SCRIPT.capitalize()}: {', '.join(unrun)}.")
+    if "model_init" in question.settings(1):
+        notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
+    if not gpu.measured:
+        notes.append(f"{question.gpu}: by {gpu.source}; no run of ours measured one.")
+    if question.length > MEASURED_LENGTH:
+        notes.append(f"Rows of more than {MEASURED_LENGTH:,} tokens: the intervals are those of shorter ones.")
+    for reason in dict.fromkeys(one.error for one in shown if one.error):
+        notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}.")
+    if len(shown) < number:
+        notes.append(f"{number - len(shown)} more rows: --all. Intervals: --ranges.")
+    return "\n".join(map(_wrapped, notes))
+
+
+def _wrapped(paragraph: str) -> str:
+    return textwrap.fill(paragraph, WIDTH, break_on_hyphens=False)
+
+
+def _command(line: str) -> str:
+    words, lines = shlex.split(line), [""]
+    for word in map(shlex.quote, words):
+        if len(lines[-1]) + len(word) > WIDTH - 7:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "    " + " \\\n      ".join(lines)
+
+
+def as_json(question: Question, ranked: list[Candidate]) -> str:
+    work = {"steps": question.steps, "work_tokens": question.work_tokens, "node_gib": question.hardware.node_gib}
+    return json.dumps(
+        {"question": vars(question) | work, "candidates": [_entry(question, one) for one in ranked]}, indent=2
+    )
+
+
+def as_csv(question: Question, ranked: list[Candidate]) -> str:
+    """A row per candidate; figures have a column for each end of their interval."""
+    entries = []
+    for one in ranked:
+        entry: dict[str, Any] = {}
+        for name, value in _entry(question, one).items():
+            entry |= (
+                {f"{name}_{end}": number for end, number in value.items()} if isinstance(value, dict) else {name: value}
+            )
+        entries.append(entry)
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(entries)
+    return file.getvalue().rstrip("\n")
+
+
+def _entry(question: Question, one: Candidate) -> dict[str, Any]:
+    found = {"strategy": one.strategy, "trains": one.trains, "line": one.line, "micro_batches": one.micro_batches}
+    found["checkpointing"] = one.checkpointing
+    if one.error:
+        return found | {"verdict": "unknown", "reason": one.error}
+    prediction = one.prediction
+    found |= prediction.figures | {"gpu_hours_per_1e9_tokens": one.hours_per_billion.rounded}
+    found |= {"needed_mib": round(prediction.needed_mib), "least_cpu_gib": round(prediction.least_cpu_gib, 1)}
+    found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
+    return found | (one.traffic if question.long else {})
