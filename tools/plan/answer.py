@@ -173,7 +173,7 @@ def _wrapped(paragraph: str) -> str:
 def _command(line: str) -> str:
     words, lines = shlex.split(line), [""]
     for word in map(shlex.quote, words):
-        if len(lines[-1]) + len(word) > WIDTH - 7:
+        if len(lines[-1]) + 1 + len(word) > WIDTH - 8:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
     return "    " + " \\\n      ".join(lines)

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -90,12 +92,12 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["nothere"], "no folder with a submit.txt"),
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected at least 1"),
         (["--check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in"),
-        (["baseline", "--gpu", "b300"], "--gpu b300: unknown; expected one of h200"),
+        (["baseline", "--gpu", "b300"], "--gpu b300: unknown; the nearest are b200, mi300x, h200"),
         (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
         (["RUNG=0_textbook FLOAT8=rowwise further/speed-ladder/ladder.slurm"], "FLOAT8=rowwise: expected BF16=true"),
-        (["--model", "olmoe-1b-7b"], "--model olmoe-1b-7b: has experts, which are not planned"),
+        (["--model", "gpt2", "--length", "2048"], "--length 2048: gpt2 has 1024 positions; expected at most that"),
         (["--model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
-        (["--model", "bloom-9b"], "--model bloom-9b: unknown; expected one of tiny, bloom-1b1"),
+        (["--model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),
         (["--model", "gpt2", "--gpu", "h200", "--gpus", "16"], "a node of NVIDIA H200 holds 8; expected at most 8"),
         (["--model", "gpt2", "--gpus", "12", "--nodes", "5"], "expected as many GPUs on each node"),
         (["--model", "tiny", "--fabric", "50"], "--fabric changes nothing on one node; expected --nodes 2 or more"),
@@ -104,3 +106,54 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 def test_bad_input_is_named_with_what_is_expected(words: list[str], says: str, capsys) -> None:
     assert main(["plan", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("launcher", "config", "says"),
+    [
+        (
+            "deepspeed-single-gpu/deepspeed.slurm",
+            {"zero_optimization": {"stage": 2, "overlap_com": True}},
+            "nothing reads 'zero_optimization.overlap_com'",
+        ),
+        ("fsdp/multi_gpu.slurm", {"limit_all_gathers": True}, "nothing reads 'limit_all_gathers' in FSDP2"),
+    ],
+)
+def test_configuration_that_the_job_refuses_is_refused_before_the_queue(
+    launcher: str, config: dict, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both were accepted: on a cluster that is learned after the queue."""
+    file, lines = tmp_path / "mine.json", tmp_path / "runs.txt"
+    file.write_text(json.dumps(config))
+    lines.write_text(f"{launcher} {file}\n")
+    for words in (["plan", f"{launcher} {file}"], ["submit", "--list", str(lines), "--dry-run", "--local"]):
+        assert main(words) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """T5 ended after 67 s with 200 names of classes."""
+    (tmp_path / "config.json").write_text('{"model_type": "t5", "d_model": 512}')
+    start = time.process_time()
+    assert main(["plan", "model", str(tmp_path / "config.json")]) == 2
+    assert time.process_time() - start < 2
+    assert "t5 is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
+
+
+def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same question took 44 s again. The second process has no PyTorch to simulate with."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    model = tmp_path / "own.json"
+    model.write_text((REPO / "workshop/shapes/tiny-llama.json").read_text())
+    command = [sys.executable, "-m", "tools", "plan", "model", str(model), "--batch", "1", "--length", "64"]
+    asked = {"cwd": REPO, "capture_output": True, "text": True}
+    first = subprocess.run([*command, "--gpu", "h200"], **asked)
+    assert first.returncode == 0 and "First: one GPU" in first.stdout, first.stderr
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert subprocess.run([*command, "--gpu", "h200"], **asked).stdout == first.stdout
+    assert "First: one GPU" in subprocess.run([*command, "--gpu", "V100"], **asked).stdout
+    refused = subprocess.run([*command[:-1], "63"], **asked)
+    assert refused.returncode == 2 and "no torch here" in refused.stderr
