@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from workshop.simulate.step_on_meta import StepShape, simulate
+from workshop.simulate import step_on_meta
+from workshop.simulate.step_on_meta import StepShape, build, cut, simulate
+from workshop.training.models import blocks_of
 
 MIB = 2**20
 
@@ -25,3 +27,22 @@ def test_textbook_step_takes_what_the_h200_measured_and_has_the_flops_of_the_for
     # 6 x parameters + 12 x layers x hidden size x length per token; norms and biases multiply nothing
     formula = (6 * 559_214_592 + 12 * 24 * 1024 * 512) * 4 * 512
     assert product_flops(textbook) == pytest.approx(formula, rel=0.01)
+
+
+@pytest.mark.parametrize("engine", ["autocast", "half"])
+@pytest.mark.parametrize(("model", "blocks"), [("gpt2", 12), ("gemma-3-1b", 26)])  # equal ones, and of two kinds
+def test_a_block_of_each_kind_stands_for_all(
+    model: str, blocks: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = StepShape(model, batch_size=2, max_length=64, engine=engine, gradient_checkpointing=True)
+    assert len(set(cut(build(shape)))) < 5
+    some = simulate(shape)
+    monkeypatch.setattr(step_on_meta, "cut", lambda model: list(range(len(blocks_of(model)))))
+    every = simulate(shape)
+    if model == "gpt2":
+        assert every == some
+    parts, others = every.pop("parts"), some.pop("parts")
+    assert every == some and every["blocks"] == blocks  # sizes and operations
+    # Both kinds of gemma's blocks have one table of positions, which its last block of a kind frees.
+    for part, other in zip(parts, others, strict=True):
+        assert part["peak_bytes"] == pytest.approx(other["peak_bytes"], rel=0.01)
