@@ -68,7 +68,8 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     times = found["gpu_hours"].expected / min(hours, default=inf)
     if verdict == "fits" and times >= _WORTH:
         other = close[hours.index(min(hours))]
-        what += f" {times:.1f} times cheaper if it fits: {other.strategy}, {other.micro_batches} rows."
+        again = ", checkpointing" * other.checkpointing
+        what += f" {times:.1f} times cheaper if it fits: {other.strategy}{again}, {other.micro_batches} rows."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
     parts = [_wrapped(what), _command(first.command.text(*asked))]
