@@ -41,7 +41,7 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
 
 def _selected(firsts: list[Candidate]) -> list[Candidate]:
     """The first ones that train all weights exactly, and the best of each other method."""
-    best = {one.method: one for one in reversed(firsts) if one.method and not one.error}
+    best = {one.method: one for one in reversed(firsts) if one.method}
     others = [one for one in firsts if not one.method]
     chosen = [*best.values(), *others[: _ROWS - len(best)]]
     return [one for one in firsts if one in chosen] if others else firsts[:_ROWS]
@@ -146,7 +146,7 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
         "rows: of a micro-batch x how many are added up. GPU GiB: tensors and CUDA's context; it fits with "
         f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while each rank reads all weights."
     ]
-    if any(one.prediction and one.prediction.tight for one in shown[:1]):
+    if shown[0].prediction.tight and not shown[0].prediction.limit:
         notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")
     if any(one.trains == "adapters" for one in shown):
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
