@@ -16,15 +16,6 @@ def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: 
     return found
 
 
-def test_a_line_is_settings_options_launcher_arguments(tmp_path: Path) -> None:
-    line = "TRAIN_SIZE=9 NCCL_DEBUG=INFO --mem=2G --gpus-per-node=2 run.slurm ds_configs/zero1.json # why"
-    found = only(tmp_path, line)
-    assert found.settings == {"TRAIN_SIZE": "9", "NCCL_DEBUG": "INFO"}
-    assert found.options == ("--mem=2G", "--gpus-per-node=2")
-    assert (found.launcher, found.arguments) == ("run.slurm", ("ds_configs/zero1.json",))
-    assert (found.place, found.count("gpus-per-node"), found.count("nodes")) == ("ex/submit.txt:3", 2, 1)
-
-
 @pytest.mark.parametrize(
     ("line", "found", "expected"),
     [

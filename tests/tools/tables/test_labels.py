@@ -58,13 +58,6 @@ def read(tmp_path):
     return read
 
 
-@pytest.mark.parametrize("text", [TABLE, TABLE.replace("*\n\n", "*\n")])
-def test_caption_belongs_to_the_table_below_it(read, text):
-    (table,) = read("# Lesson\n\n" + text + "\nMore text | with a bar\n")
-    assert (table.number, table.header, table.rows) == ("1", ["Metric", "Value"], [["F1 (%)", ""]])
-    assert table.blank
-
-
 def test_generated_and_fenced_tables_are_no_definitions(read):
     generated = f"<!-- generated: python -m tools fill baseline -->\n{TABLE}<!-- end generated -->\n"
     assert len(read(generated + "```\n" + TABLE + "```\n" + TABLE)) == 1
