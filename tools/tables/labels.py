@@ -164,22 +164,39 @@ def run_conditions(where: Where) -> Where:
 
 
 def blank_tables(folder: Path) -> list[Table]:
-    """The blank tables of the README.md and the RESULTS.md in a folder, by their numbers: 9, 10, 10b.
+    """The blank tables of a folder's README.md and RESULTS.md, by their numbers: 9, 10, 10b.
 
-    They have what its tables.toml says of them.
+    A table that only a generated block of RESULTS.md has is blank without the figures that it shows. All have what
+    the folder's tables.toml says of them.
 
     Raises:
         InputError: it does not have a table's number.
     """
-    documents = (folder / name for name in ("README.md", "RESULTS.md"))
-    known, found = dictionary_of(folder).tables, []
-    for table in (table for path in documents if path.exists() for table in read_tables(path) if table.blank):
-        if table.number not in known:
-            place, numbers = f"{table.path}:{table.header_line}: Table {table.number}", ", ".join(known)
-            raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
-        exercises, where = known[table.number]
-        found.append(replace(table, exercises=exercises, where=where))
-    return sorted(found, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
+    paths = [path for path in (folder / "README.md", folder / "RESULTS.md") if path.exists()]
+    known = dictionary_of(folder).tables
+    found = {table.number: table for path in paths for table in read_tables(path) if table.blank}
+    for table in (table for path in paths for table in read_tables(path, generated=True)):
+        if table.number in known and table.number not in found:
+            found[table.number] = _without_figures(table)
+    if unknown := [table for table in found.values() if table.number not in known]:
+        table, numbers = unknown[0], ", ".join(known)
+        place = f"{table.path}:{table.header_line}: Table {table.number}"
+        raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
+    tables = [replace(table, exercises=known[number][0], where=known[number][1]) for number, table in found.items()]
+    return sorted(tables, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
+
+
+def _without_figures(table: Table) -> Table:
+    """A filled table as it is to be filled: a cell is blank if a label of its row or column names a figure."""
+    columns = [meaning(table.path.parent, text) for text in table.header]
+    labels = max(1, next((at for at, found in enumerate(columns) if found), len(columns)))
+
+    def blank(row: list[str]) -> list[str]:
+        in_row = any(found and found.figure for text in row[:labels] if (found := meaning(table.path.parent, text)))
+        named = [in_row or (found and found.figure) for found in columns]
+        return [text if at < labels or not named[at] else "" for at, text in enumerate(row)]
+
+    return replace(table, rows=[blank(row) for row in table.rows])
 
 
 def exercises_of(*tables: Table) -> list[str]:

@@ -74,8 +74,8 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
 
 
-def read_tables(path: Path) -> list[Table]:
-    """All captioned tables outside fenced code and generated blocks.
+def read_tables(path: Path, generated: bool = False) -> list[Table]:
+    """All captioned tables outside fenced code: outside generated blocks, or with `generated` inside them.
 
     Raises:
         InputError: a caption without a table, or a row with another number of cells than its header.
@@ -85,13 +85,13 @@ def read_tables(path: Path) -> list[Table]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
         raise InputError(f"{path}: cannot be read as text: {why}") from error
-    tables, fenced, generated = [], False, False
+    tables, fenced, in_block = [], False, False
     for number, line in enumerate(lines, 1):
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
         elif BLOCK_START.fullmatch(line.strip()) or line.strip() == BLOCK_END:
-            generated = line.strip() != BLOCK_END
-        elif not fenced and not generated and (match := _CAPTION.fullmatch(line.strip())):
+            in_block = line.strip() != BLOCK_END
+        elif not fenced and in_block == generated and (match := _CAPTION.fullmatch(line.strip())):
             tables.append(_table(path, match, lines, number))
     return tables
 
