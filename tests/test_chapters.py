@@ -15,7 +15,6 @@ from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import exercises_with
 
 REPO = Path(__file__).parents[1]
-QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 
 
 def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
@@ -28,6 +27,119 @@ def test_figures_in_the_readmes_are_those_of_the_committed_logs() -> None:
     asked = patch("tools.submit.submitted.sourced", lambda path, given: once(path, frozenset(given.items())))
     with simulated_here(), asked:
         assert main(["report", "--check"]) == 0
+
+
+def test_cost_of_the_loggers_in_the_results_is_the_measured_one() -> None:
+    measured = (REPO / "logs/reference/h200x1/logger_cost.md").read_text()
+    figures = [f"{float(figure):.3f}" for figure in re.findall(r"\d\.\d{4}", measured.splitlines()[-1])]
+    assert table_headed("Step time with / without the loggers", "baseline/RESULTS.md") == [["six pairs", *figures]]
+
+
+def test_steps_that_fp16_skips_in_the_fsdp_results_are_those_of_the_logs() -> None:
+    skipped = {}
+    for run in (REPO / "logs/reference/h200x4-2026-11-21/fsdp").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        first = re.match(
+            r"(?:nan )*", " ".join(re.findall(r"'grad_norm': '?([\w.]+)", (run / "train.out").read_text()))
+        )
+        skipped[record["config"], record["world_size"]] = str(len(first[0].split()))
+    rows = [
+        [name, *(skipped.get((config, gpus), "not measured") for gpus in (1, 2, 4))]
+        for name, config in (("FULL_SHARD", "full_shard"), ("DDP", "ddp"))
+    ]
+    assert table_headed("Steps skipped at the start, second host", "fsdp/RESULTS.md") == rows
+
+
+def test_profile_in_the_fsdp_results_is_the_measured_one() -> None:
+    measured = {}
+    for run in (REPO / "logs/reference/h200x4-gap/fsdp").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        columns = measured.setdefault(record["config"], {})
+        if (run / "profile.txt").exists():
+            text = (run / "profile.txt").read_text()
+            (profiled_ms,) = re.findall(r"steps 10 to 12, rank 0, (\d+\.\d) ms", text)
+            computing, _, alone, idle = re.findall(r"(\d+\.\d)%\n", text)[:4]
+            columns["shares"] = [f"{share}%" for share in (computing, alone, idle)]
+            columns["busy"] = f"{float(profiled_ms) / 3 * (1 - float(idle) / 100):.0f} ms"
+        elif record["settings"]["batch_size"] == 4:
+            speed = json.loads((run / "summary.json").read_text())["train/steps_per_second"]
+            columns["step"] = f"{1000 / speed:.0f} ms"
+    ddp, full_shard = ([*c["shares"], c["busy"], c["step"]] for c in (measured["ddp"], measured["full_shard"]))
+    rows = table_headed("Rank 0's GPU", "fsdp/RESULTS.md")
+    assert [row[1:] for row in rows] == [list(pair) for pair in zip(ddp, full_shard, strict=True)]
+
+
+def table_headed(title: str, readme: str) -> list[list[str]]:
+    """The rows below the header that has this cell."""
+    lines = (REPO / readme).read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("|") and title in markdown.cells(line))
+    below = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [markdown.cells(line) for line in below]
+
+
+def ladder_table(number: str, *hosts: str) -> dict[str, dict[str, str]]:
+    return filled_table(REPO / "further/speed-ladder", number, *(REPO / "logs/reference" / host for host in hosts))
+
+
+def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> None:
+    speeds = defaultdict(list)
+    for run in find_runs(REPO / "logs/reference/h100x1-ladder", experiment="speed-ladder"):
+        speeds[run.rung].append(run.summary["train/real_tokens_per_second"])
+    assert table_headed("Equal runs on one H100", "speed-ladder/RESULTS.md") == [
+        [rung.replace("_", " "), f"{len(found)}", f"{min(found):,.0f}", f"{max(found):,.0f}"]
+        for rung, found in ((rung, speeds[rung]) for rung in ("0_textbook", "12_documents"))
+    ]
+
+
+def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
+    machines = ("h200x2", "h200x2-host-b", "h200x2-host-t", "h200x2-host-g", "h200x4-host-b", "h200x4-host-e")
+    tables = [ladder_table("19" if machine.startswith("h200x4") else "19b", machine) for machine in machines]
+    for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "speed-ladder/RESULTS.md"):
+        measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
+        assert shown == measured, method
+
+
+def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
+    runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-zero3-offload")}
+    texts = {state: (run.folder / "train.out").read_text() for state, run in runs.items()}
+    step_s = 1 / runs["completed"].summary["train/steps_per_second"]
+    (peak, states), (growth, _) = re.findall(r"check: .*?([\d.]+) GiB.*?([\d.]+) GiB", texts["completed"])
+    (losses,) = re.findall(r"check: the loss fell from ([\d.]+) to ([\d.]+): NOT SO", texts["completed"])
+    times_s = runs["completed"].steps.step_time_s.tolist()
+    (one_thread,) = find_runs(REPO / "logs/reference/h200x2-2026-11-22a", experiment="deepspeed-zero3-offload")
+    skipped = texts["completed"].count("'grad_norm': 'inf'")
+    assert table_headed("BLOOM-7b1, ZeRO-3 with offload, two H200", "deepspeed-zero3-offload/RESULTS.md") == [
+        ["States, 16 bytes per parameter", f"{states} GiB"],
+        ["Peak GPU memory of a rank, allocated", f"{peak} GiB"],
+        ["Growth of the CPU memory", f"{growth} GiB"],
+        ["Step, mean after the warm-up", f"{step_s:.1f} s"],
+        ["Loss, first and last step", ", ".join(losses)],
+        ["Steps that fp16 skipped", f"{skipped}"],
+        ["A skipped step", span_s(times_s[1 : 1 + skipped])],
+        ["A later step with an update", span_s(times_s[1 + skipped :])],
+        ["A skipped step with one thread per process", span_s(one_thread.steps.step_time_s.tolist()[1:])],
+    ]
+    oom = table_headed("BLOOM-7b1, ZeRO-0, one of two H200", "deepspeed-zero3-offload/RESULTS.md")
+    sizes = [
+        re.search(rf"{words} ([\d.]+) GiB", texts["oom"])[1] for words in ("allocated memory", "total capacity of")
+    ]
+    assert [row[1] for row in oom] == [f"{size} GiB" for size in sizes]
+
+
+def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+    section = (REPO / "deepspeed-zero3-offload/RESULTS.md").read_text().split("## The floor of a step")[1]
+    for run in (
+        "h200x2-2026-11-22b/deepspeed-single-gpu/20261122-212916-p9717",
+        "h200x1-2026-11-23a-unseen/speed-ladder/20261123-080152-p2730",
+    ):
+        folder = REPO / "logs/reference" / run
+        offload_lower_bound.main([str(folder), "--rates", str(folder / "offload_floor.txt")])
+        printed = capsys.readouterr().out
+        assert printed[printed.index("| part of a step") :] in section
+
+
+def span_s(times_s: list[float]) -> str:
+    return f"{min(times_s):.1f} to {max(times_s):.1f} s"
 
 
 def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:
