@@ -99,6 +99,20 @@ def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
         assert shown == measured, method
 
 
+def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = REPO / "logs/reference/h200x2-host-u-profiles/speed-ladder"
+    runs = [str(folder / f"20261125-{run}") for run in ("082515-p621", "082622-p1276", "082728-p1866")]
+    assert main(["profile", *runs]) == 0
+    profile = {row[0].removesuffix(" (ms)"): row[1:] for row in markdown.grids(capsys.readouterr().out)[0].rows}
+    ms = {part: [float(figure) for figure in figures] for part, figures in profile.items() if "." in figures[0]}
+    rest = [a + b for a, b in zip(ms["softmax and loss"], ms["norms, casts and the rest"], strict=True)]
+    parts = [ms["matrix products"], ms["attention"], ms["optimizer and clipping"], rest]
+    step = ms["Step (ms), without the profiler"]
+    idle = [whole - sum(busy) for whole, busy in zip(step, zip(*parts, strict=True), strict=True)]
+    shown = [row[1::2] for row in table_headed("A step (ms)", "models/RESULTS.md")]
+    assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
+
+
 def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
     runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-zero3-offload")}
     texts = {state: (run.folder / "train.out").read_text() for state, run in runs.items()}
