@@ -113,6 +113,25 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
     assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
 
 
+PREDICTED = {
+    "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",
+    "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-host-j-unseen",
+    "2026-11-23, one H200: offload of BLOOM-3b": "h200x1-host-h-unseen",
+    "2026-11-23, one H100, constants from H200s only": "h100x1-unseen",
+    "2026-11-22, two H200": "h200x2-host-g-unseen",
+    "2026-11-22, up to two H200: the first ten": "h200x4-host-f-unseen",
+}
+
+
+def test_errors_of_the_sets_that_were_predicted_before_their_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, *shown in table_headed("Step inside", "tools/PLANNER.md"):
+        folder = REPO / "logs/reference" / PREDICTED[name]
+        with simulated_here():
+            assert main(["plan", "check", str(folder), "--against", str(folder / "predictions.json")]) == 0
+        *runs, errors, inside = markdown.grids(capsys.readouterr().out)[0].rows
+        assert shown == [f"{len(runs)}", errors[1], *errors[3:6], inside[5]], name
+
+
 def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
     runs = {run.state: run for run in find_runs(REPO / "logs/reference/h200x2", experiment="deepspeed-zero3-offload")}
     texts = {state: (run.folder / "train.out").read_text() for state, run in runs.items()}
