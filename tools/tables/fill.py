@@ -88,14 +88,15 @@ class FilledTable:
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
 
-        `recorded_only` leaves out rows and columns that say nothing but that no run recorded the figure.
+        `recorded_only` leaves out rows and columns that say nothing but that no run recorded the figure; not of a
+        generated table, which would lose them.
         """
         rows = [
             [text if cell is None else cell.text.replace("|", "\\|") for text, cell in zip(row, cells, strict=True)]
             for row, cells in zip(self.table.rows, self.cells, strict=True)
             if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells)
         ]
-        if not recorded_only:
+        if not recorded_only or self.table.generated:
             return markdown.render(self.table, rows)
         labels = self.table.label_columns
         rows = [row for row in rows if not _unrecorded(row[labels:])]

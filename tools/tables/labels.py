@@ -196,7 +196,7 @@ def _without_figures(table: Table) -> Table:
         named = [in_row or (found and found.figure) for found in columns]
         return [text if at < labels or not named[at] else "" for at, text in enumerate(row)]
 
-    return replace(table, rows=[blank(row) for row in table.rows])
+    return replace(table, rows=[blank(row) for row in table.rows], generated=True)
 
 
 def exercises_of(*tables: Table) -> list[str]:

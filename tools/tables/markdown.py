@@ -31,6 +31,7 @@ class Table:
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether it is about tiny runs.
+        generated: whether it stands in a generated block, which is then its definition.
         exercises, where: of a blank table, whose runs fill it, and conditions on all of them (labels.py).
     """
 
@@ -43,6 +44,7 @@ class Table:
     lines: list[int]
     header_line: int
     tiny: bool = False
+    generated: bool = False
     exercises: tuple[str, ...] = ()
     where: dict[str, Any] = field(default_factory=dict)
 
