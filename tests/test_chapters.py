@@ -113,6 +113,27 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
     assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
 
 
+@pytest.mark.parametrize(
+    ("document", "title", "runs"),
+    [
+        (
+            "dimensions/RESULTS.md",
+            "tp",
+            "h200x2-host-t-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
+        ),
+        ("profiles/README.md", "sockets", "h200x2-host-p-profiles/fsdp/20261124- 192627-p3184 192705-p3449"),
+    ],
+)
+def test_rows_of_a_profile_in_a_document_are_the_profiles(
+    document: str, title: str, runs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start, *ends = runs.split()
+    assert main(["profile", *(f"{REPO}/logs/reference/{start}{end}" for end in ends)]) == 0
+    printed = markdown.grids(capsys.readouterr().out)[0].rows
+    shown = table_headed(title, document)
+    assert shown and all(row in printed for row in shown)
+
+
 PREDICTED = {
     "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",
     "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-host-j-unseen",
