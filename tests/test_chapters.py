@@ -85,7 +85,7 @@ def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> N
     speeds = defaultdict(list)
     for run in find_runs(REPO / "logs/reference/h100x1-ladder", experiment="speed-ladder"):
         speeds[run.rung].append(run.summary["train/real_tokens_per_second"])
-    assert table_headed("Equal runs on one H100", "speed-ladder/RESULTS.md") == [
+    assert table_headed("Equal runs on one H100", "further/speed-ladder/RESULTS.md") == [
         [rung.replace("_", " "), f"{len(found)}", f"{min(found):,.0f}", f"{max(found):,.0f}"]
         for rung, found in ((rung, speeds[rung]) for rung in ("0_textbook", "12_documents"))
     ]
@@ -94,7 +94,7 @@ def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> N
 def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
     machines = ("h200x2", "h200x2-host-b", "h200x2-host-t", "h200x2-host-g", "h200x4-host-b", "h200x4-host-e")
     tables = [ladder_table("19" if machine.startswith("h200x4") else "19b", machine) for machine in machines]
-    for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "speed-ladder/RESULTS.md"):
+    for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "further/speed-ladder/RESULTS.md"):
         measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
         assert shown == measured, method
 
@@ -109,7 +109,7 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
     parts = [ms["matrix products"], ms["attention"], ms["optimizer and clipping"], rest]
     step = ms["Step (ms), without the profiler"]
     idle = [whole - sum(busy) for whole, busy in zip(step, zip(*parts, strict=True), strict=True)]
-    shown = [row[1::2] for row in table_headed("A step (ms)", "models/RESULTS.md")]
+    shown = [row[1::2] for row in table_headed("A step (ms)", "further/models/RESULTS.md")]
     assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
 
 
@@ -117,11 +117,11 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
     ("document", "title", "runs"),
     [
         (
-            "dimensions/RESULTS.md",
+            "further/dimensions/RESULTS.md",
             "tp",
             "h200x2-host-t-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
         ),
-        ("profiles/README.md", "sockets", "h200x2-host-p-profiles/fsdp/20261124- 192627-p3184 192705-p3449"),
+        ("further/profiles/README.md", "sockets", "h200x2-host-p-profiles/fsdp/20261124- 192627-p3184 192705-p3449"),
     ],
 )
 def test_rows_of_a_profile_in_a_document_are_the_profiles(
@@ -145,7 +145,7 @@ PREDICTED = {
 
 
 def test_errors_of_the_sets_that_were_predicted_before_their_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, *shown in table_headed("Step inside", "tools/PLANNER.md"):
+    for name, *shown in table_headed("Step inside", "documents/PLANNER.md"):
         folder = REPO / "logs/reference" / PREDICTED[name]
         with simulated_here():
             assert main(["plan", "check", str(folder), "--against", str(folder / "predictions.json")]) == 0
