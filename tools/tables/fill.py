@@ -123,6 +123,17 @@ class FilledTable:
         return f"From {', '.join(folders)}" if folders else "From no run"
 
 
+def shared_sources(tables: Sequence[FilledTable]) -> str:
+    """One line for all tables: their only run, or how many runs in which folders."""
+    runs = list({run.folder: run for table in tables for run in table.runs}.values())
+    if len(runs) == 1:
+        return next(table for table in tables if table.runs).sources()
+    places = dict.fromkeys(f"`{run.folder.parents[1]}`" for run in runs)
+    emulated = sum(bool(run.record.emulated_nodes) for run in runs)
+    remark = f" (of {emulated} the nodes are emulated on one host)" if emulated else ""
+    return f"From {len(runs)} runs in {', '.join(places)}{remark}"
+
+
 def _unrecorded(texts: list[str]) -> bool:
     return NOT_RECORDED in texts and {*texts} <= {NOT_RECORDED, NOT_MEASURED}
 
