@@ -121,6 +121,12 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
             "tp",
             "h200x2-host-t-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
         ),
+        (
+            "further/profiles/README.md",
+            "zero2_offload",
+            "h200x1-host-o-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174 "
+            "deepspeed-single-gpu/20261124-161300-p4467",
+        ),
         ("further/profiles/README.md", "sockets", "h200x2-host-p-profiles/fsdp/20261124- 192627-p3184 192705-p3449"),
     ],
 )
