@@ -92,7 +92,14 @@ def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> N
 
 
 def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
-    machines = ("h200x2", "h200x2-host-b", "h200x2-host-t", "h200x2-host-g", "h200x4-host-b", "h200x4-host-e")
+    machines = (
+        "h200x2",
+        "h200x2-2026-11-22a",
+        "h200x2-2026-11-25b",
+        "h200x2-2026-11-22b",
+        "h200x4-2026-11-22a",
+        "h200x4-2026-11-22d",
+    )
     tables = [ladder_table("19" if machine.startswith("h200x4") else "19b", machine) for machine in machines]
     for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "further/speed-ladder/RESULTS.md"):
         measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
@@ -100,7 +107,7 @@ def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
 
 
 def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = REPO / "logs/reference/h200x2-host-u-profiles/speed-ladder"
+    folder = REPO / "logs/reference/h200x2-2026-11-25c-profiles/speed-ladder"
     runs = [str(folder / f"20261125-{run}") for run in ("082515-p621", "082622-p1276", "082728-p1866")]
     assert main(["profile", *runs]) == 0
     profile = {row[0].removesuffix(" (ms)"): row[1:] for row in markdown.grids(capsys.readouterr().out)[0].rows}
@@ -119,15 +126,19 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
         (
             "further/dimensions/RESULTS.md",
             "tp",
-            "h200x2-host-t-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
+            "h200x2-2026-11-25b-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
         ),
         (
             "further/profiles/README.md",
             "zero2_offload",
-            "h200x1-host-o-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174 "
+            "h200x1-2026-11-24d-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174 "
             "deepspeed-single-gpu/20261124-161300-p4467",
         ),
-        ("further/profiles/README.md", "sockets", "h200x2-host-p-profiles/fsdp/20261124- 192627-p3184 192705-p3449"),
+        (
+            "further/profiles/README.md",
+            "sockets",
+            "h200x2-2026-11-24a-profiles/fsdp/20261124- 192627-p3184 192705-p3449",
+        ),
     ],
 )
 def test_rows_of_a_profile_in_a_document_are_the_profiles(
@@ -142,11 +153,11 @@ def test_rows_of_a_profile_in_a_document_are_the_profiles(
 
 PREDICTED = {
     "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",
-    "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-host-j-unseen",
-    "2026-11-23, one H200: offload of BLOOM-3b": "h200x1-host-h-unseen",
+    "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-2026-11-23c-unseen",
+    "2026-11-23, one H200: offload of BLOOM-3b": "h200x1-2026-11-23a-unseen",
     "2026-11-23, one H100, constants from H200s only": "h100x1-unseen",
-    "2026-11-22, two H200": "h200x2-host-g-unseen",
-    "2026-11-22, up to two H200: the first ten": "h200x4-host-f-unseen",
+    "2026-11-22, two H200": "h200x2-2026-11-22b-unseen",
+    "2026-11-22, up to two H200: the first ten": "h200x4-2026-11-22e-unseen",
 }
 
 
@@ -188,7 +199,7 @@ def test_model_larger_than_the_gpu_has_the_figures_of_its_run() -> None:
 
 def test_floor_of_a_step_with_offload_is_the_one_measured_beside_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     section = (REPO / "deepspeed-zero3-offload/RESULTS.md").read_text().split("## The floor of a step")[1]
-    folder = REPO / "logs/reference/h200x2-host-g/deepspeed-single-gpu/20261122-212916-p9717"
+    folder = REPO / "logs/reference/h200x2-2026-11-22b/deepspeed-single-gpu/20261122-212916-p9717"
     offload_lower_bound.main([str(folder), "--rates", str(folder / "offload_floor.txt")])
     printed = capsys.readouterr().out
     assert printed[printed.index("| part of a step") :] in section
