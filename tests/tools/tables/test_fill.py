@@ -43,19 +43,6 @@ def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
     assert [*fill("2b").values()] == [["8,000"], ["5,000"]]
 
 
-def test_reference_table_leaves_out_a_column_whose_figure_no_run_recorded(make_run, logs):
-    settings = {"batch_size": 4, "grad_acc": 4, "fp16": True}
-    facts = {"precision": "fp16", "settings": settings, "world_size": 4, "gpus_per_node": 4}
-    fsdp = {"exercise": "fsdp", "config": "full_shard", "sharding": {"method": "fsdp2"}}
-    make_run("r1", facts | fsdp)
-    filled = tables.fill(table_definitions()["10b"], find_runs(logs))
-    assert "| States (MiB) |" in filled.markdown() and " | not recorded |" in filled.markdown()
-    assert "States" not in filled.markdown(recorded_only=True) and "| Samples/s, 4 x 4 |" in filled.markdown(True)
-    make_run("r2", facts | {"exercise": "deepspeed-single-gpu", "config": "zero2"})
-    defines_itself = tables.fill(table_definitions()["4b"], find_runs(logs))
-    assert "| States (MiB) |" in defines_itself.markdown(recorded_only=True)
-
-
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [

@@ -33,56 +33,6 @@ def test_every_table_of_the_toml_is_in_a_document():
         assert numbers == {table.number for table in blank_tables(exercise)}
 
 
-def test_blank_table_in_the_results_is_found_by_fill_check_and_page(make_readme, make_run, logs, capsys, monkeypatch):
-    folder = make_readme("# Baseline\n").parent
-    text = "**Table 2** *T*\n\n| | Value |\n|---|---|\n| Peak GPU Memory (MiB) | |\n"
-    (folder / "RESULTS.md").write_text(text)
-    make_run("r1")
-    assert main(["fill", str(folder), "--logs", str(logs)]) == 0
-    assert "| Peak GPU Memory (MiB) | 21,658 |" in capsys.readouterr().out
-
-    monkeypatch.setattr("tools.commands.check.table_definitions", lambda: table_definitions(folder.parent))
-    (folder.parent / "mine.md").write_text(text.replace("(MiB) |", "(MiB) | 21,658"))
-    assert main(["check", str(folder.parent / "mine.md"), "--logs", str(logs)]) == 0
-
-    monkeypatch.setattr("tools.page.course_tables.exercises", lambda: [folder])
-    (one,) = course_tables(find_runs(logs), [])
-    assert one.own.cells[0][1].text == "21,658"
-
-
-def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(make_readme):
-    head = "**Table 2** *T*\n\n| Run | Peak GPU Memory (MiB) | Logits computed |\n|---|---|---|\n"
-    folder = make_readme("# Ladder\n").parent
-    (folder / "tables.toml").write_text('[[tables]]\n2 = {}\n[labels]\n"Stage {stage}" = {}\n"Logits computed" = {}\n')
-    (folder / "RESULTS.md").write_text(
-        f"<!-- generated: python -m tools fill x --plain -->\n\n{head}| Stage 1 | 21,658 | all |\n"
-        "| Stage 2 | not measured | none |\n\n<!-- end generated -->\n"
-    )
-    (table,) = blank_tables(folder)
-    assert table.rows == [["Stage 1", "", "all"], ["Stage 2", "", "none"]]
-    assert table.where == {} and len([cell for row in blank_cells(table) for cell in row if cell]) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[labels]\nA = { figure = 'speed' }\n", "tables.toml: 'A': unknown figure 'speed'"),
-        ("[labels]\nA = { modle = 'gpt2' }\n", "tables.toml: 'A': unknown condition 'modle'"),
-        ("[labels\n", "tables.toml: "),
-    ],
-)
-def test_wrong_toml_is_named(tmp_path, text, says):
-    (tmp_path / "tables.toml").write_text(text)
-    with pytest.raises(InputError, match=says):
-        meaning(tmp_path, "A")
-
-
-def test_ratio_without_a_base_names_the_file_that_lacks_it(make_run) -> None:
-    run = read_run(make_run("r1", summary={"train/real_tokens_per_second": 1000.0}))
-    with pytest.raises(InputError, match=r"tables\.toml: \[bases\]: no 'textbook'; found nothing"):
-        value_of(FIGURES["gain_over_textbook"], lambda _: [run], {"bases": {}})
-
-
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
 def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_check_knows(exercise, tmp_path):
     compared = {"precision"} if exercise.name == "benchmark" else set()
@@ -125,3 +75,16 @@ def test_generated_and_fenced_tables_are_no_definitions(read):
 def test_broken_table_is_named_with_its_line(read, text, error):
     with pytest.raises(InputError, match=error):
         read(text)
+
+
+def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(make_readme):
+    head = "**Table 2** *T*\n\n| Run | Peak GPU Memory (MiB) | Logits computed |\n|---|---|---|\n"
+    folder = make_readme("# Ladder\n").parent
+    (folder / "tables.toml").write_text('[[tables]]\n2 = {}\n[labels]\n"Stage {stage}" = {}\n"Logits computed" = {}\n')
+    (folder / "RESULTS.md").write_text(
+        f"<!-- generated: python -m tools fill x --plain -->\n\n{head}| Stage 1 | 21,658 | all |\n"
+        "| Stage 2 | not measured | none |\n\n<!-- end generated -->\n"
+    )
+    (table,) = blank_tables(folder)
+    assert table.rows == [["Stage 1", "", "all"], ["Stage 2", "", "none"]]
+    assert table.where == {} and len([cell for row in blank_cells(table) for cell in row if cell]) == 2

@@ -1,0 +1,116 @@
+"""Tables that are written by hand into the results: each figure is computed again from the logs."""
+
+import itertools
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.filled_tables import filled_table
+from tests.simulated_here import simulated_here
+from tools.__main__ import main
+from tools.logs.runs import find_runs
+from tools.tables import markdown
+
+REPO = Path(__file__).parents[1]
+
+
+def table_headed(title: str, readme: str) -> list[list[str]]:
+    """The rows below the header that has this cell."""
+    lines = (REPO / readme).read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("|") and title in markdown.cells(line))
+    below = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [markdown.cells(line) for line in below]
+
+
+def ladder_table(number: str, *hosts: str) -> dict[str, dict[str, str]]:
+    return filled_table(REPO / "further/speed-ladder", number, *(REPO / "logs/reference" / host for host in hosts))
+
+
+def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> None:
+    speeds = defaultdict(list)
+    for run in find_runs(REPO / "logs/reference/h100x1-ladder", experiment="speed-ladder"):
+        speeds[run.rung].append(run.summary["train/real_tokens_per_second"])
+    assert table_headed("Equal runs on one H100", "further/speed-ladder/RESULTS.md") == [
+        [rung.replace("_", " "), f"{len(found)}", f"{min(found):,.0f}", f"{max(found):,.0f}"]
+        for rung, found in ((rung, speeds[rung]) for rung in ("0_textbook", "12_documents"))
+    ]
+
+
+def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
+    machines = (
+        "h200x2",
+        "h200x2-2026-11-22a",
+        "h200x2-2026-11-25b",
+        "h200x2-2026-11-22b",
+        "h200x4-2026-11-22a",
+        "h200x4-2026-11-22d",
+    )
+    tables = [ladder_table("19" if machine.startswith("h200x4") else "19b", machine) for machine in machines]
+    for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "further/speed-ladder/RESULTS.md"):
+        measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
+        assert shown == measured, method
+
+
+def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = REPO / "logs/reference/h200x2-2026-11-25c-profiles/speed-ladder"
+    runs = [str(folder / f"20261125-{run}") for run in ("082515-p621", "082622-p1276", "082728-p1866")]
+    assert main(["profile", *runs]) == 0
+    profile = {row[0].removesuffix(" (ms)"): row[1:] for row in markdown.grids(capsys.readouterr().out)[0].rows}
+    ms = {part: [float(figure) for figure in figures] for part, figures in profile.items() if "." in figures[0]}
+    rest = [a + b for a, b in zip(ms["softmax and loss"], ms["norms, casts and the rest"], strict=True)]
+    parts = [ms["matrix products"], ms["attention"], ms["optimizer and clipping"], rest]
+    step = ms["Step (ms), without the profiler"]
+    idle = [whole - sum(busy) for whole, busy in zip(step, zip(*parts, strict=True), strict=True)]
+    shown = [row[1::2] for row in table_headed("A step (ms)", "further/models/RESULTS.md")]
+    assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
+
+
+@pytest.mark.parametrize(
+    ("document", "title", "runs"),
+    [
+        (
+            "further/dimensions/RESULTS.md",
+            "tp",
+            "h200x2-2026-11-25b-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
+        ),
+        (
+            "further/profiles/README.md",
+            "zero2_offload",
+            "h200x1-2026-11-24d-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174 "
+            "deepspeed-single-gpu/20261124-161300-p4467",
+        ),
+        (
+            "further/profiles/README.md",
+            "sockets",
+            "h200x2-2026-11-24a-profiles/fsdp/20261124- 192627-p3184 192705-p3449",
+        ),
+    ],
+)
+def test_rows_of_a_profile_in_a_document_are_the_profiles(
+    document: str, title: str, runs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start, *ends = runs.split()
+    assert main(["profile", *(f"{REPO}/logs/reference/{start}{end}" for end in ends)]) == 0
+    printed = markdown.grids(capsys.readouterr().out)[0].rows
+    shown = table_headed(title, document)
+    assert shown and all(row in printed for row in shown)
+
+
+PREDICTED = {
+    "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",
+    "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-2026-11-23c-unseen",
+    "2026-11-23, one H200: offload of BLOOM-3b": "h200x1-2026-11-23a-unseen",
+    "2026-11-23, one H100, constants from H200s only": "h100x1-unseen",
+    "2026-11-22, two H200": "h200x2-2026-11-22b-unseen",
+    "2026-11-22, up to two H200: the first ten": "h200x4-2026-11-22e-unseen",
+}
+
+
+def test_errors_of_the_sets_that_were_predicted_before_their_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, *shown in table_headed("Step inside", "documents/PLANNER.md"):
+        folder = REPO / "logs/reference" / PREDICTED[name]
+        with simulated_here():
+            assert main(["plan", "check", str(folder), "--against", str(folder / "predictions.json")]) == 0
+        *runs, errors, inside = markdown.grids(capsys.readouterr().out)[0].rows
+        assert shown == [f"{len(runs)}", errors[1], *errors[3:6], inside[5]], name
