@@ -9,7 +9,7 @@ from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, sa
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
-from tools.tables import markdown, predictions
+from tools.tables import forms, markdown
 from tools.tables.fill import FilledTable, fill, left_out_lines, shared_sources
 from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
 from tools.tables.markdown import Table
