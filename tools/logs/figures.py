@@ -202,13 +202,27 @@ def _steps(run: Run) -> Found:
     log = run.steps
     if log is None or not log.step.size:
         return {}
+    warmup = read(run, "summary.json", "warmup_steps") or 0
+    first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
     return {
         "steps": float(log.step.max()),
         "time_s": float(log.step_time_s.sum()),
+        "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
         "positions": float(log.tokens.sum()),
         "examples": None if log.samples is None else float(log.samples.sum()),
         "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
     }
+
+
+def _answers(run: Run) -> Found:
+    """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
+    counts = {int(step): percent for step, percent in (_in_summary(run, "exact_match_by_step")[0] or {}).items()}
+    step, percent = 0, 0.0
+    for next_step, next_percent in sorted(counts.items()):
+        if next_percent >= 48:
+            return {"steps_to_48": step + (next_step - step) * (48 - percent) / (next_percent - percent)}
+        step, percent = next_step, next_percent
+    return {}
 
 
 def _timers(run: Run) -> Found:
@@ -307,6 +321,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "summary.json/gpu": _summary_of_gpu,
     "evaluations": _evaluations,
     "steps.csv": _steps,
+    "answers": _answers,
     "timers": _timers,
     "gpu_memory": _gpu_log,
     "gpu_power": _power,

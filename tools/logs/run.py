@@ -70,7 +70,6 @@ class Run:
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
     timed = property(lambda run: bool(run.settings.get("timers")))
-    learning = property(lambda run: bool(run.settings.get("generate_train_size")))  # asked what was learnt
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
 

@@ -34,6 +34,7 @@ _WORDS = Path(__file__).with_name("words.toml")
 # Patterns for {model} and others in labels; by default a number.
 _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
+_REAL = {"learning_rate": r"\d(?:\.\d+)?e-\d"}
 # How labels write a figure's unit where it is not simply in parentheses.
 _UNITS_IN_LABELS = {
     "s": ("(sec)", "(s)", "Seconds "),
@@ -119,7 +120,7 @@ def _dictionary(path: Path) -> Dictionary:
 
 def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
     """The pattern of a label with {conditions} and [sizes]; tables of tiny runs omit sizes."""
-    texts = _TEXTS | {"rung": "|".join(rungs)}
+    texts = _TEXTS | _REAL | {"rung": "|".join(rungs)}
     found = ""
     for part in re.split(r"(\{\w+\}|[\[\]])", label.casefold()):
         if part.startswith("{"):
@@ -150,9 +151,11 @@ def meaning(folder: Path, label: str) -> Label | None:
     return Label(_FIGURE_OF[name], tiny=label) if name in _FIGURE_OF else None
 
 
-def _condition(dictionary: Dictionary, key: str, text: str) -> str | int:
+def _condition(dictionary: Dictionary, key: str, text: str) -> str | int | float:
     if key == "rung":
         return dictionary.rungs[text]
+    if key in _REAL:
+        return float(text)
     return text if key in _TEXTS and key != "stage" else int(text.replace(",", ""))
 
 
