@@ -161,7 +161,13 @@ def traffic(workload: Workload, step: dict[str, Any], waiting: bool = False) -> 
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
     gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
     gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
-    sent = gathers * gathered + sum(others) * width * trained(step)["parameters"]
+    gradients = width * trained(step)["parameters"]
+    replicas = sharding["replicas"] or 1
+    if method == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
+        # HYBRID_SHARD: a copy lies in one node, whose ranks add up each shard in a ring of its own over the copies.
+        scattered, added = others
+        return gathers * gathered + scattered * gradients, added * strategy.world_size // replicas * gradients
+    sent = gathers * gathered + sum(others) * gradients
     return (sent, 0) if workload.nodes == 1 else (0, sent)
 
 
