@@ -39,8 +39,8 @@ def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
     assert found.startswith(VERDICTS[name]) and bool(found) == bool(VERDICTS[name])
 
 
+ADAPTERS_ONLY = {"diffllama": "its step cannot be simulated: NotImplementedError: Cannot copy out of meta tensor"}
 NOT_PLANNED = {
-    "diffllama": "its step cannot be simulated: NotImplementedError: Cannot copy out of meta tensor",
     "rwkv": "its step cannot be simulated: RuntimeError: a block launches over 20,000 operations, as a loop",
 }
 
@@ -53,6 +53,9 @@ def test_model_is_planned_or_refused_with_a_reason(name: str) -> None:
         if name in NOT_PLANNED:
             with pytest.raises(InputError, match=f"models/{name}.*{NOT_PLANNED[name]}"):
                 rank(replace(question, length=512))
+        elif name in ADAPTERS_ONLY:
+            whole = [one for one in rank(question) if one.method not in ("LoRA", "QLoRA")]
+            assert whole and all(ADAPTERS_ONLY[name] in one.error for one in whole)
         else:
             first, *others = rank(question)
             assert first.prediction.verdict == "fits"

@@ -1,6 +1,7 @@
 """`python -m tools plan` on the exercises' own lines and on the reference runs; the simulation is the real one."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,12 +50,15 @@ def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating
 
 
-def test_simulation_shows_a_bar_at_once_and_ends_with_ctrl_c_without_a_traceback() -> None:
-    command = [sys.executable, "-m", "tools", "plan", "--model", "bloom-1b1", "--gpu", "h200"]
-    with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plan:
+def test_simulation_shows_a_bar_at_once_and_ends_with_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools", "plan", "model", "bloom-1b1", "--gpu", "h200", "--length", "600"]
+    nothing_kept = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    with subprocess.Popen(command, cwd=REPO, env=nothing_kept, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plan:
         shown = b""
         while b"simulating:   0%" not in shown:
-            shown += plan.stderr.read(1)
+            letter = plan.stderr.read(1)
+            assert letter, shown
+            shown += letter
         plan.send_signal(signal.SIGINT)
         out, rest = plan.communicate()
     assert plan.returncode == 130
