@@ -84,7 +84,7 @@ REFUSED = {
     "d24-sched-unknown.json": "scheduler.type is 'CosineAnnealing'; expected WarmupLR or WarmupDecayLR",
     "d25-sched-oneCycle.json": "cycle_max_lr is 0.001, but LEARNING_RATE is 5e-05; expected the same in both",
     "d29-muon.json": f"optimizer.type is 'Muon'; expected {TYPES}",
-    "d30-tensor-parallel.json": "nothing reads 'tensor_parallel'; expected it left out, and dimensions/tp.py",
+    "d30-tensor-parallel.json": "nothing reads 'tensor_parallel'; expected it left out, and further/dimensions/tp.py",
     "d31-hjson-comment.json": f":2:3: {NOT_JSON}",
     "d32-accelerate.yaml": f":1:1: {NOT_JSON}",
     "d46-gather-false.json": "stage3_gather_16bit_weights_on_model_save is False: .*expected true, or SAVE=no",

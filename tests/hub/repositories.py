@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel
 
 from tests.workshop.data.questions import load_squad
 from workshop.data.forms import SAMPLE_DIR
-from workshop.training.models import TINY
+from workshop.run_folder.model_file import TINY
 
 # The real config.json of bigscience/bloom-560m with the tiny model's sizes: older names, and no dtype.
 CONFIG = {

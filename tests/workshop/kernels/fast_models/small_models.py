@@ -8,7 +8,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
 from workshop.kernels import fast_models
-from workshop.training.models import SHAPES, TINY, blocks_of
+from workshop.run_folder.model_file import SHAPES, TINY
+from workshop.training.models import blocks_of
 
 LENGTH = 512
 TOKENIZER = load_tokenizer("sample")
