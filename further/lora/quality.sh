@@ -3,7 +3,7 @@
 #   bash further/lora/quality.sh         a quarter of an hour on a laptop's CPU, some minutes on a GPU
 #   bash further/lora/quality.sh 64      with 64 examples: does it run?
 # The learning rates are the best of 2e-3, 5e-3 and 1e-2 (full), 5e-3, 1e-2 and 2e-2 (adapters).
-cd "$(dirname "$0")/.." && source quickstart.env || exit 1
+cd "$(dirname "$0")/../.." && source quickstart.env || exit 1
 
 # The quickstart's model, twice as wide, and its task: a question is answered by a word.
 export TRAIN_SIZE=${1:-6400} GENERATE_TRAIN_SIZE=0 BASE=$(realpath -m "${LOG_DIR:-logs}")/lora-base/harbour-base

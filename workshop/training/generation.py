@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
@@ -63,7 +64,7 @@ def answer_questions(
                 num_beams=1,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
-                use_cache=_can_cache(generator.config),
+                use_cache=_can_cache(unwrap_model(generator).config),  # a DeepSpeed engine's own is DeepSpeed's
                 synced_gpus=world_size > 1,  # ranks that are done keep generating: a sharded forward pass is collective
             )
             progress()
