@@ -18,7 +18,7 @@ from tools.submit.submitted import nearest
 from tools.tables.fill import figure_of
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown, one_line, spreadsheet_text
+from workshop.run_folder.printable import markdown, one_line, padded, spreadsheet_text
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
@@ -180,7 +180,4 @@ def _length(run: Run) -> str | None:
 
 def text_table(rows: list[list[str]]) -> str:
     """Rows of cells, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join("  ".join(row).rstrip() for row in padded(rows))

@@ -132,6 +132,14 @@ def median_of(runs: Sequence[Run], name: str) -> float | bool:
 
 def read(run: Run, source: str, key: str) -> Any:
     """What a source has under a key, or None; raises as `measure` does."""
+    value = _parsed(run, source).get(key)
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def _parsed(run: Run, source: str) -> Found:
+    """All that a source has; raises as `measure` does."""
     if source not in run.parsed:
         try:
             if source in _OF_GPU and run.record.device == "cpu":
@@ -140,10 +148,9 @@ def read(run: Run, source: str, key: str) -> Any:
         except (UnavailableError, LogError) as error:
             run.parsed[source] = error
     found = run.parsed[source]
-    value = found if isinstance(found, Exception) else found.get(key)
-    if isinstance(value, Exception):
-        raise value
-    return value
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _in_summary(run: Run, *keys: str) -> list[Any]:
@@ -181,7 +188,7 @@ def _summary(run: Run) -> Found:
 
 
 def _summary_of_gpu(run: Run) -> Found:
-    found = _summary(run)
+    found = _parsed(run, "summary.json")
     mean_mib = found.get("avg_mem_total_MB")
     return found | {"avg_mem_total_gb": mean_mib / _MIB_PER_GB if isinstance(mean_mib, int | float) else mean_mib}
 
@@ -216,7 +223,7 @@ def _steps(run: Run) -> Found:
 
 def _answers(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    counts = {int(step): percent for step, percent in (_in_summary(run, "exact_match_by_step")[0] or {}).items()}
+    counts = {int(step): percent for step, percent in (read(run, "summary.json", "exact_match_by_step") or {}).items()}
     step, percent = 0, 0.0
     for next_step, next_percent in sorted(counts.items()):
         if next_percent >= 48:
@@ -287,7 +294,7 @@ def _energy(run: Run) -> Found:
     (timed_s,) = _in_summary(run, "timed_s")
     if timed_s is not None and timed_s < LEAST_ENERGY_S:
         raise UnavailableError(f"under {LEAST_ENERGY_S} s")
-    return _summary(run)
+    return _parsed(run, "summary.json")
 
 
 def _cpu_log(prefix: str) -> Callable[[Run], Found]:

@@ -15,6 +15,7 @@ from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
 from tools.plan.ranking import ADAPTER_RANK, MEASURED_LENGTH, NO_SCRIPT, Candidate, Question, best_of_each
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import padded
 
 WIDTH = 100
 _ROWS = 10
@@ -53,8 +54,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     found, verdict = first.prediction.ranges, first.prediction.verdict
     if verdict == "does not fit":
         return _wrapped(f"First: none. {_advice(ranked)}")
-    name = first.strategy + ", checkpointing" * first.checkpointing
-    what = f"First: {name}, {first.micro_batches} rows, {found['gpu_hours'].expected:,.2f} GPU-hours."
+    what = f"First: {first.name}, {found['gpu_hours'].expected:,.2f} GPU-hours."
     if not first.command:
         return f"{what[:-1]}; {NO_SCRIPT}."
     if verdict == "close":
@@ -68,8 +68,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     times = found["gpu_hours"].expected / min(hours, default=inf)
     if verdict == "fits" and times >= _WORTH:
         other = close[hours.index(min(hours))]
-        again = ", checkpointing" * other.checkpointing
-        what += f" {times:.1f} times cheaper if it fits: {other.strategy}{again}, {other.micro_batches} rows."
+        what += f" {times:.1f} times cheaper if it fits: {other.name}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
     parts = [_wrapped(what), _command(first.command.text(*asked))]
@@ -126,18 +125,10 @@ def _cells(one: Candidate, question: Question, ranges: bool) -> list[str]:
 def _table(rows: list[list[str]], ranges: bool) -> str:
     """In Markdown, with columns of one width; numbers to the right."""
     titles = [title for title in _TITLES if not (ranges and title == "CPU GiB")]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     numbers = range(3, len(titles) - 1)
-
-    def line(cells: list[str]) -> str:
-        padded = (
-            cell.rjust(width) if place in numbers else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return f"| {' | '.join(padded)} |"
-
-    under = [("-" * (width - 1) + ":") if place in numbers else "-" * width for place, width in enumerate(widths)]
-    return "\n".join([line(titles), f"| {' | '.join(under)} |", *map(line, rows)])
+    head, *cells = padded([titles, *rows], right=numbers)
+    under = ["-" * (len(title) - 1) + (":" if place in numbers else "-") for place, title in enumerate(head)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, under, *cells))
 
 
 def _notes(question: Question, shown: list[Candidate], number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,11 @@ def _from_file(path: Path) -> Gpu:
         values: dict[str, Any] = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"--gpu {path}: {error}; expected a file as tools/plan/{FILE.name}") from None
-    kinds = {one.name: one.type for one in fields(Gpu)}
-    if unread := values.keys() - kinds.keys():
-        raise InputError(f"{path}: nothing reads {', '.join(sorted(unread))}; expected {', '.join(kinds)}")
-    missing = [name for name in list(kinds)[:8] if name not in values]
+    names = [one.name for one in fields(Gpu)]
+    if unread := values.keys() - {*names}:
+        raise InputError(f"{path}: nothing reads {', '.join(sorted(unread))}; expected {', '.join(names)}")
+    needed = [one.name for one in fields(Gpu) if one.default is MISSING and one.default_factory is MISSING]
+    missing = [name for name in needed if name not in values]
     if missing or not (values.get("tflops") or values["driver_name"] in PEAK_TFLOPS):
         raise InputError(f"{path}: expected {', '.join(missing) or 'tflops'}, as in {FILE.name}")
     return Gpu(**values)

@@ -202,6 +202,10 @@ class Candidate:
     error: str = ""
 
     @property
+    def name(self) -> str:
+        return f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows"
+
+    @property
     def trains(self) -> str:
         return "adapters" if self.method in ADAPTERS else "all weights"
 

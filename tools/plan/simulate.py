@@ -61,8 +61,9 @@ def steps(shapes: list[Shape]) -> list[Step | InputError]:
     if others:
         with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
             for (name, shape), step in zip(others.items(), found, strict=True):
-                known[name] = _whole(json.loads(_packed(step)))
-                _remember(_with_model(shape), step)
+                packed = _packed(step)
+                known[name] = _whole(json.loads(packed))
+                _remember(_with_model(shape), packed)
     return [known[key(shape)] for shape in shapes]
 
 
@@ -182,8 +183,8 @@ def _remembered() -> dict[str, Step]:
         return {}
 
 
-def _remember(name: str, step: Step | InputError) -> None:
+def _remember(name: str, packed: str) -> None:
     with suppress(OSError, ImportError):
         cache_file().parent.mkdir(parents=True, exist_ok=True)
         with cache_file().open("a") as file:
-            file.write(f"[{json.dumps(name)}, {_packed(step)}]\n")
+            file.write(f"[{json.dumps(name)}, {packed}]\n")

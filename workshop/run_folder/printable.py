@@ -1,7 +1,7 @@
 """Make others' text safe for a terminal: an escape sequence in a log can rewrite the lines above it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 # Controls other than tab and line end; what turns the writing direction or has no width; halves of a character.
 _HARMFUL = "\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
@@ -29,6 +29,18 @@ def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
     return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
+
+
+def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:
+    """The cells, filled up to the width of their column; `right`: columns whose text stands on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]
 
 
 def _escaped(match: re.Match) -> str:

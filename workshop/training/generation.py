@@ -54,6 +54,7 @@ def answer_questions(
 
     answers = {}
     with _generating(model) as generator:
+        use_cache = _can_cache(unwrap_model(generator).config)  # a DeepSpeed engine's own is DeepSpeed's
         for start in tqdm(starts, "answering", unit="batch", mininterval=10, disable=rank != 0 or len(starts) < 10):
             indices = mine[start : start + batch_size]
             batch = {key: value.to(device) for key, value in collate([prompts[index] for index in indices]).items()}
@@ -64,7 +65,7 @@ def answer_questions(
                 num_beams=1,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
-                use_cache=_can_cache(unwrap_model(generator).config),  # a DeepSpeed engine's own is DeepSpeed's
+                use_cache=use_cache,
                 synced_gpus=world_size > 1,  # ranks that are done keep generating: a sharded forward pass is collective
             )
             progress()
