@@ -15,6 +15,7 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.data\.prefetch",  # tests/workshop: needs the hub
     r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
+    r"sbatch .*tools doctor",  # tests/tools/commands/test_doctor_command.py: here, not in a job
     r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
     r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tools rehearse",  # tests/tools/commands/test_rehearse_command.py
@@ -128,11 +129,9 @@ def _options(command: str, words: str) -> str:
         local = "" if "--local" in before else " --local"
         return f"{before.removesuffix(')')} --dry-run{local}{bracket}{dashes}{after}"
     if command == "doctor":  # what it finds depends on the machine
-        return " > found || [ $? = 1 ]" if not words else " --help"  # with options: tests/slurm/test_tools.py
+        return " > found || [ $? = 1 ]" if not words else " --help"
     if command == "watch":
         return f" --once --logs {REFERENCE}/h200x1"
-    if command == "replay":
-        return re.sub(r" --speed \S+", "", words or " baseline") + " --speed 1e9"
     if command == "page":  # of all reference runs: half a minute
         return " --help"
     if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):

@@ -15,7 +15,7 @@ from workshop.run_folder.exercises import exercises_with
 REPO = Path(__file__).parents[1]
 EXERCISES = [str(folder.relative_to(REPO)) for folder in exercises_with("*.slurm")]
 # Each imports from those after it only.
-TOOLS = ("commands", "doctor", "watch", "page", "plan", "submit", "tables", "logs")
+TOOLS = ("commands", "page", "plan", "submit", "tables", "logs")
 WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "run_folder")
 # Makes the import of these packages fail, then imports all modules of the tools.
 WITHOUT_TORCH = """

@@ -2,16 +2,5 @@
 
 The run folder is the only contract with the job, and `workshop/run_folder` all that is imported of `workshop/`: neither
 needs torch, so the tools start at once, on a login node or a laptop where no training library is installed. Inside,
-imports go one way: commands -> doctor -> watch -> page -> plan -> submit -> tables -> logs -> workshop/run_folder.
+imports go one way: commands -> page -> plan -> submit -> tables -> logs -> workshop/run_folder.
 """
-
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:
-    """`tools.load_runs` and `tools.repeats`: importing pandas takes half a second, so only on demand."""
-    if name in ("load_runs", "repeats"):
-        from tools.tables import frame
-
-        return getattr(frame, name)
-    raise AttributeError(f"module 'tools' has no attribute {name!r}")

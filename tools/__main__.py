@@ -23,7 +23,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "profile", "page", "replay", "rehearse"),
+    *("grade", "report", "plot", "profile", "page", "rehearse"),
 )
 
 
@@ -110,9 +110,10 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        # pandas raises one of its own words, without a file.
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        print(f"error: {one_line(what)}", file=sys.stderr)
+        print(
+            f"error: {one_line(f'{error.filename}: {error.strerror}' if error.filename else str(error))}",
+            file=sys.stderr,
+        )
         return 2
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = chosen_runs(arguments, replays=True)
+    runs = chosen_runs(arguments)
     tiny = arguments.tiny or bool(arguments.run_folders and runs[0].tiny)
     checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
     for table in [table for table, cells in checked if cells]:

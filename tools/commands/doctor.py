@@ -1,26 +1,37 @@
-"""Say whether this site is ready: environment, GPUs, SLURM, caches, space, network; a fix for what is not."""
+"""Say whether this site is ready: environment, GPUs, SLURM, caches, space, network; a fix for what is not.
+
+Each check, in the order of CHECKS, gives what it found, with the command that mends it; None: nothing to check here.
+"""
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
-import shlex
+import platform
+import re
+import shutil
 import socket
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from tools.commands.options import at_least_0
-from tools.doctor.checks import Finding, Place, ask, findings, probe
 from tools.logs.runs import default_logs
-from tools.submit import slurm
 from tools.tables.repository import ROOT
 from workshop.run_folder.env_file import sourced
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line
 
-FILES_ARRIVE_S = 10  # until a file that another node has written is seen here
+_REQUIREMENTS = ROOT / "requirements.txt"
+_ANSWER_TIMEOUT_S = 60
+_PROBE_TIMEOUT_S = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,70 +41,273 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EXERCISE_OR_MODEL",
         help="whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)",
     )
-    parser.add_argument("--job", action="store_true", help="look on a compute node, through sbatch")
-    parser.add_argument("--wait", type=at_least_0, default=300, metavar="S", help="with --job: how long (default: 300)")
     parser.add_argument("--space", type=at_least_0, default=20, metavar="GIB", help="room for runs (default: 20)")
-    parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    variables = sourced(ROOT / "cluster.env", os.environ)
-    logs = (arguments.logs or default_logs()).resolve()
-    if arguments.job and not slurm.available():
-        found = [Finding("error", "no sbatch on PATH", "module load slurm  (or without --job)", "job")]
-    elif arguments.job:
-        same = [*arguments.names, "--space", str(arguments.space), "--logs", str(logs)]
-        logs.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=logs, ignore_cleanup_errors=True) as folder:
-            found = _ask_a_node(variables, Path(folder), same, arguments.wait)
-    else:
-        facts = probe(variables, arguments.names)
-        found = [*findings(Place(variables, arguments.names, logs, arguments.space, facts))]
-    errors = [one for one in found if one.status == "error"]
-    if arguments.json:
-        print(json.dumps({"host": socket.gethostname(), "findings": [asdict(one) for one in found]}, indent=2))
-    else:
-        print("\n".join(map(str, found)))
-        warnings = sum(one.status == "warning" for one in found)
-        print(f"{counted(len(found), 'check')}: {counted(len(errors), 'error')}, {counted(warnings, 'warning')}")
-    return 1 if errors else 0
+    variables, logs = sourced(ROOT / "cluster.env", os.environ), (arguments.logs or default_logs()).resolve()
+    facts = probe(variables, arguments.names)
+    found = [*findings(Place(variables, arguments.names, logs, arguments.space, facts))]
+    errors, warnings = (sum(one.status == status for one in found) for status in ("error", "warning"))
+    print("\n".join(map(str, found)))
+    print(f"{counted(len(found), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    return int(errors > 0)
 
 
-def _ask_a_node(environment: Mapping[str, str], folder: Path, arguments: Sequence[str], wait_s: float) -> list[Finding]:
-    """What `doctor` says in a small job; its answer comes through the shared file system.
+@dataclass(frozen=True)
+class Finding:
+    """One line.
 
-    Args:
-        environment: with cluster.env; folder: for the answer; arguments: doctor's own, for there.
+    Attributes:
+        status: ok; warning: something works otherwise than on a cluster, or slower; error: runs will fail.
+        text: what was found, and what is expected where it is something else.
+        fix: a command, or nothing where all is well.
+        name: of the check.
     """
-    answer, output, name = folder / "answer.json", folder / "job.out", folder.name.removeprefix(".")
-    doctor = shlex.join([sys.executable, "-m", "tools", "doctor", "--json", *arguments])
-    # cluster.env again, as the launchers do: modules are loaded on the node.
-    script = f"[ ! -f cluster.env ] || source cluster.env; {doctor} > {shlex.quote(str(answer))}"
-    options = [f"--job-name={name}", "--nodes=1", "--ntasks=1", "--time=5", f"--output={output}", "--chdir", str(ROOT)]
-    options.append(f"--wrap={shlex.join(['bash', '-c', script])}")
-    wanted = environment.get("SBATCH_PARTITION")
-    listed = ask(["sinfo", "--noheader", "--format=%G", *(["--partition", wanted] if wanted else [])], environment)
-    options += ["--gpus-per-node=1"] * ("gpu" in listed.output)
-    start_s = time.time()
+
+    status: str
+    text: str
+    fix: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        fix = f"  fix: {self.fix}" if self.fix else ""
+        return one_line(f"{self.status:8} {self.name:11} {self.text}{fix}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A program's exit code and output; complaint: the last line of its standard error."""
+
+    code: int
+    output: str
+    complaint: str
+
+
+def ask(command: Sequence[str], environment: Mapping[str, str], timeout_s: float = _ANSWER_TIMEOUT_S) -> Answer:
+    """A program that is not there (127), or does not answer in time (124), is a complaint like any other."""
     try:
-        said = ask(["sbatch", "--wait", *options], os.environ | slurm.site_options(ROOT), wait_s)
-        state = ask(["squeue", "--noheader", f"--name={name}", "--format=%T (%r)"], environment).output.strip()
-    finally:
-        ask(["scancel", "--quiet", f"--name={name}"], environment)
-    if said.code == 124:
-        text = f"the job is {state} after {wait_s:.0f} s; cancelled"
-        return [Finding("error", text, "squeue --start; or: python -m tools doctor --job --wait 3600", "job")]
-    arrives_s = time.time() + FILES_ARRIVE_S
-    while said.output and not answer.exists() and time.time() < arrives_s:
-        time.sleep(1)
+        answer = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except FileNotFoundError:
+        return Answer(127, "", f"{command[0]}: not found")
+    except subprocess.TimeoutExpired:
+        return Answer(124, "", f"{command[0]}: no answer within {timeout_s:.0f} s")
+    lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
+    return Answer(answer.returncode, answer.stdout, lines[-1])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs shall be started.
+
+    Attributes:
+        environment: the shell's, with cluster.env.
+        names: what prefetch would be asked for.
+        logs: the folder of the runs.
+        space_gib: the room that it should have.
+        facts: what a process with PyTorch says (workshop/measure/doctor_probe.py), by part.
+    """
+
+    environment: Mapping[str, str]
+    names: Sequence[str] = ()
+    logs: Path = Path()
+    space_gib: float = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def which(self, program: str) -> str | None:
+        return shutil.which(program, path=self.environment.get("PATH"))
+
+    def ask(self, *command: str) -> Answer:
+        return ask(command, self.environment)
+
+    @cached_property
+    def driver(self) -> str:
+        """GPUs and driver as nvidia-smi names them; "" without one."""
+        answer = self.ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+        return "" if answer.code else _counted(answer.output.strip().splitlines())
+
+    @cached_property
+    def listed(self) -> Answer:
+        """sinfo's name|availability|time limit|nodes|GPUs, several lines for nodes that differ."""
+        return self.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
+
+
+def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
+    """The facts of a Place."""
+    command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
+    answer = ask(command, environment, _PROBE_TIMEOUT_S)
     try:
-        found = json.loads(answer.read_text())
-    except (OSError, ValueError):
-        last = output.read_text(errors="replace").strip().splitlines()[-1:] if output.exists() else []
-        if last or not said.output:
-            return [Finding("error", last[0] if last else said.complaint, "python -m tools doctor", "job")]
-        text = f"nothing came back in {folder}; expected LOG_DIR on a shared file system"
-        return [Finding("error", text, "export LOG_DIR=/a/shared/folder", "job")]
-    text = f"on {found['host']}, {time.time() - start_s:.0f} s with its time in the queue"
-    return [Finding("ok", text, name="job"), *(Finding(**one) for one in found["findings"])]
+        return json.loads(answer.output.splitlines()[-1])
+    except (IndexError, ValueError):
+        return {part: {"problem": answer.complaint} for part in ("torch", "operators", "cache")}
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def python(place: Place) -> Finding:
+    """That it is the one that the launchers take (activate_python in workshop/launch.sh)."""
+    folder = Path(place.environment.get("WORKSHOP_VENV") or ROOT / ".venv")
+    own, takes = Path(sys.executable), folder / "bin/python"
+    text = f"{platform.python_version()}, {own}"
+    if "CONDA_SH_PATH" not in place.environment and takes.exists() and own.parent.resolve() != takes.parent.resolve():
+        text += f", but jobs take {takes}: what follows is about another environment"
+        return Finding("warning", text, f"source {folder}/bin/activate")
+    return Finding("ok", text)
+
+
+def packages(place: Place, requirements: Path = _REQUIREMENTS) -> Finding:
+    """That this environment has the pinned versions; of 2.13.0+cpu the part before the plus counts."""
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)", requirements.read_text(), re.MULTILINE)
+    wrong = []
+    for name, pin in pins:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            version = "missing"
+        if version.partition("+")[0] != pin:
+            wrong.append(f"{name} {version} (expected {pin})")
+    if wrong:
+        return Finding("error", ", ".join(wrong), f"{sys.executable} -m pip install -r {requirements}")
+    return Finding("ok", f"{len(pins)} as pinned in {requirements.name}")
+
+
+def torch(place: Place) -> Finding:
+    """With CUDA and NCCL where there are GPUs."""
+    facts = place.facts["torch"]
+    text = f"{facts['version']}, CUDA {facts['cuda'] or 'not built in'}, NCCL {facts['nccl'] or 'not built in'}"
+    text += f", driver: {place.driver or 'none'}"
+    if place.driver and not (facts["cuda"] and facts["nccl"]):
+        version = facts["version"].partition("+")[0]
+        fix = f"{sys.executable} -m pip install --force-reinstall torch=={version}"
+        return Finding("error", f"{text}: expected a build with CUDA and NCCL on a machine with GPUs", fix)
+    return Finding("ok", text)
+
+
+def gpus(place: Place) -> Finding:
+    """Those that PyTorch sees."""
+    facts = place.facts["torch"]
+    if facts["gpus"]:
+        return Finding("ok", _counted(facts["gpus"]))
+    if place.driver:
+        why = facts["warning"] or "CUDA_VISIBLE_DEVICES hides them, or the driver is older than this CUDA"
+        return Finding("error", f"PyTorch sees none: {why}", "nvidia-smi; echo $CUDA_VISIBLE_DEVICES")
+    if "SLURM_JOB_ID" in place.environment:
+        return Finding("error", "none in this job; expected one", "sinfo -o '%P %G'")
+    text = "none here: training runs on the CPU; on a login node that is as it should be"
+    return Finding("warning", text, "sbatch --gpus-per-node=1 --wrap='python -m tools doctor'")
+
+
+def operators(place: Place) -> Finding:
+    """DeepSpeed's, and the compilers that they need: c++; nvcc, too, where there is a GPU."""
+    facts = place.facts["operators"]
+    if facts["hindrance"]:
+        status = "error" if facts["missing"] else "warning"
+        return Finding(status, facts["hindrance"], "module load gcc cuda; or: apt-get install g++")
+    if facts["missing"]:
+        text = f"not compiled for {facts['for']}: {', '.join(facts['missing'])}; a first job would take minutes longer"
+        return Finding("warning", text, "python -m workshop.kernels.operators")
+    compiler, nvcc = place.which(place.environment.get("CXX", "c++")), facts["cuda_home"] or place.which("nvcc")
+    return Finding("ok", f"compiled for {facts['for']}; {compiler}, nvcc: {nvcc or 'none'}")
+
+
+def cache(place: Place) -> Finding:
+    """Model and data in the hub's cache."""
+    facts, fetch = place.facts["cache"], " ".join(["python -m workshop.data.prefetch", *place.names])
+    missing = [f"{one['kind']} {one['name']}" for one in facts if not one["complete"]]
+    if missing:
+        text = f"not in the cache, or not all of it: {', '.join(missing)}"
+        return Finding("error", text, f"{fetch}  (or without network: source tiny.env)")
+    have = ", ".join(f"{one['kind']} {one['name']}" for one in facts)
+    return Finding("ok", have or "nothing is needed from the hub")
+
+
+def slurm(place: Place) -> Finding:
+    """Partitions with limits and GPUs; in a job, what it was given."""
+    if "SLURM_JOB_ID" in place.environment:
+        job, partition = (place.environment.get(f"SLURM_JOB_{name}") for name in ("ID", "PARTITION"))
+        given = counted(int(place.environment.get("SLURM_GPUS_ON_NODE", "0")), "GPU")
+        return Finding("ok", f"job {job} on {socket.gethostname()}, partition {partition}, {given}")
+    if not place.which("sbatch"):
+        text = "no sbatch on PATH: runs start on this machine, one after the other"
+        return Finding("warning", text, "module load slurm  (or: python -m tools submit --local)")
+    if place.listed.code or not place.listed.output.strip():
+        return Finding("error", place.listed.complaint or "no partition", "scontrol ping")
+    rows = [line.split("|") for line in place.listed.output.split("\n") if line.count("|") == 4]
+    text = ", ".join(f"{name} ({up}, limit {limit}, nodes: {nodes}, {gpus})" for name, up, limit, nodes, gpus in rows)
+    wanted = place.environment.get("SBATCH_PARTITION")
+    mine = [row for row in rows if (row[0].rstrip("*") in wanted.split(",") if wanted else row[0].endswith("*"))]
+    fix = "set SBATCH_PARTITION in cluster.env (cp cluster.env.example cluster.env)"
+    if not mine:
+        found = f"SBATCH_PARTITION={wanted} is not one of them" if wanted else "none is the default"
+        return Finding("error", f"{found}: {text}", fix)
+    if all(row[1] != "up" for row in mine):
+        return Finding("error", f"{mine[0][0]} is {mine[0][1]}: {text}", fix)
+    if not any("gpu" in row[4] for row in mine):
+        return Finding("warning", f"{mine[0][0]} has no GPUs: {text}", fix)
+    return Finding("ok", text)
+
+
+def launchers(place: Place) -> Finding | None:
+    """sbatch looks at each launcher's limits, account and GPUs without queueing it; not in a job, nor without SLURM."""
+    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed.code:
+        return None
+    folders = exercises_with("*.slurm")
+    paths = [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.glob("*.slurm"))]
+    refused = {path: said.complaint for path in paths if (said := place.ask("sbatch", "--test-only", path)).code}
+    if not refused:
+        return Finding("ok", f"sbatch would take all {len(paths)}")
+    reasons = ", ".join(dict.fromkeys(refused.values()))
+    text = f"sbatch refuses {len(refused)} of {len(paths)} ({', '.join(refused)}): {reasons}"
+    fix = f"edit cluster.env, then: sbatch --test-only {next(iter(refused))}"
+    return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
+
+
+def space(place: Place) -> Finding:
+    """Where the runs are written: that one may, and has room."""
+    folder = next(path for path in (place.logs, *place.logs.parents) if path.is_dir())
+    if not os.access(folder, os.W_OK):
+        return Finding("error", f"{folder}: cannot write there", "export LOG_DIR=/a/folder/of/yours")
+    free_gib = shutil.disk_usage(folder).free / 2**30
+    text = f"{free_gib:,.1f} GiB free in {folder}"
+    if free_gib < place.space_gib:
+        text += f"; expected {place.space_gib:g} GiB (README.md has what each exercise saves)"
+        return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
+    return Finding("ok", text)
+
+
+def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in socket.if_nameindex())) -> Finding:
+    """NCCL takes beginnings of names, after `^` those not to use; gloo takes whole names."""
+    nccl, gloo = (place.environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
+    begins = tuple(nccl.lstrip("=").split(","))
+    found = nccl.startswith("^") or any(one.startswith(begins) for one in interfaces)
+    missing = "" if found else f"NCCL_SOCKET_IFNAME={nccl}"
+    if gloo and not set(gloo.split(",")) & set(interfaces):
+        missing = f"GLOO_SOCKET_IFNAME={gloo}"
+    if missing:
+        fix = f"set it in cluster.env to one of: {' '.join(interfaces)}  (ip -br address)"
+        return Finding("error", f"{missing}: no such interface here", fix)
+    text = f"NCCL_SOCKET_IFNAME={nccl}" if nccl else "NCCL_SOCKET_IFNAME not set: NCCL chooses"
+    return Finding("ok", f"{text} of {' '.join(interfaces)}")
+
+
+CHECKS = (python, packages, torch, gpus, operators, cache, slurm, launchers, space, network)
+
+
+def findings(place: Place) -> Iterator[Finding]:
+    """What each check found, by its name; of a check without its facts, why the probe has none."""
+    for check in CHECKS:
+        facts = place.facts.get("torch" if check is gpus else check.__name__, ())
+        found = Finding("error", facts["problem"], "make install") if "problem" in facts else check(place)
+        if found:
+            yield replace(found, name=check.__name__)

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         above = [] if arguments.only else [legend, forms.form(folder)]
         print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
-    runs = chosen_runs(arguments, replays=arguments.format == "markdown")
+    runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].tiny))
     exercises = exercises_of(*wanted)
     own = [run for run in runs if run.record.exercise in exercises]

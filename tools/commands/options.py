@@ -56,11 +56,8 @@ def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
     return arguments.run_folders or arguments.logs or [default_logs()]
 
 
-def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None, replays: bool = False) -> list[Run]:
+def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None) -> list[Run]:
     """The runs asked for, oldest first; with `experiment`, of that experiment or exercise only.
-
-    Args:
-        replays: also those of `python -m tools replay`, which the caller tells apart.
 
     Raises:
         InputError: a folder is not there, none of its runs is the owner's, or a single run cannot be read.
@@ -68,11 +65,8 @@ def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None, re
     if arguments.run_folders and arguments.logs:
         raise InputError("--run and --logs exclude each other")
     if arguments.run_folders:
-        single = [single_run(folder) for folder in arguments.run_folders]
-        if not replays and (replayed := [run.folder for run in single if run.is_replay]):
-            raise InputError(f"--run {replayed[0]}: is a replay, not measured; expected a run that a job made")
-        return single
-    found = find_runs(*chosen_logs(arguments), experiment=experiment, replays=replays)
+        return [single_run(folder) for folder in arguments.run_folders]
+    found = find_runs(*chosen_logs(arguments), experiment=experiment)
     own = [run for run in found if arguments.owner in (None, run.owner)]
     if found and not own:
         owners = ", ".join(sorted({run.owner for run in found}))

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     logs = chosen_logs(arguments)
     no_logs_yet = not arguments.logs and not logs[0].is_dir()
-    own = [] if no_logs_yet else chosen_runs(arguments, replays=True)
+    own = [] if no_logs_yet else chosen_runs(arguments)
     output = arguments.output or default_logs() / "page"
     if no_logs_yet and not arguments.output:
         logs[0].mkdir(parents=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tools.commands.options import INTERRUPTED, above_0
 from tools.commands.runs import text_table
-from tools.doctor import checks
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
@@ -145,8 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
     exercises, done = chosen(arguments.exercises, environment), list[Exercise]()
-    works = slurm.available() and checks.slurm(checks.Place(os.environ | slurm.site_options(ROOT))).status != "error"
-    local = arguments.local or not works
+    local = arguments.local or not slurm.available()
     if local and (options := " ".join(arguments.after_dashes)):
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")
     logs = arguments.logs or default_logs() / "rehearsal" / f"{datetime.now():%Y%m%d-%H%M%S}"

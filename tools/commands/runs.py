@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import shlex
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, Figure
+from tools.logs.figures import FIGURES, OF_ONE_RUN, Figure, figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit.submissions import exercise_files, read
@@ -24,6 +25,14 @@ from workshop.run_folder.printable import markdown, one_line, padded, spreadshee
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
 _SELDOM = (*_SETTINGS, "rung", "fault", "repeat", "owner")
 _REASON_WIDTH = 100
+_CSV_FACTS = {
+    **{"folder": lambda run: one_line(str(run.folder)), "state": None, "start": None, "exercise": None},
+    **dict.fromkeys(("config", "model", "method", "rung", "precision")),
+    **{"ran_in": lambda run: run.record.precision, "gpu": lambda run: next(iter(run.record.gpu_names), None)},
+    **dict.fromkeys(("nodes", "gpus_per_node", "grad_acc", "max_length", "train_examples")),
+    **dict.fromkeys((*_SETTINGS, "repeat")),
+    "reason": None,
+}  # how it is made, if it is not the run's fact of this name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,16 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="csv: every figure of every run, unrounded",
     )
-    parser.add_argument("--columns", action="store_true", help="print what the columns of --format are instead")
     parser.add_argument("--durations", action="store_true", help="only how long each submit.txt's took")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.columns:
-        from tools.tables import frame  # pandas, half a second, only where it is needed
-
-        print(frame.columns())
-        return 0
     logs = chosen_logs(arguments)
     states = [state.strip() for state in arguments.state.split(",") if state.strip()]
     if unknown := [state for state in states if state not in SHOWN_STATES]:
@@ -59,23 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
         raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
     figures = _figures(arguments.figures)
-    told_apart = arguments.format == "text" and not arguments.durations
-    found = chosen_runs(arguments, arguments.experiment, replays=told_apart)
+    found = chosen_runs(arguments, arguments.experiment)
     if not found:
         raise no_runs(logs, arguments.experiment)
     if arguments.durations:
         print(_durations(found, [arguments.experiment] if arguments.experiment else []))
         return 0
     shown = [run for run in found if not states or run.state in states]
-    if arguments.format != "text":
-        from tools.tables import frame
-
-        frame.frame_of(shown).map(spreadsheet_text).to_csv(sys.stdout, index=False)
+    if arguments.format == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([*_CSV_FACTS, *OF_ONE_RUN])
+        writer.writerows(map(spreadsheet_text, _csv_row(run)) for run in progress(shown, "reading logs"))
         return 0
     if shown:
         rows, reasons = [], []
         for run in progress(shown, "reading logs"):
-            rows.append(_row(run) | {_title(figure): figure_of(run, figure) for figure in figures})
+            rows.append(_row(run) | {_title(one): figure_of(run, one) for one in figures})
             reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
         header = [name for name in rows[0] if name not in _SELDOM or len({row[name] for row in rows}) > 1]
         cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
@@ -138,8 +140,8 @@ def _figures(names: str) -> list[Figure]:
     return [FIGURES[name] for name in wanted]
 
 
-def _title(figure: Figure) -> str:
-    return f"{figure.name} ({figure.unit})" if figure.unit else figure.name
+def _title(one: Figure) -> str:
+    return f"{one.name} ({one.unit})" if one.unit else one.name
 
 
 def _row(run: Run) -> dict[str, str]:
@@ -164,10 +166,15 @@ def _row(run: Run) -> dict[str, str]:
         "git_commit": record.git_commit and record.git_commit[:7],
         "repeat": run.repeat,
         "owner": run.owner,
-        "state": run.shown_state,
+        "state": run.state,
         "runtime": None if runtime is None else duration(runtime),
     }
     return {name: "-" if value is None else one_line(str(value)) for name, value in cells.items()}
+
+
+def _csv_row(run: Run) -> list[object]:
+    facts = [run.fact(name) if made is None else made(run) for name, made in _CSV_FACTS.items()]
+    return [*facts, *(figure(run, name) for name in OF_ONE_RUN)]
 
 
 def _length(run: Run) -> str | None:

@@ -38,8 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     run = single_run(arguments.run)
-    if run.is_replay:
-        print("replay, not measured")
     for name, parts in _LINES.items():
         figures = [(FIGURES[one], figure(run, one), words) for one, words in parts]
         told = [words.format(one.written(value, False)) for one, value, words in figures if value is not None]
@@ -56,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_cells(run: Run, options: str) -> str:
     """The cells that the run fills, or why it fills none; gives the folder whose tables they are in."""
     try:
-        runs = find_runs(run.folder.resolve().parents[1], replays=True)
+        runs = find_runs(run.folder.resolve().parents[1])
         found, why_none = cells_of(run.folder.resolve(), runs)
     except Exception as error:  # the run has completed, whatever is wrong with the tables
         what = str(error) if isinstance(error, (InputError, OSError)) else repr(error)

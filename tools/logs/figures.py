@@ -40,7 +40,7 @@ class Figure:
     """A line of figures.csv.
 
     Attributes:
-        name: in tables.toml, `--figures`, csv, frame and page.
+        name: in tables.toml, `--figures`, csv and page.
         unit: printed after the figure where no label names it; "" for none.
         decimals: digits after the point.
         sources: source and key, as "summary.json:train_loss"; the first that has it counts. None if it compares runs.

@@ -47,7 +47,7 @@ class Run:
     """One run folder. Tables select by its facts: see `fact`.
 
     Attributes:
-        json: run.json as it is, for those who copy it; {} if it cannot be read.
+        json: run.json as it is; {} if it cannot be read.
         record: the same, typed.
         problem: why run.json cannot be read; "" if it can.
         parsed: what has been read from the logs (tools/logs/figures.py).
@@ -157,11 +157,6 @@ class Run:
         return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record.state
 
     @property
-    def shown_state(self) -> str:
-        """The state, with a mark on replays."""
-        return f"{self.state} (replay, not measured)" if self.is_replay else self.state
-
-    @property
     def outcome(self) -> str:
         """The state as tables show it, with its cause where run.json names one: FAILED (disk full)."""
         cause = self.state not in ("completed", "running") and self.record.cause
@@ -179,11 +174,6 @@ class Run:
         except OSError as error:
             return f"train.out: {error.strerror}"
         return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
-
-    @property
-    def is_replay(self) -> bool:
-        """Whether `python -m tools replay` wrote it, and no job."""
-        return self.record.replay is not None
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:

@@ -21,12 +21,10 @@ def read_run(folder: Path) -> Run:
     return read_folder(folder.resolve() if folder.is_symlink() else folder)
 
 
-def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool = False) -> list[Run]:
+def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     """All runs of the folders together, oldest first; with `experiment`, of that experiment or exercise only.
 
-    The committed reference runs in logs/reference are other machines' figures, and those in logs/replay are nobody's:
-    both are found only when asked for by name, and replays only with `replays`, by who tells them apart from measured
-    runs.
+    The committed reference runs in logs/reference are other machines': they are found only when asked for by name.
 
     Raises:
         InputError: one is not a folder.
@@ -36,7 +34,6 @@ def find_runs(*logs_folders: Path, experiment: str | None = None, replays: bool 
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
         found += map(read_folder, progress(list(run_folders(logs, 0)), "reading run.json"))
-    found = [run for run in found if replays or not run.is_replay]
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found
@@ -61,7 +58,7 @@ def run_folders(folder: Path, depth: int) -> Iterator[Path]:
             return
         for entry in entries:
             hidden = entry.name.startswith(".")  # .code: the snapshots of `tools submit`
-            if not entry.is_dir() or hidden or (depth == 0 and entry.name in ("reference", "replay")):
+            if not entry.is_dir() or hidden or (depth == 0 and entry.name == "reference"):
                 continue
             path = Path(entry.path)
             if not entry.is_symlink():

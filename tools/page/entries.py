@@ -123,7 +123,6 @@ def facts(run: Run) -> dict[str, str]:
     """What ran, where and how it ended."""
     record, runtime, code = run.record, run.runtime_s, run.record.git_commit
     found = {
-        "replay of": record.replay and record.replay.of,
         "exercise": record.exercise or None,
         "line of submit.txt": record.submission,
         "configuration": record.config,

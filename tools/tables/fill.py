@@ -108,14 +108,12 @@ class FilledTable:
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
-            replays = " (replays, not measured)" if any(run.is_replay for run in self.runs) else ""
             absolute = any(run.folder.is_absolute() for run in self.runs)
             place = commonpath([run.folder.absolute() if absolute else run.folder for run in self.runs])
-            return f"From {len(self.runs)} runs in `{place}`{replays}"
+            return f"From {len(self.runs)} runs in `{place}`"
         folders = []
         for run in self.runs:
-            remarks = ["replay, not measured"] if run.is_replay else []
-            remarks += ["nodes emulated on one host"] if run.record.emulated_nodes else []
+            remarks = ["nodes emulated on one host"] if run.record.emulated_nodes else []
             if self.table.tiny:  # the table's title says other numbers
                 remarks += [f"{run.world_size} processes"] if (run.world_size or 1) > 1 else []
                 remarks.append(counted(run.record.train_examples or 0, "example"))

@@ -74,13 +74,11 @@ class Grade:
 
     Attributes:
         file: as given.
-        name: of the participant.
         checked: its tables as the runs fill them, each with the judgement of its cells.
         problem: why it could not be checked, "" for nothing.
     """
 
     file: str
-    name: str
     checked: Checked
     problem: str = ""
 

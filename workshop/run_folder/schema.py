@@ -94,14 +94,6 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay:
-    """`replay` of run.json: `python -m tools replay` wrote the folder, not a job."""
-
-    of: str | None = None
-    speed: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """run.json; None, or an empty list or object: not known."""
 
@@ -150,7 +142,6 @@ class RunRecord:
     # by hand, of a reference run: what was corrected; whether others were on its GPU
     note: str | None = None
     shared_gpu: bool = False
-    replay: Replay | None = None
 
 
 class Settings(dict):
@@ -196,7 +187,7 @@ STEPS_VERSIONS = {1: tuple(STEPS_COLUMNS)[:6], 2: tuple(STEPS_COLUMNS)}
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
-_OBJECTS = (RunRecord, Model, Sharding, Attempt, Replay, Settings)
+_OBJECTS = (RunRecord, Model, Sharding, Attempt, Settings)
 
 
 class MistypedError(ValueError):

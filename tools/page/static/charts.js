@@ -32,10 +32,3 @@ for (const element of document.querySelectorAll("[data-chart]")) {
   };
   Plotly.react(element, chart.lines.map(line(chart)), layout, { responsive: true, displayModeBar: false });
 }
-
-// Paper has another width than the window.
-const fit = (width) => {
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width, autosize: !width });
-};
-window.addEventListener("beforeprint", () => fit(Math.min(660, document.body.clientWidth)));
-window.addEventListener("afterprint", () => fit(undefined));

@@ -1,17 +1,12 @@
 """The live view: trouble first, and nothing in a log that steers the terminal or stops the view."""
 
 import os
-import pty
-import select
 import shutil
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.launching import REPO
-from tools.commands.watch import Folders
+from tools.commands.watch import RecentRuns
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
 from tools.logs.runs import read_run
@@ -57,30 +52,9 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
     make_run("oom", {"state": "oom", "cause": "GPU memory", **ENDED})
     (make_run("damaged") / "run.json").write_text("{")
     silent = age(make_run("silent", running()), by_s=300)
-    folders = Folders([logs], None, recent_s=3600)
-    folders.find()
+    folders = RecentRuns([logs], None, recent_s=3600)
     shown = [one.run.folder.name for one in folders.look()]
     assert set(shown[:2]) == {"oom", "damaged"} and set(shown[2:4]) == {"nan", "silent"}
     assert shown[4:] == ["cancelled", "well", "completed"]
     shutil.rmtree(silent)
     assert "silent" not in [one.run.folder.name for one in folders.look()]
-
-
-def test_key_opens_a_log_and_q_ends_the_view(make_run, logs: Path) -> None:
-    make_run("r", running(), **{"train.out": "the last line of the log\n"})
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs), "--every", "0.1"]
-    view = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=theirs, stderr=theirs)
-    try:
-        for wanted, key in ((b"1 running", b"1"), (b"the last line of the log", b"x"), (b"1 running", b"q")):
-            shown = b""
-            while wanted not in shown:
-                assert select.select([ours], [], [], 60)[0], shown[-500:]
-                shown += os.read(ours, 65536)
-            os.write(ours, key)
-        assert view.wait(30) == 0
-    finally:
-        view.kill()
-        view.wait()
-        os.close(ours)
-        os.close(theirs)

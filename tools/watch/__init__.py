@@ -1,1 +1,0 @@
-"""A live view of the runs."""
