@@ -223,9 +223,13 @@ def _steps(run: Run) -> Found:
 
 def _answers(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    counts = {int(step): percent for step, percent in (read(run, "summary.json", "exact_match_by_step") or {}).items()}
+    by_step = read(run, "summary.json", "exact_match_by_step") or {}
+    try:
+        counts = sorted((int(step), typed(percent, float)) for step, percent in by_step.items())
+    except ValueError:
+        raise LogError(run.folder / "summary.json", None, f"exact_match_by_step: {by_step}", "% by step") from None
     step, percent = 0, 0.0
-    for next_step, next_percent in sorted(counts.items()):
+    for next_step, next_percent in counts:
         if next_percent >= 48:
             return {"steps_to_48": step + (next_step - step) * (48 - percent) / (next_percent - percent)}
         step, percent = next_step, next_percent
