@@ -1,4 +1,4 @@
-"""A damaged run costs its own figures, never a command, and never another run's figures. Each case is drawn by a seed."""
+"""A damaged run costs its own figures, never a command, and never another run's figures; cases are drawn by a seed."""
 
 import json
 import random

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tools.plan.gpus import GPUS
+from tools.plan.memory import peak_allocated
 from tools.plan.timing import other_work, traffic, work_of
 from tools.plan.workload import Strategy, Workload, of_settings
 from tools.submit.submissions import known_settings
@@ -46,6 +47,20 @@ def test_rungs_switches_that_lora_leaves_out_are_the_librarys(tmp_path: Path) ->
     full, qlora = (of_settings(SETTINGS | lora | {"method": name}, None, 1, 1) for name in ("full", "qlora"))
     assert full == of_settings(SETTINGS, None, 1, 1)
     assert qlora.shape["adapter_rank"] == 64 and qlora.shape["adapter_dropout"] == 0.05 and qlora.shape["four_bits"]
+
+
+@pytest.mark.parametrize(("method", "shards", "whole_blocks"), [("ddp", 1, 0), ("zero3", 4, 24), ("fsdp2", 4, 1)])
+def test_adapters_alone_have_states_and_every_rank_all_4_bit_scales(
+    method: str, shards: int, whole_blocks: int
+) -> None:
+    part = {"peak_bytes": 10**9, "peak_with_gradients_bytes": 10**9, "gradient_bytes": 0}
+    trained = {"parameters": 10**7, "block_parameters": 4 * 10**5, "largest_parameter": 10**5}
+    frozen = {"bytes": 10**9, "block_bytes": 2 * 10**7, "scale_bytes": 10**6}
+    step = {"parts": [part], "blocks": 24, "trained": trained, "frozen": frozen}
+    terms = peak_allocated(step, Strategy(method, 4, 1, True, {}))
+    assert (terms["frozen weights"], terms["optimizer"]) == (10**9 / shards + 10**6, 8 * 10**7 / shards)
+    gathered = (10**9 + 2 * 10**7 - (24 - whole_blocks) * 208 * 10**5) * (whole_blocks > 0)
+    assert terms.get("gathered weights", 0) == gathered
 
 
 STEP: dict[str, Any] = {

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from bitsandbytes.functional import quantize_4bit
 
 from tests.launching import REPO
 from tools.logs.mfu import utilisation
@@ -12,6 +14,7 @@ from workshop.run_folder.schema import RunRecord, typed
 from workshop.simulate.step_on_meta import StepShape, simulate
 
 WEIGHTS, HEAD, ADAPTERS = 559_214_592, 250_880 * 1024, 24 * 8 * (1024 + 3072 + 2 * 1024 + 2 * (1024 + 4096))
+LINEAR = 24 * 12 * 1024 * 1024  # of BLOOM-560m's blocks, without biases
 SHAPE = {"model_name": "bloom-560m", "batch_size": 2, "max_length": 512, "precision": "bf16", "adapter_rank": 8}
 
 
@@ -29,6 +32,17 @@ def test_only_adapters_have_gradients_and_mfu_counts_the_products_that_are_compu
     counted = sum(place["matrix product"]["flops"] for place in step["operations"].values())
     assert by_convention == pytest.approx(counted, rel=0.001)
     assert by_convention - without_head == pytest.approx(4 * HEAD * 1024)
+
+
+@pytest.mark.parametrize("compiled", [{}, {"fast": True, "attention": "flex", "loss": "chunked", "compile": True}])
+def test_four_bits_take_what_bitsandbytes_takes(compiled: dict) -> None:
+    packed, state = quantize_4bit(torch.zeros(1024, 1024), quant_type="nf4", compress_statistics=True)
+    lora, qlora = (simulate(StepShape(**SHAPE, **compiled, loss_chunk=64, four_bits=bits)) for bits in (False, True))
+    frozen = qlora["frozen"]
+    assert frozen["bytes"] == 2 * (WEIGHTS - LINEAR) + packed.nbytes * LINEAR // 1024**2
+    assert frozen["scale_bytes"] == (state.absmax.nbytes + state.state2.absmax.nbytes) * LINEAR // 1024**2
+    kept = [max(part["end_bytes"] for part in step["parts"]) for step in (lora, qlora)]
+    assert kept[1] - kept[0] < 2 * LINEAR  # no whole weight stays for the backward pass
 
 
 def test_compiled_blocks_keep_what_was_measured() -> None:

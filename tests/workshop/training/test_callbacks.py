@@ -95,6 +95,16 @@ def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
     assert set(counter.take().values()) == {0}
 
 
+def test_steps_after_the_checkpoint_are_forgotten_at_resume(recorder: StepRecorder, clock: Clock) -> None:
+    """They are trained again, so each would be in steps.csv twice."""
+    train(recorder, clock, [0.5, 0.5, 0.5])
+    lines = recorder.path.read_bytes().splitlines(True)
+    again = StepRecorder(recorder.path)
+    state = SimpleNamespace(global_step=2, is_world_process_zero=True)
+    again.on_train_begin(SimpleNamespace(device="cpu"), state, None, Model())
+    assert (again.steps, again.path.read_bytes()) == (recorder.steps[:2], b"".join(lines[:3]))
+
+
 def answered(answer: object) -> Future:
     """What a thread gives that has finished."""
     future = Future()

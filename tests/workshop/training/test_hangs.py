@@ -5,13 +5,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hangs_on_ranks import LIMIT_S
+from transformers import Trainer, TrainingArguments
 
 from tests.launching import REPO
 from workshop.job.outcome import begin, hang_of, record_end
+from workshop.run_folder import checkpoints
+from workshop.run_folder.checkpoints import UNFINISHED
 from workshop.run_folder.run_record import read_run_record, update_run_record
+from workshop.training import hangs, saving
+from workshop.training.hangs import SLOW_S, START_S
+from workshop.training.saving import CheckpointWriter
+
+LONG_S = 3600
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +105,74 @@ def test_error_of_the_gpu_is_the_cause_of_the_other_ranks_hang(tmp_path: Path, l
     (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{error}\n")
     ended = record_end(tmp_path, 1, "", by_itself=True)
     assert (ended["state"], ended["cause"], ended["reason"]) == ("failed", "CUDA error", error)
+
+
+class Noting:
+    """Each part of a training with the limit that counts in it; each must have been counted anew."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+
+    def __call__(self, part: str) -> None:
+        assert hangs._watch._armed_s > 0, f"{part}: no progress since the part before"
+        hangs._watch._armed_s = 0.0
+        self.seen.append((part, hangs._watch._limit_s))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, note: Noting) -> None:
+        super().__init__()
+        self.weight, self.note = torch.nn.Parameter(torch.ones(1)), note
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.note("train" if self.training else "evaluate")
+        return {"loss": (self.weight * x).mean(), "logits": x}
+
+
+def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long step, evaluation or save was ended as a hang."""
+    note = Noting()
+
+    class NotingTrainer(Trainer):
+        def _save_checkpoint(self, *arguments: object, **named: object) -> None:
+            note("save")
+            super()._save_checkpoint(*arguments, **named)
+
+    def finish(*arguments: object, **named: object) -> int:
+        note("manifest")
+        return checkpoints.finish(*arguments, **named)
+
+    monkeypatch.setattr(saving, "finish", finish)
+    update_run_record(tmp_path, model={"trained_parameters": 1})
+    settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S)
+    vars(settings).update(resumes_own_run=False, save="epoch", save_limit=1)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path / UNFINISHED),
+        **{"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "gradient_accumulation_steps": 2},
+        **{"num_train_epochs": 1, "eval_strategy": "epoch", "save_strategy": "epoch", "logging_strategy": "no"},
+        **{"report_to": "none", "disable_tqdm": True, "use_cpu": True},
+    )
+    rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(4)]
+    watch = hangs.watch(settings)
+    try:
+        note("load")
+        callbacks = [watch, CheckpointWriter(settings, SimpleNamespace(start_clock=lambda: None))]
+        model = Model(note)
+        NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks).train()
+        note("end")
+    finally:
+        watch.stop()
+    slow_s = LONG_S + SLOW_S
+    assert note.seen == [
+        *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("train", LONG_S), ("train", LONG_S)],
+        *[("evaluate", slow_s), ("evaluate", LONG_S), ("save", slow_s), ("manifest", slow_s), ("end", slow_s)],
+    ]
+    assert not (tmp_path / "stacks").exists()
+
+
+def test_0_watches_nothing(tmp_path: Path) -> None:
+    hangs.watch(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0)).on_train_begin()
+    hangs.progress()
+    assert not [*tmp_path.iterdir()]
