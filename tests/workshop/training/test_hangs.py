@@ -147,11 +147,11 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     monkeypatch.setattr(saving, "finish", finish)
     update_run_record(tmp_path, model={"trained_parameters": 1})
     settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S)
-    vars(settings).update(resumes_own_run=False, save="epoch", save_limit=1)
+    vars(settings).update(resumes_own_run=False, save="steps", save_steps=1, save_limit=1)
     arguments = TrainingArguments(
         output_dir=str(settings.output_path / UNFINISHED),
         **{"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "gradient_accumulation_steps": 2},
-        **{"num_train_epochs": 1, "eval_strategy": "epoch", "save_strategy": "epoch", "logging_strategy": "no"},
+        **{"num_train_epochs": 1, "eval_strategy": "epoch", "save_strategy": "no", "logging_strategy": "no"},
         **{"report_to": "none", "disable_tqdm": True, "use_cpu": True},
     )
     rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(4)]
@@ -166,7 +166,8 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
         watch.stop()
     slow_s = LONG_S + SLOW_S
     assert note.seen == [
-        *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("train", LONG_S), ("train", LONG_S)],
+        *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("save", slow_s), ("manifest", slow_s)],
+        *[("train", LONG_S), ("train", LONG_S)],
         *[("evaluate", slow_s), ("evaluate", LONG_S), ("save", slow_s), ("manifest", slow_s), ("end", slow_s)],
     ]
     assert not (tmp_path / "stacks").exists()
