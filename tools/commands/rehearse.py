@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from tools.commands.options import INTERRUPTED, above_0
-from tools.commands.runs import text_table
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs
@@ -25,40 +25,30 @@ from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.plural import counted
 
-_COLUMNS = ("submit", "fill", "check", "plot")
 _POLL_S = 5
 
 
-@dataclass
+@dataclass(frozen=True)
 class Exercise:
-    """Attributes: list: tiny.txt; states: of its runs; wrong: failed tools; problems: each with what repeats it."""
+    """Attributes: list: tiny.txt; problems: what failed, each with what repeats it."""
 
     name: str
     list: Path
     lines: list[Submission]
-    states: list[str] = field(default_factory=list)
-    wrong: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    def row(self) -> list[str]:
-        runs = ", ".join(f"{self.states.count(state)} {state}" for state in dict.fromkeys(self.states))
-        cells = ["FAILED" if name in self.wrong else "ok" for name in _COLUMNS]
-        return [self.name, runs, *cells, f"{self.took_s:.0f}"]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Attributes: logs: folder of its runs; environment: tiny.env's; local: without SLURM; wait_min: for its queue."""
+    """Attributes: logs: folder of its runs; environment: tiny.env's; local: without SLURM."""
 
     logs: Path
     environment: Mapping[str, str]
     local: bool
-    wait_min: float
 
     def tool(self, exercise: Exercise, words: Sequence[str], file: str, expected: Sequence[int] = (0,)) -> Path:
         """Run `python -m tools WORDS`; gives the file with what it printed. Another exit code is a problem."""
-        output, begin_s = self.logs / ".output" / f"{exercise.name}-{file}", time.monotonic()
+        output = self.logs / ".output" / f"{exercise.name}-{file}"
         output.parent.mkdir(parents=True, exist_ok=True)
         options = {"cwd": self.logs, "env": {**self.environment, "PYTHONPATH": str(ROOT)}, "stdin": subprocess.DEVNULL}
         shown = words[0] == "submit" and self.local  # its progress bar
@@ -69,10 +59,8 @@ class Rehearsal:
                 code = process.wait()
             finally:  # it has had the same Ctrl-C, and writes down how its runs ended
                 process.wait()
-        exercise.took_s += time.monotonic() - begin_s
         if code not in expected:
             said = output.read_text(errors="replace").strip().splitlines() or ["no output"]
-            exercise.wrong.add(words[0])
             exercise.problems.append(f"{file}: exit code {code}: {said[-1]}\n  python -m tools {shlex.join(words)}")
         return output
 
@@ -81,17 +69,17 @@ class Rehearsal:
         words += ["--local"] if self.local else ["--", *options] if options else []
         self.tool(exercise, words, "submit.txt", (0, 1))  # 1: a run failed, which the report says of the run
 
-    def wait_for_queue(self, lines: Sequence[Submission]) -> None:
+    def wait_for_queue(self, lines: Sequence[Submission], most_min: float) -> None:
         """Until SLURM's queue has none of the lines any more, a line per change; or the limit."""
         marks = {slurm.mark(line, self.logs) for line in lines}
-        end_s, left = time.monotonic() + 60 * self.wait_min, [-1]
+        end_s, left = time.monotonic() + 60 * most_min, [-1]
         while left[-2:] != [0, 0] and time.monotonic() < end_s:  # a job queued again is in no list for a moment
             left.append(len(marks & slurm.queue().keys()))
             if left[-1] != left[-2]:
                 print(f"{len(marks) - left[-1]} of {counted(len(marks), 'job')} ended", flush=True)
             time.sleep(_POLL_S)
         if left[-1]:
-            print(f"after {self.wait_min:g} minutes jobs are left: squeue --me; go on with --logs {self.logs}")
+            print(f"after {most_min:g} minutes jobs are left: squeue --me; go on with --logs {self.logs}")
 
     def newest(self, exercise: Exercise) -> list[tuple[Submission, Run | None]]:
         """Each line with its newest run, None if none began."""
@@ -99,14 +87,13 @@ class Rehearsal:
         found = {(run.record.exercise, run.record.submission): run for run in runs}
         return [(line, found.get((line.exercise.name, line.text))) for line in exercise.lines]
 
-    def finish(self, exercise: Exercise) -> None:
-        """Go on with what was told to end, which SLURM does by itself; then the tables and the plot."""
+    def finish(self, exercise: Exercise) -> str:
+        """Resume what was told to end, which SLURM does by itself; then the tables and the plot. Gives a line."""
         for _, run in self.newest(exercise):
             if self.local and run and run.state == "preempted":
                 words = ["submit", "--resume", str(run.folder), "--local"]
                 self.tool(exercise, words, f"resumed-{run.folder.name}.txt")
-        for line, run in self.newest(exercise):
-            self._enter(exercise, line, run)
+        states = Counter(self._state(exercise, line, run) for line, run in self.newest(exercise))
         name, logs = exercise.name, ["--logs", str(self.logs)]
         self.tool(exercise, ["fill", name, "--tiny", *logs], "fill.txt")
         blank = self.tool(exercise, ["fill", name, "--tiny", "--blank"], "blank.md")
@@ -117,20 +104,20 @@ class Rehearsal:
         if borrowed_runs(name):  # its runs are drawn in another exercise
             plot += ["--tiny", "--table", read_tables(exercise_folder(name) / "README.md")[0].number]
         self.tool(exercise, plot, "plot.txt")
+        return f"{name}: {', '.join(f'{count} {state}' for state, count in states.items())}"
 
-    def _enter(self, exercise: Exercise, line: Submission, run: Run | None) -> None:
+    def _state(self, exercise: Exercise, line: Submission, run: Run | None) -> str:
         """How a line's run ended."""
-        skipped = self.local and line.count("nodes") > 1
-        state = "skipped (needs SLURM for its nodes)" if skipped else run.state if run else "not started"
-        exercise.states.append(state)
-        if skipped or state == "completed":
-            return
-        output = self.logs / ".output" / f"{exercise.name}-submit.txt"
-        errors = re.findall("error: .*", output.read_text(errors="replace"))
-        why = f"{run.reason}; {run.folder}" if run else errors[-1] if errors else f"see {output}"
-        words = ["submit", "--list", str(exercise.list), "--match", line.written, "--again", "--logs", str(self.logs)]
-        again = shlex.join([*words, "--local"] if self.local else words)
-        exercise.problems.append(f"{line.written}: {state}: {why}\n  source {ROOT}/tiny.env && python -m tools {again}")
+        if self.local and line.count("nodes") > 1:
+            return "skipped (needs SLURM for its nodes)"
+        state = run.state if run else "not started"
+        if state != "completed":
+            why = f"{run.reason}; {run.folder}" if run else f"see {self.logs}/.output/{exercise.name}-submit.txt"
+            words = ["submit", "--list", str(exercise.list), "--match", line.written, "--again"]
+            again = shlex.join([*words, "--logs", str(self.logs), *["--local"] * self.local])
+            command = f"source {ROOT}/tiny.env && python -m tools {again}"
+            exercise.problems.append(f"{line.written}: {state}: {why}\n  {command}")
+        return state
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,35 +130,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     environment = tiny_environment(os.environ)
-    exercises, done = chosen(arguments.exercises, environment), list[Exercise]()
+    exercises = chosen(arguments.exercises, environment)
     local = arguments.local or not slurm.available()
     if local and (options := " ".join(arguments.after_dashes)):
         raise InputError(f"-- {options}: sbatch options, but the runs are on this machine; expected none")
     logs = arguments.logs or default_logs() / "rehearsal" / f"{datetime.now():%Y%m%d-%H%M%S}"
     logs.mkdir(parents=True, exist_ok=True)
-    rehearsal = Rehearsal(logs.resolve(), environment, local, arguments.wait)
-    begin_s, interrupted = time.monotonic(), False
+    rehearsal = Rehearsal(logs.resolve(), environment, local)
     lines, where = [line for one in exercises for line in one.lines], "on this machine" if local else "on SLURM"
     print(f"{counted(len(lines), 'run')} of {counted(len(exercises), 'exercise')}, {where}, in {logs}", flush=True)
+    report, interrupted = [], False
     try:
         if not local:
             for exercise in exercises:
                 rehearsal.submit(exercise, arguments.after_dashes)
-            rehearsal.wait_for_queue(lines)
+            rehearsal.wait_for_queue(lines, arguments.wait)
         for exercise in exercises:
-            print(f"[{len(done) + 1}/{len(exercises)}] {exercise.name}", flush=True)
             if local:
+                print(f"{exercise.name} ...", flush=True)
                 rehearsal.submit(exercise)
-            rehearsal.finish(exercise)
-            done.append(exercise)
-            print(f"[{len(done)}/{len(exercises)}] {' '.join(exercise.row())} s", flush=True)
+            report.append(rehearsal.finish(exercise))
+            print(report[-1], flush=True)
     except KeyboardInterrupt:
         interrupted = True
-    problems = [f"{exercise.name}: {problem}" for exercise in done for problem in exercise.problems]
-    parts = [text_table([["exercise", "runs", *_COLUMNS, "seconds"], *(exercise.row() for exercise in done)])]
-    parts += [f"\n{len(problems)} failed; each with the command that repeats it:", *problems] if problems else []
-    took = f"{counted(len(done), 'exercise')} in {(time.monotonic() - begin_s) / 60:.1f} minutes"
-    text = "\n".join([*parts, f"\n{took}: {len(problems) or 'nothing'} failed"])
+    problems = [f"{exercise.name}: {problem}" for exercise in exercises for problem in exercise.problems]
+    report += [f"{len(problems)} failed; each with the command that repeats it:" if problems else "nothing failed"]
+    text = "\n".join([*report, *problems])
     (logs / "report.txt").write_text(text)
     print(f"\n{text}\nthe same: {logs / 'report.txt'}")
     return INTERRUPTED if interrupted else int(bool(problems))

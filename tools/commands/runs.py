@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, OF_ONE_RUN, Figure, figure
+from tools.logs.figures import OF_ONE_RUN, Figure, figure
+from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
-from tools.tables.fill import figure_of
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown, one_line, padded, spreadsheet_text
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if shown:
         rows, reasons = [], []
         for run in progress(shown, "reading logs"):
-            rows.append(_row(run) | {_title(one): figure_of(run, one) for one in figures})
+            rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures})
             reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
         header = [name for name in rows[0] if name not in _SELDOM or len({row[name] for row in rows}) > 1]
         cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
@@ -109,16 +109,11 @@ def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:
     return markdown(titles, [[str(cell) for cell in row] for row in rows])
 
 
-def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
-    """What to do about the newest run, or nothing.
-
-    Args:
-        options: with which the tables find it.
-        chapter: whose tables it fills; default: its exercise's.
-    """
+def next_command(shown: Sequence[Run], options: str) -> str:
+    """What to do about the newest run, or nothing; `options`: with which the tables find it."""
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
-        return f"python -m tools fill {chapter or newest.record.exercise}{options}{tiny_option(newest)}"
+        return f"python -m tools fill {newest.record.exercise}{options}{' --tiny' if newest.tiny else ''}"
     stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
     mine = stopped and is_mine(newest.folder) and is_mine(newest.folder / ".resume.json")
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
@@ -128,16 +123,11 @@ def next_command(shown: Sequence[Run], options: str, chapter: str = "") -> str:
     return ""
 
 
-def tiny_option(run: Run) -> str:
-    """With which `fill` shows a tiny run."""
-    return " --tiny" if run.tiny else ""
-
-
 def _figures(names: str) -> list[Figure]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in FIGURES]:
-        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(FIGURES)}")
-    return [FIGURES[name] for name in wanted]
+    if unknown := [name for name in wanted if name not in OF_ONE_RUN]:
+        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(OF_ONE_RUN)}")
+    return [OF_ONE_RUN[name] for name in wanted]
 
 
 def _title(one: Figure) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -24,14 +23,11 @@ from tools.submit import slurm
 from workshop.run_folder.printable import one_line
 
 _PIPE_COLUMNS = 200
-_COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "curve")
-_COLUMNS += ("GPU MiB", "trouble")
-_RIGHT = ("step", "left", "tokens/s", "loss", "GPU MiB")
+_COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "trouble")
+_RIGHT = ("step", "left", "tokens/s", "loss")
 _COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
-_CURVE_WIDTH = 16
-_SPARED = ("curve", "GPU MiB", "tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
+_SPARED = ("tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
 _LEAST = {"configuration": 26, "trouble": 14}  # columns wide; what is longer is cut where there is no more room
-_BARS = "▁▂▃▄▅▆▇█"
 _QUEUE_LINES = 8
 
 
@@ -86,7 +82,7 @@ class RecentRuns:
 
     def _is_shown(self, run: Run) -> bool:
         started_s, runtime_s = run.start.timestamp(), run.runtime_s
-        newest_s = max((time_ns for _, time_ns in run.files.values()), default=0) / 1e9
+        newest_s = max(run.files.values(), default=0) / 1e9
         ended_s = newest_s if runtime_s is None else started_s + runtime_s
         recent = run.state == "running" or time.time() - ended_s < self._recent_s
         return recent and self._owner in (None, run.owner)
@@ -138,18 +134,6 @@ def _cells(one: LiveRun) -> list[str]:
         f"{one.step}/{one.steps or '?'}",
         "-" if one.left_s is None else duration(one.left_s),
         "-" if one.tokens_per_s is None else f"{one.tokens_per_s:,.0f}",
-        f"{one.losses[-1]:.3f}" if one.losses else "-",
-        sparkline(one.losses),
-        "-" if one.gpu_mib is None else f"{one.gpu_mib:,}",
+        "-" if one.loss is None else f"{one.loss:.3f}",
         one.trouble,
     ]
-
-
-def sparkline(values: Iterable[float], width: int = _CURVE_WIDTH) -> str:
-    """Means of neighbours as bars between the smallest and the largest; what is no number is left out."""
-    numbers = [value for value in values if math.isfinite(value)]
-    size = max(1, math.ceil(len(numbers) / width))
-    means = [sum(part) / len(part) for start in range(0, len(numbers), size) if (part := numbers[start : start + size])]
-    low, high = min(means, default=0.0), max(means, default=0.0)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((mean - low) * scale)] for mean in means)

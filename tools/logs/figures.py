@@ -43,7 +43,8 @@ class Figure:
         name: in tables.toml, `--figures`, csv and page.
         unit: printed after the figure where no label names it; "" for none.
         decimals: digits after the point.
-        sources: source and key, as "summary.json:train_loss"; the first that has it counts. None if it compares runs.
+        sources: source, key and divisor of each, as "run.json:model.parameters/1e6"; the first that has it counts.
+            None if it compares runs.
         missing: what a cell shows where no source has it.
         labels: of rows and columns that mean it; the first is its title.
         definition: one line: what it is and which file it is from.
@@ -54,7 +55,7 @@ class Figure:
     name: str
     unit: str
     decimals: int
-    sources: tuple[tuple[str, str], ...]
+    sources: tuple[tuple[str, str, float], ...]
     missing: str
     labels: tuple[str, ...]
     definition: str
@@ -76,6 +77,11 @@ class Figure:
         return f"{value:,.{self.decimals}f}{'' if unit_named or not self.unit else ' ' + self.unit}"
 
 
+def _source(text: str) -> tuple[str, str, float]:
+    source, key, divisor = re.fullmatch(r"([^:]+):(.+?)(?:/([\d.e]+))?", text).groups()
+    return source, key, float(divisor or 1)
+
+
 def _figure(line: dict[str, str]) -> Figure:
     kind = {"yes or no": bool, "a word": str}.get(line["decimals"], float)
     sources = () if line["sources"] == _COMPARISON else line["sources"].split()
@@ -83,7 +89,7 @@ def _figure(line: dict[str, str]) -> Figure:
         name=line["name"],
         unit=line["unit"],
         decimals=int(line["decimals"]) if kind is float else 0,
-        sources=tuple(tuple(source.split(":", 1)) for source in sources),
+        sources=tuple(map(_source, sources)),
         missing=line["missing"],
         labels=tuple(label for label in line["labels"].split("; ") if label),
         definition=line["definition"],
@@ -103,9 +109,9 @@ def measure(run: Run, name: str) -> float | bool:
         UnavailableError: there is none; its text is what a cell shows.
         LogError: a file that it is from is damaged.
     """
-    for source, key in FIGURES[name].sources:
+    for source, key, divisor in FIGURES[name].sources:
         if (value := read(run, source, key)) is not None:
-            return value
+            return value if divisor == 1 else value / divisor
     raise UnavailableError(FIGURES[name].missing)
 
 
@@ -115,6 +121,18 @@ def figure(run: Run, name: str) -> Any:
         return measure(run, name)
     except (UnavailableError, LogError):
         return None
+
+
+def shown(run: Run, name: str) -> str:
+    """A run's figure as printed, without its unit, or the words for why there is none."""
+    if run.state != "completed":
+        return run.outcome
+    try:
+        return FIGURES[name].written(measure(run, name), unit_named=True)
+    except UnavailableError as missing:
+        return str(missing)
+    except LogError:
+        return "unreadable log"
 
 
 def median_of(runs: Sequence[Run], name: str) -> float | bool:
@@ -159,20 +177,15 @@ def _in_summary(run: Run, *keys: str) -> list[Any]:
 
 def _run_json(run: Run) -> Found:
     """Facts, and the cost of faults in resumed runs; the state before a fault is a word, no number."""
-    record, attempts = run.record, run.record.attempts
-    millions = {"trained_millions": record.model.trained_parameters, "parameters_millions": record.model.parameters}
-    counts = {name: run.settings.get(name) for name in ("num_layers", "batch_size")} | {"world_size": record.world_size}
+    attempts = run.record.attempts
     lost = {name: [getattr(attempt, name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
     return {
-        **{key: run.fact(key) for one in FIGURES.values() for source, key in one.sources if source == "run.json"},
-        **{name: None if count is None else count / 1e6 for name, count in millions.items()},
-        **{name: None if count is None else float(count) for name, count in counts.items()},
-        "bubble_percent": None if record.sharding.bubble is None else record.sharding.bubble * 100,
+        **{key: run.fact(key) for one in FIGURES.values() for source, key, _ in one.sources if source == "run.json"},
+        "world_size": run.record.world_size,  # not what was asked for
         "runtime_s": None if run.state == "running" else run.runtime_s,
-        "flops_per_step_tflop": record.flops_per_gpu_per_step and record.flops_per_gpu_per_step / 1e12,
         "fault_state": UnavailableError(attempts[-1].state or "not recorded" if attempts else run.state),
         "resumed_step": attempts[-1].resumed_step if attempts else UnavailableError("not resumed"),
-        **{name: None if None in numbers else float(sum(numbers)) for name, numbers in lost.items()},
+        **{name: None if None in numbers else sum(numbers) for name, numbers in lost.items()},
     }
 
 
@@ -185,12 +198,6 @@ def _summary(run: Run) -> Found:
         except MistypedError as error:
             found[key] = LogError(run.folder / "summary.json", None, error.found, error.expected)
     return found
-
-
-def _summary_of_gpu(run: Run) -> Found:
-    found = _parsed(run, "summary.json")
-    mean_mib = found.get("avg_mem_total_MB")
-    return found | {"avg_mem_total_gb": mean_mib / _MIB_PER_GB if isinstance(mean_mib, int | float) else mean_mib}
 
 
 def _evaluations(run: Run) -> Found:
@@ -287,10 +294,7 @@ def _power(run: Run) -> Found:
     timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
     if not timed:
         return found | {"mean_w": UnavailableError("no sample")}
-    mean_w = fmean(timed)
-    timed_s, energy_j = _in_summary(run, "timed_s", "energy_j")
-    percent = 100 * mean_w * run.world_size * timed_s / energy_j if run.world_size and timed_s and energy_j else None
-    return found | {"mean_w": mean_w, "energy_percent": percent}
+    return found | {"mean_w": fmean(timed)}
 
 
 def _energy(run: Run) -> Found:
@@ -329,7 +333,7 @@ _OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
 _SOURCES: dict[str, Callable[[Run], Found]] = {
     "run.json": _run_json,
     "summary.json": _summary,
-    "summary.json/gpu": _summary_of_gpu,
+    "summary.json/gpu": lambda run: _parsed(run, "summary.json"),
     "evaluations": _evaluations,
     "steps.csv": _steps,
     "answers": _answers,

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import LogError
-from tools.logs.memory_logs import header_names, quantity
 from tools.logs.run import Run
 from workshop.run_folder import csv_log
 from workshop.run_folder.printable import printable
 from workshop.run_folder.safe_open import open_plain
 
-RECENT_STEPS = 20
-SILENT_S = 120
-_STEPS_KEPT, _STEPS_BYTES = 240, 32 << 10
-_GPU_BYTES = 2 << 10  # the last samples of each GPU of a node
+_SILENT_S = 120
+_RECENT_STEPS, _STEPS_BYTES = 20, 4 << 10
 _MOST_STEPS = 10**9  # more is no training
 _LOG_BYTES, _LONGEST_LINE = 64 << 10, 300
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -34,20 +31,18 @@ class LiveRun:
     Attributes:
         run: with run.json as it was at the look.
         step: the last one in steps.csv, 0 before the first; steps: of the whole training, None before it is known.
-        losses: of the last steps.
+        loss: of the last step, None before the first.
         left_s: the steps that are left, at the pace of the last ones; evaluation and saving come on top.
         tokens_per_s: over the last few steps.
-        gpu_mib: the largest memory.used of its last samples; None without a log.
         trouble: what is wrong in a few words; "" where nothing is.
     """
 
     run: Run
     step: int
     steps: int | None
-    losses: list[float]
+    loss: float | None
     left_s: float | None
     tokens_per_s: float | None
-    gpu_mib: int | None
     trouble: str
 
     @property
@@ -62,20 +57,19 @@ class LiveRun:
 def look(run: Run) -> LiveRun:
     """The run as the ends of its logs show it now."""
     last = _last_steps(run.folder / "steps.csv")
-    step, losses = last[-1][0] if last else 0, [loss for _, loss, _, _ in last]
-    timed = [(time_s, tokens) for _, _, time_s, tokens in last][-RECENT_STEPS:]
-    total_s, steps = sum(time_s for time_s, _ in timed), _all_steps(run)
-    step_time_s = total_s / len(timed) if total_s > 0 else None
-    memory = [_memory(run.folder / name) for name in run.files if name.startswith("gpu_memory")]
+    step, loss = (int(last[-1]["step"]), last[-1]["loss"]) if last else (0, None)
+    total_s = sum(one["step_time_s"] for one in last)
+    step_time_s = total_s / len(last) if total_s > 0 else None
+    steps = _all_steps(run)
+    left = steps and step_time_s and run.state == "running"
     return LiveRun(
         run,
         step,
         steps,
-        losses,
-        left_s=max(steps - step, 0) * step_time_s if run.state == "running" and steps and step_time_s else None,
-        tokens_per_s=sum(tokens for _, tokens in timed) / total_s if step_time_s else None,
-        gpu_mib=max(filter(None, memory), default=None),
-        trouble=_trouble(run, losses, step_time_s or 0),
+        loss,
+        left_s=max(steps - step, 0) * step_time_s if left else None,
+        tokens_per_s=sum(one["tokens"] for one in last) / total_s if step_time_s else None,
+        trouble=_trouble(run, loss, step_time_s or 0),
     )
 
 
@@ -85,41 +79,26 @@ def _all_steps(run: Run) -> int | None:
     return math.ceil(steps) if 0 < steps < _MOST_STEPS else None
 
 
-def _trouble(run: Run, losses: list[float], step_time_s: float) -> str:
+def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
     if run.state not in ("running", "completed"):
-        reason = re.sub(r"^train\.out:\d+: ", "", run.record.reason or "")  # the key opens that log
+        reason = re.sub(r"^train\.out:\d+: ", "", run.record.reason or "")
         return run.problem or run.record.cause or reason or run.state
-    if losses and not math.isfinite(losses[-1]):
-        return f"loss is {losses[-1]}"
-    written_ns = [run.files[name][1] for name in ("steps.csv", "train.out", "run.json") if name in run.files]
+    if loss is not None and not math.isfinite(loss):
+        return f"loss is {loss}"
+    written_ns = [run.files[name] for name in ("steps.csv", "train.out", "run.json") if name in run.files]
     silent_s = time.time() - max(written_ns, default=0) / 1e9
-    if run.state == "running" and silent_s > max(SILENT_S, 10 * step_time_s):
+    if run.state == "running" and silent_s > max(_SILENT_S, 10 * step_time_s):
         return f"wrote nothing for {silent_s:.0f} s"
     return ""
 
 
-def _last_steps(path: Path) -> list[tuple[int, float, float, int]]:
-    """Step, loss, step time (s) and tokens of the last steps; a line that is cut or damaged costs itself."""
+def _last_steps(path: Path) -> list[dict[str, float]]:
+    """The last steps; a line that is cut or damaged costs itself."""
     (header, lines), found = _ends(path, _STEPS_BYTES), []
     for line in lines[:-1]:
         with contextlib.suppress(LogError):
-            for row in csv_log.step_numbers(path, csv_log.step_rows(path, [line], header)):
-                found.append((int(row["step"]), row["loss"], row["step_time_s"], int(row["tokens"])))
-    return found[-_STEPS_KEPT:]
-
-
-def _memory(path: Path) -> int | None:
-    """The largest memory.used (MiB) of a GPU log's last samples."""
-    (header, lines), found_mib = _ends(path, _GPU_BYTES), []
-    try:
-        names = header_names(path, header)
-    except LogError:
-        return None
-    for line in lines[:-1]:
-        with contextlib.suppress(LogError):
-            for number, row in csv_log.rows(path, [line], names, header):
-                found_mib.append(quantity(path, number, row["memory.used"], "memory.used", "MiB"))
-    return max((int(one) for one in found_mib if not math.isnan(one)), default=None)
+            found += csv_log.step_numbers(path, csv_log.step_rows(path, [line], header))
+    return found[-_RECENT_STEPS:]
 
 
 def _ends(path: Path, most_bytes: int) -> tuple[str, list[str]]:

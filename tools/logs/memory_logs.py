@@ -87,42 +87,38 @@ def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"{node} " if node else "", path
 
 
-# ---- nvidia-smi --query-gpu=... --format=csv -l 1 ----
-
-
 def read_nvidia_smi(path: Path | str) -> MemoryLog:
-    """Parse one log; an empty file, or a header alone, gives no samples. A message between the rows costs itself.
+    """Parse a log of `nvidia-smi --query-gpu=... --format=csv -l 1`; an empty file, or a header alone, has no samples.
+
+    A message between the rows costs itself.
 
     Raises:
         LogError: the header or a line is not as the launcher's query gives it.
     """
     lines = csv_log.read_lines(path)
-    first = csv_log.first_line(lines)
-    names = header_names(path, first) if first else []
+    header = csv_log.first_line(lines)
+    names = [cell.split("[")[0].strip() for cell in csv_log.cells(header)] if header else []
+    if header and not {*_COLUMNS} <= {*names}:
+        raise LogError(path, 1, header, f"a header with {', '.join(_COLUMNS)}")
     whole = [line if line.strip()[:1].isdigit() or line.count(",") == len(names) - 1 > 0 else "" for line in lines]
-    rows = list(csv_log.rows(path, whole, names, first))
-    memory = [quantity(path, number, row["memory.used"], "memory.used", "MiB") for number, row in rows]
+    rows = list(csv_log.rows(path, whole, names, header))
+
+    def quantities(column: str, unit: str) -> list[float]:
+        """NaN where the GPU does not report it."""
+        cells = [(number, row[column]) for number, row in rows]
+        return [
+            float("nan")
+            if _NOT_AVAILABLE.fullmatch(cell)
+            else csv_log.number(path, number, cell, f"{column} ({unit})", unit=unit)
+            for number, cell in cells
+        ]
+
+    mib = quantities("memory.used", "MiB")
     gpu = [csv_log.number(path, number, row["index"], "index") for number, row in rows]
-    power = "power.draw" in names
-    watts = [quantity(path, number, row["power.draw"], "power.draw", "W") for number, row in rows if power]
+    watts = quantities("power.draw", "W") if "power.draw" in names else []
     time_s = [seconds(path, number, row["timestamp"]) for number, row in rows]
     start_s = time_s[0] if time_s else float("nan")
-    return MemoryLog(memory, [round(one - start_s, 3) for one in time_s], gpu, watts, start_s)
-
-
-def quantity(path: Path | str, line: int, cell: str, column: str, unit: str) -> float:
-    """A cell with a unit or without; NaN where the GPU does not report it. Raises LogError for another unit."""
-    if _NOT_AVAILABLE.fullmatch(cell):
-        return float("nan")
-    return csv_log.number(path, line, cell, f"{column} ({unit})", unit=unit)
-
-
-def header_names(path: Path | str, line: str) -> list[str]:
-    """Names of the columns, without units. Raises LogError for a line that is no header of such a log."""
-    names = [cell.split("[")[0].strip() for cell in csv_log.cells(line)]
-    if not {*_COLUMNS} <= {*names}:
-        raise LogError(path, 1, line, f"a header with {', '.join(_COLUMNS)}")
-    return names
+    return MemoryLog(mib, [round(one - start_s, 3) for one in time_s], gpu, watts, start_s)
 
 
 def seconds(path: Path | str, line: int | None, stamp: str) -> float:
@@ -133,9 +129,6 @@ def seconds(path: Path | str, line: int | None, stamp: str) -> float:
         return (datetime.fromisoformat(stamp.replace("/", "-")) - datetime(2000, 1, 1)).total_seconds()
     except ValueError as error:
         raise LogError(path, line, stamp, f"a timestamp such as 2026/11/21 05:55:41.717 ({error})") from error
-
-
-# ---- psrecord ----
 
 
 def read_psrecord(path: Path | str) -> MemoryLog:

@@ -10,8 +10,6 @@ import contextlib
 import json
 import os
 import pwd
-import re
-import stat
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from tools.errors import LogError
 from workshop.run_folder import csv_log
 from workshop.run_folder.causes import cause
-from workshop.run_folder.printable import one_line
 from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import REQUIRED, SETTINGS, STATES, MistypedError, RunRecord, typed
+from workshop.run_folder.schema import SETTINGS, STATES, RunRecord
 from workshop.run_folder.settings import is_tiny
 
 if TYPE_CHECKING:
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
-_NAME = re.compile(r"\w[\w.+-]*")
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 Where = dict[str, Any]  # conditions on a run's facts
 
@@ -153,7 +149,7 @@ class Run:
             return "unreadable"
         newest_s = 0.0
         if self.record.state == "running":
-            newest_s = max((time_ns for _, time_ns in self.files.values()), default=0) / 1e9
+            newest_s = max(self.files.values(), default=0) / 1e9
         return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record.state
 
     @property
@@ -196,12 +192,12 @@ class Run:
     @cached_property
     def start(self) -> datetime:
         status = _status(self.folder)
-        return _time(self.record.start_time) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
+        return time_of(self.record.start_time) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
 
     @property
     def end(self) -> datetime | None:
         """When the job ended, now if it is still running; None if its record does not say."""
-        return datetime.now(UTC) if self.state == "running" else _time(self.record.end_time)
+        return datetime.now(UTC) if self.state == "running" else time_of(self.record.end_time)
 
     @property
     def runtime_s(self) -> float | None:
@@ -217,24 +213,17 @@ class Run:
         return _login_name(status.st_uid) if status else "unknown"
 
     @cached_property
-    def files(self) -> dict[str, list[int]]:
-        """Size and modification time (ns) of what is in the folder, by name; {} if it cannot be looked into."""
+    def files(self) -> dict[str, int]:
+        """Modification time (ns) of the plain files in the folder, by name; {} if it cannot be looked into."""
         if self.folder.is_symlink():
             return {}
-        found = []
-        try:
+        found = {}
+        with contextlib.suppress(OSError):
             for entry in os.scandir(self.folder):
                 with contextlib.suppress(FileNotFoundError):  # it is gone since
-                    status = entry.stat(follow_symlinks=False)
-                    found.append((entry.name, [status.st_size, status.st_mtime_ns]))
-        except OSError:
-            return {}
-        return dict(sorted(found))
-
-    def is_plain(self, name: str) -> bool:
-        """Whether it is a file and no link; False if it is gone since it was listed."""
-        status = _status(self.folder / name)
-        return status is not None and stat.S_ISREG(status.st_mode)
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+        return dict(sorted(found.items()))
 
     def paths(self, prefix: str, suffix: str) -> list[str]:
         """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
@@ -306,34 +295,6 @@ def read_object(path: Path | str) -> dict[str, Any]:
     return content
 
 
-def read_folder(folder: Path) -> Run:
-    """A damaged run.json gives a run with a `problem`, never an exception."""
-    path = f"{folder}/run.json"
-    try:
-        if one_line(path) != path:
-            raise LogError(folder, None, "control characters in its name", "a name without them")
-        if folder.is_symlink():
-            raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
-        content = read_object(path)
-        for key in REQUIRED:
-            if content.get(key) is None:
-                raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
-        try:
-            record = typed(content, RunRecord)
-        except MistypedError as error:
-            raise LogError(path, None, error.found, error.expected) from error
-        if record.state not in STATES:
-            raise LogError(path, None, f"state {record.state!r}", f"one of {', '.join(STATES)}")
-        for key in ("exercise", "config"):  # names of a folder and of a file that tools look for
-            if (name := getattr(record, key)) and not _NAME.fullmatch(name):
-                raise LogError(path, None, f"{key} {name!r}", "a name without a folder")
-        if _time(record.start_time) is None:
-            raise LogError(path, None, f"start_time {record.start_time!r}", "an ISO 8601 time")
-    except LogError as error:
-        return Run(folder, problem=str(error))
-    return Run(folder, content, record)
-
-
 def is_mine(path: Path) -> bool:
     """Whether the file or folder is there, is no link, and belongs to this user."""
     return path.exists() and not path.is_symlink() and path.lstat().st_uid == os.getuid()
@@ -361,7 +322,7 @@ def _login_name(number: int) -> str:
         return str(number)
 
 
-def _time(text: str | None) -> datetime | None:
+def time_of(text: str | None) -> datetime | None:
     try:
         stamp = datetime.fromisoformat(text or "")
     except ValueError:

@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tools.errors import InputError
-from tools.logs.run import Run, read_folder
+from tools.errors import InputError, LogError
+from tools.logs.run import Run, read_object, time_of
+from workshop.run_folder.printable import one_line
+from workshop.run_folder.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
 
 _SEARCH_DEPTH = 3  # machine, experiment, run
 _FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
+_NAME = re.compile(r"\w[\w.+-]*")
 T = TypeVar("T")
 
 
 def read_run(folder: Path) -> Run:
     """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return read_folder(folder.resolve() if folder.is_symlink() else folder)
+    return _read(folder.resolve() if folder.is_symlink() else folder)
+
+
+def _read(folder: Path) -> Run:
+    path = f"{folder}/run.json"
+    try:
+        if one_line(path) != path:
+            raise LogError(folder, None, "control characters in its name", "a name without them")
+        if folder.is_symlink():
+            raise LogError(folder, None, "a symbolic link", "a folder; name one that lies elsewhere with --logs")
+        content = read_object(path)
+        for key in REQUIRED:
+            if content.get(key) is None:
+                raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
+        try:
+            record = typed(content, RunRecord)
+        except MistypedError as error:
+            raise LogError(path, None, error.found, error.expected) from error
+        if record.state not in STATES:
+            raise LogError(path, None, f"state {record.state!r}", f"one of {', '.join(STATES)}")
+        for key in ("exercise", "config"):  # names of a folder and of a file that tools look for
+            if (name := getattr(record, key)) and not _NAME.fullmatch(name):
+                raise LogError(path, None, f"{key} {name!r}", "a name without a folder")
+        if time_of(record.start_time) is None:
+            raise LogError(path, None, f"start_time {record.start_time!r}", "an ISO 8601 time")
+    except LogError as error:
+        return Run(folder, problem=str(error))
+    return Run(folder, content, record)
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
@@ -33,7 +64,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        found += map(read_folder, progress(list(run_folders(logs, 0)), "reading run.json"))
+        found += map(_read, progress(list(run_folders(logs, 0)), "reading run.json"))
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found

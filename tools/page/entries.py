@@ -88,8 +88,7 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     if entry.run.folder.is_symlink():
         return {}
     base = os.path.relpath(entry.place, page_folder)
-    files = filter(entry.run.is_plain, entry.run.files)
-    return {name: quote(os.fsencode(f"{base}/{name}")) for name in files}
+    return {name: quote(os.fsencode(f"{base}/{name}")) for name in entry.run.files}
 
 
 def damaged(run: Run) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any
 import jinja2
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES
+from tools.logs.figures import FIGURES, shown
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
@@ -31,7 +31,7 @@ from tools.page.course_tables import CourseTable
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, figure_of
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable
 from tools.tables.repository import REFERENCE
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import printable
@@ -169,7 +169,7 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "state": run.state,
         "reason": one.trouble if run.state in ("running", "completed") else run.reason,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
-        "figures": [figure_of(run, FIGURES[name]) if run.state == "completed" else "" for name in _LISTED],
+        "figures": [shown(run, name) if run.state == "completed" else "" for name in _LISTED],
     }
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from os.path import commonpath
 from statistics import stdev
 
 from tools.errors import InputError, UnavailableError
@@ -108,9 +107,7 @@ class FilledTable:
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
         if len(self.runs) > _MOST_SOURCES:
-            absolute = any(run.folder.is_absolute() for run in self.runs)
-            place = commonpath([run.folder.absolute() if absolute else run.folder for run in self.runs])
-            return f"From {len(self.runs)} runs in `{place}`"
+            return shared_sources([self])
         folders = []
         for run in self.runs:
             remarks = ["nodes emulated on one host"] if run.record.emulated_nodes else []
@@ -136,15 +133,13 @@ def _unrecorded(texts: list[str]) -> bool:
     return NOT_RECORDED in texts and {*texts} <= {NOT_RECORDED, NOT_MEASURED}
 
 
-def fill(table: Table, runs: list[Run], wanted: Callable[[BlankCell], bool] = lambda cell: True) -> FilledTable:
-    """The table with every blank cell that is wanted filled from `runs` (of any exercise, oldest first)."""
+def fill(table: Table, runs: list[Run]) -> FilledTable:
+    """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     candidates = [run for run in runs if run.record.exercise in table.exercises]
     choices: dict[str, tuple[list[Run], list[str]]] = {}  # many cells are about the same runs
     filled = FilledTable(table, [])
     for row in blank_cells(table):
-        filled.cells.append(
-            [_cell(filled, candidates, choices, cell) if cell and wanted(cell) else None for cell in row]
-        )
+        filled.cells.append([_cell(filled, candidates, choices, cell) if cell else None for cell in row])
     filled.runs.sort(key=lambda run: run.start)
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in candidates)
     if len(places) > 1:
@@ -213,42 +208,20 @@ def completed(runs: list[Run], conditions: Where) -> list[Run]:
     return found
 
 
-def figure_of(run: Run, figure: Figure) -> str:
-    """One run's figure as printed, without its unit, or the words for why there is none."""
-
-    def select(conditions: Where) -> list[Run]:
-        if conditions:
-            raise UnavailableError("compares runs")
-        return completed([run], {})
-
-    try:
-        return figure.written(value_of(figure, select, {}), unit_named=True)
-    except KeyError:  # a condition that only a cell has
-        return "compares runs"
-    except UnavailableError as missing:
-        return str(missing)
-    except InputError:
-        return "unreadable log"
-
-
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
     """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
     exercises = {table.path.parent.resolve().name for table in tables}
     # Some tables are about several exercises.
     own = [run for run in runs if run.record.exercise in exercises] or runs
-    counts = Counter(reason for reason in why_in_no_table(tables, own) if reason)
+    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
+    conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
+    counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))
     return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
 
-def why_in_no_table(tables: Sequence[Table], runs: Sequence[Run]) -> list[str]:
-    """For each run the conditions of the nearest cell that it does not meet; "" for a run that a cell shows."""
-    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
-    conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
-    return [_why_in_no_cell(run, conditions) for run in runs]
-
-
 def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
+    """The conditions of the nearest cell that the run does not meet; "" for a run that a cell shows."""
     if conditions and all(where["tiny"] != run.tiny for where in conditions):
         return "tiny" if run.tiny else "not tiny"
     differing = ([one for one in where.items() if not run.matches(dict([one]))] for where in conditions)

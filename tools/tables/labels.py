@@ -35,13 +35,7 @@ _WORDS = Path(__file__).with_name("words.toml")
 _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
 _REAL = {"learning_rate": r"\d(?:\.\d+)?e-\d"}
-# How labels write a figure's unit where it is not simply in parentheses.
-_UNITS_IN_LABELS = {
-    "s": ("(sec)", "(s)", "Seconds "),
-    "samples/s": ("amples/s",),
-    "steps/s": ("teps/s",),
-    "tokens/s": ("okens/s",),
-}
+_NAMES_UNIT = re.compile(r"\(|/s|Seconds")
 
 
 @dataclass(frozen=True)
@@ -253,10 +247,8 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
                 raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
             figure = FIGURES[figures.pop()]
             figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
-            units = _UNITS_IN_LABELS.get(figure.unit, (f"({figure.unit})", f"({figure.unit},"))
-            unit_named = any(unit in name for unit in units for name in names)
             where = reduce(operator.or_, [one.where for one in labels], shared)
-            cells.append(BlankCell(figure, where, unit_named, any(one.std for one in labels)))
+            cells.append(BlankCell(figure, where, any(map(_NAMES_UNIT.search, names)), any(one.std for one in labels)))
         found.append(cells)
     return found
 

@@ -101,18 +101,24 @@ def read_tables(path: Path, generated: bool = False) -> list[Table]:
 def _table(path: Path, caption: re.Match, lines: list[str], below: int) -> Table:
     """The table under a caption; `below` is the index of the line after the caption."""
     start = next((i for i in range(below, len(lines)) if lines[i].strip()), len(lines))
-    if start + 1 >= len(lines) or "|" not in lines[start] or not _SEPARATOR.fullmatch(lines[start + 1].strip()):
+    if not (found := _pipe_table(lines, start)):
         raise InputError(f"{path}:{below}: Table {caption[1]} has a caption, but no pipe table below it")
-    end = next((i for i in range(start, len(lines)) if "|" not in lines[i]), len(lines))
-    header, rows = cells(lines[start]), [cells(line) for line in lines[start + 2 : end]]
-    for i, row in enumerate(rows, start + 3):
+    header, rows = found
+    numbers = list(range(start + 3, start + 3 + len(rows)))
+    for i, row in zip(numbers, rows, strict=True):
         if len(row) != len(header):
-            found = counted(len(row), "cell")
-            raise InputError(f"{path}:{i}: {found}, but the header of Table {caption[1]} has {len(header)}")
+            count = counted(len(row), "cell")
+            raise InputError(f"{path}:{i}: {count}, but the header of Table {caption[1]} has {len(header)}")
     if not rows:
         raise InputError(f"{path}:{start + 1}: Table {caption[1]} has no rows")
-    numbers = list(range(start + 3, end + 1))
     return Table(path, caption[1], caption[0], header, lines[start + 1], rows, numbers, start + 1)
+
+
+def _pipe_table(lines: list[str], start: int) -> tuple[list[str], list[list[str]]] | None:
+    """Header and rows of the table that begins in a line; None if none does."""
+    if start + 1 >= len(lines) or "|" not in lines[start] or not _SEPARATOR.fullmatch(lines[start + 1].strip()):
+        return None
+    return cells(lines[start]), [cells(row) for row in takewhile(lambda row: "|" in row, lines[start + 2 :])]
 
 
 @dataclass(frozen=True)
@@ -131,10 +137,8 @@ def grids(text: str) -> list[Grid]:
     for position, line in enumerate(lines):
         if match := _CAPTION.fullmatch(line.strip()):
             name = f"Table {match[1]}"
-        elif line.startswith("|") and position + 1 < len(lines) and _SEPARATOR.fullmatch(lines[position + 1].strip()):
-            below = takewhile(lambda row: row.startswith("|"), lines[position + 2 :])
-            header = cells(line)
-            found.append(Grid(name or header[0], header, [cells(row) for row in below]))
+        elif line.startswith("|") and (table := _pipe_table(lines, position)):
+            found.append(Grid(name or table[0][0], *table))
             name = ""
     return found
 

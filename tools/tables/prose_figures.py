@@ -17,26 +17,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.tables.markdown import Grid, grids, section
+from tools.tables.markdown import grids, section
 
-_START, _END = "<!-- figures", "-->"
+_LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _DEFINITION = re.compile(r"(\w+): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
 _QUOTE = re.compile(r"((?<![\w.])-?\d[\d,]*(?:\.\d+)?|not measured|OOM|)<!--(\w+)-->")
 _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
-
-
-@dataclass(frozen=True)
-class Definition:
-    """Attributes: place: file and line for errors; target: file and section; title: the cell, or arithmetic."""
-
-    place: str
-    target: str
-    title: str
 
 
 def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, list[str]]:
@@ -47,73 +37,67 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     Raises:
         InputError: a definition names no cell, or several; a quoted figure has no definition.
     """
-    lines = text.split("\n")
-    found, defines = {}, False
-    for number, line in enumerate(lines, 1):
-        if defines and line != _END:
-            if not (match := _DEFINITION.fullmatch(line)):
+
+    def line(position: int) -> int:
+        return text.count("\n", 0, position) + 1
+
+    titles, places, values, differed = {}, {}, {}, []
+    for block in _LIST.finditer(text):
+        for number, definition in enumerate(block[1].splitlines(), line(block.start(1))):
+            if not (match := _DEFINITION.fullmatch(definition)):
                 raise InputError(
-                    f"{path}:{number}: {line!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..."
+                    f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..."
                 )
-            found[match[1]] = Definition(f"{path}:{number}", match[2], match[3])
-        defines = line == _START or (defines and line != _END)
-    cells = {name: _cell(path, one, read) for name, one in found.items() if not one.title.startswith("= ")}
-    differed = []
-    for number, line in enumerate(lines, 1):
+            name, target, title = match.groups()
+            titles[name], places[name] = title, f"{path}:{number}"
+            if target:
+                values[name] = _cell(path, places[name], target, title, read)
 
-        def figure(match: re.Match, number: int = number, place: str = f"{path}:{number}") -> str:
-            before, name = match.groups()
-            if name not in found or not before:
-                raise InputError(f"{place}: {match[0]}: {'no figure before it' if name in found else 'not defined'}")
-            after = _written(before, _value(name, found, cells), place)
-            if after != before:
-                differed.append(f"{number}: {before}, but {found[name].title!r} is {after}")
-            return f"{after}<!--{name}-->"
+    def figure(match: re.Match) -> str:
+        (before, name), number = match.groups(), line(match.start())
+        if name not in titles or not before:
+            why = "no figure before it" if name in titles else "not defined"
+            raise InputError(f"{path}:{number}: {match[0]}: {why}")
+        after = _written(before, _value(name, titles, values, places[name]), f"{path}:{number}")
+        if after != before:
+            differed.append(f"{number}: {before}, but {titles[name]!r} is {after}")
+        return f"{after}<!--{name}-->"
 
-        lines[number - 1] = _QUOTE.sub(figure, line)
-    return "\n".join(lines), differed
+    return _QUOTE.sub(figure, text), differed
 
 
-def _cell(path: Path, definition: Definition, read: Callable[[Path], str]) -> str:
-    """The text of the cell that a definition names."""
-    file, _, anchor = definition.target.partition("#")
+def _cell(path: Path, place: str, target: str, title: str, read: Callable[[Path], str]) -> float | str:
+    """The number, or the text, of the cell that a title names: "Table 10 | FULL_SHARD | Samples/s"."""
+    file, _, anchor = target.partition("#")
     text = read((path.parent / file).resolve() if file else path)
     if anchor and (part := section(text, anchor)) is None:
-        raise InputError(f"{definition.place}: {file or path.name} has no heading #{anchor}")
-    cells = _cells(grids(part if anchor else text), definition.title)
-    if len(cells) != 1:
-        raise InputError(
-            f"{definition.place}: {definition.title!r} is {len(cells)} cells of {definition.target}, not 1"
-        )
-    return cells[0]
-
-
-def _cells(tables: list[Grid], title: str) -> list[str]:
-    """The texts of the cells that a title names: "Table 10 | FULL_SHARD | Samples/s"."""
-    name, *labels, column = title.split(" | ")
-    return [
-        row[table.header.index(column)]
-        for table in tables
-        if table.name == name and column in table.header
-        for row in table.rows
+        raise InputError(f"{place}: {file or path.name} has no heading #{anchor}")
+    table, *labels, column = title.split(" | ")
+    cells = [
+        row[grid.header.index(column)]
+        for grid in grids(part if anchor else text)
+        if grid.name == table and column in grid.header
+        for row in grid.rows
         if row[: len(labels)] == labels
     ]
+    if len(cells) != 1:
+        raise InputError(f"{place}: {title!r} is {len(cells)} cells of {target}, not 1")
+    match = _NUMBER.match(cells[0])
+    return float(match[0].replace(",", "")) if match else cells[0]
 
 
-def _value(name: str, found: Mapping[str, Definition], cells: Mapping[str, str]) -> float | str:
-    """A figure as a number, or as text where its cell has none."""
-    if name in cells:
-        match = _NUMBER.match(cells[name])
-        return float(match[0].replace(",", "")) if match else cells[name]
+def _value(name: str, titles: Mapping[str, str], values: Mapping[str, float | str], place: str) -> float | str:
+    if name in values:
+        return values[name]
     from jinja2 import TemplateError
     from jinja2.sandbox import SandboxedEnvironment
 
-    one = found[name]
+    formula = titles[name]
     try:
-        numbers = {used: float(_value(used, found, cells)) for used in _NAME.findall(one.title)}
-        return float(SandboxedEnvironment().compile_expression(one.title[2:])(**numbers))
+        numbers = {used: float(_value(used, titles, values, place)) for used in _NAME.findall(formula)}
+        return float(SandboxedEnvironment().compile_expression(formula[2:])(**numbers))
     except (TemplateError, KeyError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
-        raise InputError(f"{one.place}: {one.title!r}: expected arithmetic with names of figures") from error
+        raise InputError(f"{place}: {formula!r}: expected arithmetic with names of figures") from error
 
 
 def _written(before: str, value: float | str, place: str) -> str:

@@ -19,21 +19,12 @@ def told(capsys: pytest.CaptureFixture[str]):
     return told
 
 
-@pytest.fixture
-def cells(told):
-    """What the summary says about cells, and which command is next."""
-    return lambda run: [line for line in told(run) if line.startswith(("cells: ", "next: "))]
-
-
 def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, told) -> None:
     run = make_run("20261121-094500-j1")
     assert told(run) == [
         "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
         "speed: 11.80 samples/s, 1,355.9 ms per step",
         "peak memory: 21,658 MiB of GPU memory, 8,000 MiB of CPU memory (RSS)",
-        "cells: Table 1 of baseline: Train Loss (mean), Value 0.7039; and 11 more",
-        "cells: Table 2 of baseline: Peak GPU Memory (MiB), Value 21,658; and 2 more",
-        "cells: Table 2b of baseline: Peak CPU Memory, RSS (MiB), Value 8,000",
         f"evidence: {run}",
         f"next: python -m tools fill baseline --logs {run.parents[1]}",
     ]
