@@ -227,7 +227,8 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
     stopped = [line for line, state in ended if state in ("preempted", "timeout")]
     if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
         print("continue the runs that were stopped, each in its own folder:")
-        print("\n".join(f"  {command}" for command in commands))
+        here = " --local" if slurm.available() else ""  # without it the run would be queued
+        print("\n".join(f"  {command}{here if '--resume' in command else ''}" for command in commands))
     return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 

@@ -54,6 +54,22 @@ def test_a_failing_run_does_not_stop_the_rest(submit, tmp_path: Path, logs: Path
     assert "3/3" in progress
 
 
+def test_stopped_run_is_continued_here_although_there_is_slurm(
+    submit, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The printed command queued it."""
+    launcher = make_exercise(tmp_path, "run.slurm\n") / "run.slurm"
+    saves = 'mkdir -p "$folder/model/checkpoint-5"; touch "$folder"/{.resume.json,model/checkpoint-5/manifest.json}\n'
+    launcher.write_text(
+        launcher.read_text().replace("state=completed", "state=preempted", 1).replace("[ ", saves + "[ ")
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    code, output, _ = submit()
+    assert code == 1 and re.search(r"\n  python -m tools submit --resume \S+ --local\n", output), output
+
+
 def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(submit, tmp_path: Path, logs: Path) -> None:
     exercise = make_exercise(tmp_path, "run.slurm\nrun.slurm fail\n")
     submit()
