@@ -2,7 +2,7 @@
 
 On a cluster:         sbatch baseline/baseline.slurm
 Without SLURM:        bash baseline/baseline.slurm
-On a laptop, no GPU:  source tiny.env && bash baseline/baseline.slurm
+On a laptop, no GPU:  (source tiny.env && bash baseline/baseline.slurm)
 
 The settings come from env_vars.sh. Every later exercise is this script and one idea.
 """

@@ -2,7 +2,7 @@
 
 On a cluster:         sbatch further/by-hand/by_hand.slurm ddp.py
 Without SLURM:        GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm ddp.py
-On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm ddp.py
+On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm ddp.py)
 
 Read it from top to bottom. fsdp.py and zero.py are this script, with the model split over the ranks.
 """

@@ -2,7 +2,7 @@
 
 On a cluster:         sbatch further/by-hand/by_hand.slurm fsdp.py fsdp_configs/full_shard.json
 Without SLURM:        GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm fsdp.py fsdp_configs/full_shard.json
-On a laptop, no GPU:  source tiny.env, then the same
+On a laptop, no GPU:  the same in brackets: (source tiny.env && ...)
 
 Compare with DDP: diff further/by-hand/ddp.py further/by-hand/fsdp.py
 """

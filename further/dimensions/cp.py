@@ -1,7 +1,7 @@
 """Exercise 11, context parallelism: each rank holds a part of every row; keys and values travel around a ring.
 
 On a cluster:         sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm cp.py
-On a laptop, no GPU:  source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm cp.py
+On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm cp.py)
 
 CP_SIZE ranks share a row. The weights are sharded over all ranks, as in fsdp.py.
 Compare with FSDP: diff further/by-hand/fsdp.py further/dimensions/cp.py

@@ -2,7 +2,7 @@
 
 On a cluster:         GRAD_ACC=8 sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm pp.py
 Without SLURM:        GRAD_ACC=8 GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm pp.py
-On a laptop, no GPU:  source tiny.env, then the same
+On a laptop, no GPU:  the same in brackets: (source tiny.env && ...)
 
 GRAD_ACC micro-batches follow each other through the stages, in the order that SCHEDULE says: gpipe, 1f1b, interleaved.
 """

@@ -2,7 +2,7 @@
 
 On a cluster:         sbatch further/dimensions/dimensions.slurm tp.py
 Without SLURM:        GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm tp.py
-On a laptop, no GPU:  source tiny.env, then the same
+On a laptop, no GPU:  the same in brackets: (source tiny.env && ...)
 
 Compare with FSDP: diff further/by-hand/fsdp.py further/dimensions/tp.py
 """
