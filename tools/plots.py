@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,29 +81,13 @@ def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
         drawn.legend(found.values(), found, ncols=fitting, **place)
 
 
-_NAMES = ("fault", "model", "precision")  # facts that speak for themselves
-_NUMBERS = ("batch_size", "grad_acc", "train_examples", "epochs", "world_size", "nodes", "repeat")
-
-
-def run_labels(runs: Sequence[Run]) -> list[str]:
-    """A different name for each run: what not all of them share; of equal ones also their folder's."""
-    all_parts = [_parts(run) for run in runs]
-    shared = set.intersection(*map(set, all_parts))
-    names = [", ".join(part for part in parts if part not in shared) or parts[0] for parts in all_parts]
-    return [
-        f"{name} ({run.folder.name})" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)
-    ]
-
-
 def configuration(run: Run) -> str:
     """Its rung or configuration; of a run without either how it shards; "" if it does not."""
     return run.rung or run.record.config or (run.method if run.method != "none" else None) or ""
 
 
-def _parts(run: Run) -> list[str]:
-    """What a run is, the part that says most first."""
-    facts = {name: run.fact(name) for name in (*_NAMES, *_NUMBERS, "profiled", "timed")}
-    parts = [configuration(run), *(facts[name] for name in _NAMES if facts[name] != "none")]
-    parts += [f"{name} {facts[name]:,}" for name in _NUMBERS if facts[name]]
-    parts += [name for name in ("profiled", "timed") if facts[name]] + [run.record.experiment, run.state]
-    return [part.replace("_", " ") for part in parts if part]
+def run_label(run: Run) -> str:
+    """What a run is, and its folder's name, which no other run has."""
+    parts = [configuration(run), run.fault if run.fault != "none" else None, run.model, run.precision]
+    parts += [f"{run.world_size} GPUs" if run.several_gpus else None, "profiled" if run.profiled else None]
+    return f"{', '.join(part.replace('_', ' ') for part in parts if part)} ({run.folder.name})"

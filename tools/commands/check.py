@@ -7,7 +7,7 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, at_least_0, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import figure
 from tools.logs.run import Run
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
     add_logs_option(parser, single_runs=True)
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
-    parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
 
 

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tools.commands.options import at_least_0
+from tools.commands.options import above_0
 from tools.logs.runs import default_logs
 from tools.tables.repository import ROOT
 from workshop.run_folder.env_file import sourced
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EXERCISE_OR_MODEL",
         help="whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)",
     )
-    parser.add_argument("--space", type=at_least_0, default=20, metavar="GIB", help="room for runs (default: 20)")
+    parser.add_argument("--space", type=above_0, default=20, metavar="GIB", help="room for runs (default: 20)")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 

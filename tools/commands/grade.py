@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 from tools.commands.check import check_file
-from tools.commands.options import add_logs_option, at_least_0, chosen_runs
+from tools.commands.options import above_0, add_logs_option, chosen_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.forms import BLANK, VERDICTS, WRONG, Grade
+from tools.tables.forms import BLANK, VERDICTS, WRONG, Checked, counts
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line, spreadsheet_text
 
@@ -23,41 +23,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
     add_logs_option(parser)
     parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
-    parser.add_argument("--tolerance", type=at_least_0, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--format", choices=("text", "csv"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments)
-    found = [_grade(file, runs, arguments) for file in dict.fromkeys(arguments.files)]
-    rows = [["file", "tables", *VERDICTS, "problem"]]
-    for one in found:
-        counts = ["" if one.problem else str(one.count[verdict]) for verdict in VERDICTS]
-        rows.append([one.file, one.tables, *counts, one.problem])
+    rows, missed, failed = [["file", "tables", *VERDICTS, "problem"]], Counter(), False
+    for file in dict.fromkeys(arguments.files):
+        checked, problem = _checked(file, runs, arguments)
+        count = counts(checked)
+        numbers = " ".join(table.table.number for table, _ in checked)
+        rows.append([str(file), numbers, *("" if problem else str(count[one]) for one in VERDICTS), problem])
+        cells = (cell for _, judged in checked for cell in judged if cell.verdict == WRONG)
+        missed.update((cell.table, cell.row, cell.column) for cell in cells)
+        failed = failed or bool(problem or count[WRONG] or count[BLANK] == count.total())
     if arguments.format == "csv":
         csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)
     else:
         print(text_table([[one_line(cell) for cell in row] for row in rows]))
-        for (table, row, column), people in _most_missed(found):
+        for (table, row, column), people in missed.most_common(_MISSED):
             print(f"wrong in {counted(people, 'file')}: Table {table}, {row}, {column}")
-    failed = (one.problem or one.count[WRONG] or one.count[BLANK] == one.count.total() for one in found)
-    return int(any(failed))
+    return int(failed)
 
 
-def _most_missed(grades: list[Grade]) -> list[tuple[tuple[str, str, str], int]]:
-    """The cells that most people got wrong, with how many people that were."""
-    judged = (cell for grade in grades for _, cells in grade.checked for cell in cells)
-    return Counter((cell.table, cell.row, cell.column) for cell in judged if cell.verdict == WRONG).most_common(_MISSED)
-
-
-def _grade(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Grade:
+def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[Checked, str]:
+    """The file's tables with the judgement of their cells, or why it could not be checked."""
     try:
-        checked = check_file(file, _own_runs(file, runs), arguments, arguments.tiny, show=False)
+        return check_file(file, _own_runs(file, runs), arguments, arguments.tiny, show=False), ""
     except (InputError, NoRunsError) as error:
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.
-        return Grade(str(file), [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip()))
-    return Grade(str(file), checked)
+        return [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip())
 
 
 def _own_runs(file: Path, runs: list[Run]) -> list[Run]:

@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 from tools.errors import InputError
@@ -13,23 +12,13 @@ INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
 
 def above_0(text: str) -> float:
-    """The option as a number above 0, for argparse."""
-    return _number(text, "a number above 0", lambda value: value > 0)
-
-
-def at_least_0(text: str) -> float:
-    """The option as a number of at least 0, for argparse."""
-    return _number(text, "a number of at least 0", lambda value: value >= 0)
-
-
-def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
-    """`float` alone would take nan, inf and negative numbers."""
+    """The option as a number above 0, for argparse; `float` alone would take nan, inf and negative numbers."""
     try:
         value = float(text)
     except ValueError:
-        value = float("nan")
-    if not fits(value) or value == float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+        value = 0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Make a page of the runs that a browser opens from disk: tables, charts, every run."""
+"""Make a page of the runs that a browser opens from disk: their list, and each with its charts."""
 
 import argparse
 import sys

@@ -79,8 +79,8 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     memory = "GPU memory" if gpus else "CPU memory"
     with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
-        for colour, (run, label) in enumerate(zip(runs, plots.run_labels(runs), strict=True)):
-            look = {"color": f"C{colour}", "label": label + _resumed(run)}
+        for colour, run in enumerate(runs):
+            look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
             try:
                 steps, lines = run.steps, list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
             except LogError as error:

@@ -51,9 +51,8 @@ class Rehearsal:
         output = self.logs / ".output" / f"{exercise.name}-{file}"
         output.parent.mkdir(parents=True, exist_ok=True)
         options = {"cwd": self.logs, "env": {**self.environment, "PYTHONPATH": str(ROOT)}, "stdin": subprocess.DEVNULL}
-        shown = words[0] == "submit" and self.local  # its progress bar
         with output.open("w") as stream:
-            options |= {"stdout": stream, "stderr": None if shown else subprocess.STDOUT}
+            options |= {"stdout": stream, "stderr": subprocess.STDOUT}
             process = subprocess.Popen([sys.executable, "-m", "tools", *words], **options)
             try:
                 code = process.wait()

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tools.commands.options import above_0, add_logs_option, at_least_0, chosen_logs
+from tools.commands.options import above_0, add_logs_option, chosen_logs
 from tools.logs.live_run import LiveRun, look
 from tools.logs.run import Run, duration
 from tools.logs.runs import find_runs, read_run, run_folders
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
     parser.add_argument("--every", type=above_0, default=5, metavar="S", help="look again after (default: 5)")
     parser.add_argument(
-        "--recent", type=at_least_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
+        "--recent", type=above_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
     )
 
 

@@ -25,13 +25,8 @@ class Line:
 
 @dataclass
 class Chart:
-    """One chart of a run.
-
-    Attributes:
-        key: names it in links and in scripts.
-        title, x_label, y_label: with units.
-        lines: none: there is nothing to draw.
-        problem: why a log cannot be read; "" if it can.
+    """Attributes: key: names it in links and in scripts; lines: none: there is nothing to draw;
+    problem: why a log cannot be read, "" if it can.
     """
 
     key: str
@@ -45,27 +40,29 @@ class Chart:
 def charts(run: Run) -> list[Chart]:
     """The run's charts that have something to draw, or a log that cannot be read."""
     time, memory = "time since the log's start (s)", "memory (MiB)"
-    found = []
-    for chart, lines in [
+    found = [
         (Chart("loss", "Training loss", "step", "loss"), _over_steps(run, "loss", "loss")),
         (Chart("step_time", "Step time", "step", "step time (s)"), _over_steps(run, "step time", "step_time_s")),
         (Chart("gpu_memory", "GPU memory in use", time, memory), _gpu_memory(run)),
-        (Chart("cpu_memory", "CPU memory of all processes", time, memory), _cpu_memory(run)),
-    ]:
+        # Summed RSS counts shared pages once per process, summed PSS once.
+        (
+            Chart("cpu_memory", "CPU memory of all processes", time, memory),
+            (_line(*line) for kind in ("RSS", "PSS") for line in cpu_lines(run, kind)),
+        ),
+    ]
+    for chart, lines in found:
         try:
             chart.lines = [line for line in lines if line.x]
         except LogError as error:
             chart.problem = str(error)
-        if chart.lines or chart.problem:
-            found.append(chart)
-    return found
+    return [chart for chart, _ in found if chart.lines or chart.problem]
 
 
 def _over_steps(run: Run, name: str, column: str) -> Iterator[Line]:
     """The curve, and a vertical line at each step from which the run was resumed."""
-    if run.steps is None:
+    if (steps := run.steps) is None:
         return
-    curve = _line(name if run.resumptions else "", run.steps.step, getattr(run.steps, column))
+    curve = _line(name if run.resumptions else "", steps.step, getattr(steps, column))
     yield curve
     if curve.y:
         for place, text in run.resumptions:
@@ -79,12 +76,6 @@ def _gpu_memory(run: Run) -> Iterator[Line]:
     yield from (_line(*sample, most) for sample in samples)
 
 
-def _cpu_memory(run: Run) -> Iterator[Line]:
-    """Each node's summed RSS, which counts shared pages once per process, and summed PSS, which counts them once."""
-    for kind in ("RSS", "PSS"):
-        yield from (_line(*line) for line in cpu_lines(run, kind))
-
-
 def _line(name: str, x: Sequence[float], y: Sequence[float], most: int = MOST_POINTS) -> Line:
     """At most `most` points, rounded: the first, the last and of each stretch the smallest and the largest."""
     points = [point for point in zip(x, y, strict=True) if math.isfinite(point[0]) and math.isfinite(point[1])]
@@ -94,7 +85,6 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], most: int = MOST_PO
         kept = {0, last}
         for start in range(1, last, length):
             stretch = range(start, min(start + length, last))
-            heights = [points[place][1] for place in stretch]
-            kept |= {stretch[heights.index(min(heights))], stretch[heights.index(max(heights))]}
+            kept |= {end(stretch, key=lambda place: points[place][1]) for end in (min, max)}
         points = [points[place] for place in sorted(kept)]
     return Line(name, *([float(f"{point[axis]:.6g}") for point in points] for axis in (0, 1)))

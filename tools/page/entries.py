@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tools.errors import LogError, UnavailableError
-from tools.logs.figures import OF_ONE_RUN, figure, measure
+from tools.logs.figures import OF_ONE_RUN, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from tools.plots import configuration
@@ -91,25 +91,17 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     return {name: quote(os.fsencode(f"{base}/{name}")) for name in entry.run.files}
 
 
-def damaged(run: Run) -> list[str]:
-    """What is wrong in which line of the logs that cost figures."""
-    found = []
-    for name in OF_ONE_RUN:
+def figures(run: Run) -> tuple[dict[str, str], list[str]]:
+    """Every figure that the run has, name to text; and what is wrong in which line of the logs that cost figures."""
+    found, damaged = {}, []
+    for name, figure in OF_ONE_RUN.items():
         try:
-            measure(run, name)
+            found[name] = figure.written(measure(run, name), unit_named=True)
         except UnavailableError:
             continue
         except LogError as error:
-            found.append(str(error))
-    return found
-
-
-def figures(run: Run) -> dict[str, str]:
-    """Every figure that the run has: name to text."""
-    found = {name: figure(run, name) for name in OF_ONE_RUN}
-    return {
-        name: OF_ONE_RUN[name].written(value, unit_named=True) for name, value in found.items() if value is not None
-    }
+            damaged.append(str(error))
+    return found, damaged
 
 
 def settings(run: Run) -> dict[str, str]:

@@ -8,7 +8,6 @@ run that is written into a page.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import shutil
 from collections import Counter
@@ -26,17 +25,15 @@ from tools.logs.figures import FIGURES, shown
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
-from tools.page import course_tables, entries
-from tools.page.course_tables import CourseTable
+from tools.page import entries
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.plots import configuration
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable
 from tools.tables.repository import REFERENCE
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import printable
 
-STATIC = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parent / "static"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.
@@ -59,21 +56,6 @@ class Site:
     owners: int
 
 
-def environment() -> jinja2.Environment:
-    """The pages' templates: every text that they are given is escaped and made harmless."""
-    pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.globals["made"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    pages.globals["counted"] = counted
-    return pages
-
-
 def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> Site:
     """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
 
@@ -93,9 +75,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     try:
         for folder in ("runs", "data", "static"):
             (temporary / folder).mkdir(parents=True)
-        ids = {str(one.run.folder): one.id for one in found}
-        tables = [_table(table, ids) for table in course_tables.course_tables(own, reference)]
-        _write(site, tables, temporary, output.resolve())
+        _write(site, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
@@ -104,15 +84,25 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     return site
 
 
-def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path) -> None:
+def _write(site: Site, folder: Path, output: Path) -> None:
     """The files in `folder`, which will be `output`: links are relative to that."""
     (folder / _MARK).touch()
-    for asset in STATIC.iterdir():
+    for asset in _STATIC.iterdir():
         shutil.copyfile(asset, folder / "static" / asset.name)
     plotly = distribution("plotly").locate_file("plotly/package_data/plotly.min.js")
     shutil.copyfile(str(plotly), folder / "static" / "plotly.min.js")
-    pages = environment()
+    # Every text that the templates are given is escaped and made harmless.
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     pages.globals |= {
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "counted": counted,
         "site": site,
         "known_figures": FIGURES,
         "own_states": Counter(one.run.state for one in site.own),
@@ -120,19 +110,19 @@ def _write(site: Site, tables: list[dict[str, Any]], folder: Path, output: Path)
 
     def render(template: str, name: str, **values: Any) -> None:
         depth = "../" * name.count("/")
-        (folder / name).write_text(pages.get_template(template).render(up=depth, page=name, **values), "utf-8")
+        (folder / name).write_text(pages.get_template(template).render(up=depth, **values), "utf-8")
 
     every = [*site.own, *site.reference]
     rows = [_listed(one, site.owners > 1) for one in every]
     filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
     render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
-    render("tables.html", "tables.html", tables=tables)
     for one in progress(every, "writing pages"):
         _write_run(one, folder, output, render)
 
 
 def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
     drawn, run, links = charts(one.run), one.run, entries.links(one, output / "runs")
+    figures, damaged = entries.figures(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
@@ -141,8 +131,8 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
         facts=entries.facts(run),
         note=run.record.note,
         settings=entries.settings(run),
-        figures=entries.figures(run),
-        damaged=sorted({*entries.damaged(run), *(chart.problem for chart in drawn if chart.problem)}),
+        figures=figures,
+        damaged=sorted({*damaged, *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         failed=run.state not in ("completed", "running"),
@@ -171,51 +161,3 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
         "figures": [shown(run, name) if run.state == "completed" else "" for name in _LISTED],
     }
-
-
-def _table(table: CourseTable, ids: dict[str, str]) -> dict[str, Any]:
-    """A course's table with one's own figures and those of its first reference."""
-    number, words = re.fullmatch(r"\*\*Table (\w+)\*\* +\*(.+)\*", table.table.caption).groups()
-    first = table.references[0][1] if table.references else None
-    return {
-        "number": number,
-        "anchor": f"table-{number}{'-tiny' if table.table.tiny else ''}",
-        "caption": _plain(words),
-        "exercise": table.exercise,
-        "header": [_plain(label) for label in table.table.header],
-        "labels": table.table.label_columns,
-        "rows": _rows(table.own, first, ids) if table.own or first else [],
-        "own": table.own,
-        "machine": table.references[0][0] if table.references else "",
-        "notes": table.own.notes if table.own else [],
-    }
-
-
-def _rows(own: FilledTable | None, reference: FilledTable | None, ids: dict[str, str]) -> list[list[dict[str, Any]]]:
-    shown = own or reference
-    rows = []
-    for row, texts in enumerate(shown.table.rows):
-        cells = []
-        for column, text in enumerate(texts):
-            figures = {
-                side: _cell(filled.cells[row][column], ids) if filled else None
-                for side, filled in (("own", own), ("reference", reference))
-            }
-            cells.append({"label": _plain(text)} | figures)
-        # Of a table about tiny runs only the rows that have any, as `fill --tiny` prints it.
-        if not shown.table.tiny or any(cell["own"] and cell["own"]["text"] != NOT_MEASURED for cell in cells):
-            rows.append(cells)
-    return rows
-
-
-def _cell(cell: Cell | None, ids: dict[str, str]) -> dict[str, Any] | None:
-    """A figure and where it leads: to the page of its run, or to the list of its runs."""
-    if cell is None:
-        return None
-    runs = [ids[str(run.folder)] for run in cell.runs]
-    href = "" if not runs else f"runs/{runs[0]}.html#figures" if len(runs) == 1 else f"index.html#runs={','.join(runs)}"
-    return {"text": cell.text, "href": href, "word": cell.value is None, "runs": len(runs)}
-
-
-def _plain(markdown: str) -> str:
-    return re.sub(r"[*`]", "", re.sub(r"\[([^\[\]]+)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", markdown))

@@ -1,9 +1,8 @@
-"""Without SLURM: one run after the other on this machine, with a progress bar."""
+"""Without SLURM: one run after the other on this machine."""
 
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,21 +24,16 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
     Args:
         outputs: a folder for what the launchers print, as SLURM's files.
     """
-    from tqdm import tqdm  # the other commands start without it
-
     outputs.mkdir(parents=True, exist_ok=True)
     states = ["not started"] * len(tasks)
     told: list[int] = []  # noted, not raised: the launcher must end its training
-    before = {
-        number: signal.signal(number, lambda got, _: told.append(got)) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    # A bar in a log file: a line per run is enough.
-    bar = tqdm(tasks, unit="run", mininterval=0.1 if sys.stderr.isatty() else 10)
+    endings = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, _: told.append(got)) for number in endings}
     try:
-        for place, (submission, command, environment) in enumerate(bar):
+        for number, (submission, command, environment) in enumerate(tasks, 1):
             if told:
                 break
-            bar.set_description_str(submission.place)
+            print(f"[{number}/{len(tasks)}] {submission.place} ...", flush=True)
             output = outputs / f"{datetime.now():%Y%m%d-%H%M%S}-{submission.exercise.name}-line{submission.line}.out"
             begin_s = time.monotonic()
             with output.open("wb") as stream:
@@ -50,12 +44,11 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
             if told:  # the launcher ends its training and writes down that it was cancelled
                 process.terminate()
                 process.wait()
-                states[place] = "cancelled"
+                states[number - 1] = "cancelled"
             else:
-                states[place] = _state(output, process.returncode)
-                bar.write(_told(submission, states[place], time.monotonic() - begin_s, output))
+                states[number - 1] = _state(output, process.returncode)
+                print(_told(submission, states[number - 1], time.monotonic() - begin_s, output), flush=True)
     finally:
-        bar.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     return states, bool(told)

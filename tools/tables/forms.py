@@ -68,30 +68,6 @@ def counts(checked: Checked) -> Counter[str]:
     return Counter(cell.verdict for _, cells in checked for cell in cells)
 
 
-@dataclass(frozen=True)
-class Grade:
-    """One participant's file.
-
-    Attributes:
-        file: as given.
-        checked: its tables as the runs fill them, each with the judgement of its cells.
-        problem: why it could not be checked, "" for nothing.
-    """
-
-    file: str
-    checked: Checked
-    problem: str = ""
-
-    @property
-    def count(self) -> Counter[str]:
-        return counts(self.checked)
-
-    @property
-    def tables(self) -> str:
-        """Their numbers."""
-        return " ".join(table.table.number for table, _ in self.checked)
-
-
 def questions(folder: Path) -> list[str]:
     """The numbered questions below a README's heading *Predict*, or its rows that wait for a prediction."""
     text = (folder / "README.md").read_text(encoding="utf-8")

@@ -36,6 +36,7 @@ def test_run_that_went_on_says_after_which_fault_and_from_which_step(drawn, make
     make_run("20261121-094500-p2", undisturbed | {"settings": {"fault": "rank_killed"}, "attempts": [attempt]})
     figure = drawn()
     (legend,) = figure.legends
-    labels = [text.get_text() for text in legend.get_texts()]
-    assert labels == ["ddp", "rank killed: failed after step 2, resumed from step 1"]
+    labels = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    runs = ["ddp, bloom-560m, fp32 (20261121-094500-p1)", "ddp, rank killed, bloom-560m, fp32 (20261121-094500-p2)"]
+    assert labels == [runs[0], f"{runs[1]}: failed after step 2, resumed from step 1"]
     assert [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_linestyle() == ":"] == [[1, 1]]

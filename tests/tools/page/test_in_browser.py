@@ -8,15 +8,14 @@ from tests.tools.page.conftest import PLANTED, PLANTED_NAME, run_page, serious
 
 def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
     failed, completed = sorted((path.stem for path in (made / "runs").glob("*planted*")), key=len)
-    for name in (f"runs/{failed}.html", "index.html", "tables.html", f"runs/{completed}.html"):
+    for name in (f"runs/{failed}.html", "index.html", f"runs/{completed}.html"):
         page = look(name)
         if name == "index.html":
             page.select_option("#f-config", PLANTED)
         assert page.evaluate("window.planted") is None
         assert page.locator("img").count() == 0
         assert page.evaluate("[...document.scripts].filter(one => !one.src).length") == 0
-        if name != "tables.html":
-            assert PLANTED_NAME in page.inner_text("body")
+        assert PLANTED_NAME in page.inner_text("body")
         if name == f"runs/{failed}.html":
             assert PLANTED in page.inner_text("pre >> nth=0") and PLANTED in page.inner_text(".cause")
             expect(page.locator("[data-chart=gpu_memory]")).to_contain_text(PLANTED_NAME)
@@ -28,12 +27,12 @@ def test_run_has_its_curves_and_their_peak(look):
     assert page.evaluate("Math.max(...document.querySelector('[data-chart=step_time]').data[0].y)") == 9
 
 
-@pytest.mark.parametrize("name", ["index.html", "tables.html", run_page("j3")])
+@pytest.mark.parametrize("name", ["index.html", run_page("j3")])
 def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a_phone(look, name):
     page = look(name, provoked=True, viewport={"width": 360, "height": 740})  # the check tries to fetch
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.set_viewport_size({"width": 1280, "height": 800})
-    # Of tables and rows that are all alike the first ones: the check looks at every cell.
-    repeated = "section[id^=table]:nth-of-type(n+5), tbody tr:nth-child(n+20)"
+    # Of rows that are all alike the first ones: the check looks at every cell.
+    repeated = "tbody tr:nth-child(n+20)"
     page.evaluate(f"document.querySelectorAll('{repeated}').forEach(one => one.remove())")
     assert serious(page) == []

@@ -7,24 +7,15 @@ const body = table.tBodies[0];
 const rows = [...body.rows];
 const KEYS = ["kind", "exercise", "config", "model", "state"];
 
-// index.html#runs=ID,ID: the runs a table's cell is from.
-const named = () => {
-  const match = /^#runs=(.+)$/.exec(location.hash);
-  return match ? new Set(decodeURIComponent(match[1]).split(",")) : null;
-};
-
 function filter() {
-  const only = named();
   const wanted = KEYS.map((key) => [key, byId(`f-${key}`).value]).filter(([, value]) => value);
   const text = byId("f-text").value.trim().toLowerCase();
   for (const row of rows) {
     const fits = wanted.every(([key, value]) => row.dataset[key] === value);
-    row.hidden = only ? !only.has(row.dataset.id) : !fits || !row.textContent.toLowerCase().includes(text);
+    row.hidden = !fits || !row.textContent.toLowerCase().includes(text);
   }
   const count = rows.filter((row) => !row.hidden).length;
-  byId("count").textContent = only
-    ? `The ${count} runs of one cell. “Show all” shows the others.`
-    : `Shown: ${count} of ${rows.length} runs.`;
+  byId("count").textContent = `Shown: ${count} of ${rows.length} runs.`;
 }
 
 // Numbers by size, texts by the alphabet, empty cells last.
@@ -37,18 +28,13 @@ function sortBy(column, header) {
   body.append(...rows.toSorted((a, b) => (descending ? -1 : 1) * order(value(a), value(b))));
 }
 
-byId("filters").addEventListener("input", () => {
-  if (named()) history.replaceState(null, "", location.pathname);
-  filter();
-});
+byId("filters").addEventListener("input", filter);
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("filters").addEventListener("reset", (event) => {
   event.preventDefault();
   for (const key of [...KEYS, "text"]) byId(`f-${key}`).value = "";
-  if (named()) history.replaceState(null, "", location.pathname);
   filter();
 });
-window.addEventListener("hashchange", filter);
 [...table.tHead.rows[0].cells].forEach((header, column) => {
   header.querySelector("button").addEventListener("click", () => sortBy(column, header));
 });
