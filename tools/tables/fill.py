@@ -101,7 +101,7 @@ class FilledTable:
         rows = [row for row in rows if not _unrecorded(row[labels:])]
         kept = [at for at in range(len(self.table.header)) if at < labels or not _unrecorded([row[at] for row in rows])]
         header = [self.table.header[at] for at in kept]
-        shown = replace(self.table, header=header, separator="|" + "---|" * len(kept))
+        shown = replace(self.table, header=header, separator=self.table.separator_of(kept))
         return markdown.render(shown, [[row[at] for at in kept] for row in rows])
 
     def sources(self) -> str:

@@ -283,7 +283,7 @@ def tiny_view(table: Table) -> Table:
         table,
         caption=titled(table.caption).removesuffix("*") + TINY_CAPTION_END,
         header=[columns[place] for place in kept],
-        separator="|" + "---|" * len(kept),
+        separator=table.separator_of(kept),
         rows=[row for row, _ in rows.values()],
         lines=[line for _, line in rows.values()],
         tiny=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -57,6 +58,11 @@ class Table:
         """Leading columns that are filled in every row: they label the rows."""
         columns = zip(*self.rows, strict=True)
         return next((i for i, column in enumerate(columns) if any(map(is_blank, column))), len(self.header))
+
+    def separator_of(self, columns: Sequence[int]) -> str:
+        """The line under a header that has only these columns."""
+        marks = cells(self.separator)
+        return f"|{'|'.join(marks[at] for at in columns)}|"
 
     @property
     def by_hand(self) -> int:

@@ -5,6 +5,8 @@ from collections.abc import Container, Iterable, Sequence
 
 # Controls other than tab and line end; what turns the writing direction or has no width; halves of a character.
 _HARMFUL = "\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+# A cell of a column of numbers: 1,020.5, 97 %, 1 to 4, 12.7 (30), or none.
+_NUMBER = re.compile(r"(?:[+-]?\d[\d,.]*(?: [%s]| to \d+)?(?: \(\d[\d,.]*\))?|-|not measured)?")
 _IN_TEXT, _IN_LINE = re.compile(f"[{_HARMFUL}]"), re.compile(f"[\t\n{_HARMFUL}]")
 
 
@@ -26,9 +28,12 @@ def spreadsheet_text(value: object) -> object:
 
 
 def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """A table in Markdown; columns of numbers stand on the right."""
+    rows = list(rows)
     lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
-    return "\n".join([lines[0], f"|{'---|' * len(titles)}", *lines[1:]])
+    columns = [any(column) and all(map(_NUMBER.fullmatch, column)) for column in zip(*rows, strict=True)]
+    marks = ("---:|" if numbers else "---|" for numbers in columns or [False] * len(titles))
+    return "\n".join([lines[0], f"|{''.join(marks)}", *lines[1:]])
 
 
 def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:

@@ -9,7 +9,7 @@ from tools.tables.repository import table_definitions
 README = """**Table 1** *Summary*
 
 | Metric | Value |
-|---|---|
+|---|---:|
 | Train Loss (mean) | |
 | Samples/s | |
 | Steps per Epoch | |

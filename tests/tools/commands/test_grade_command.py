@@ -8,7 +8,7 @@ from tools.__main__ import main
 from tools.commands import check
 from tools.tables.repository import table_definitions
 
-README = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| Train Loss (mean) | |\n| Steps per Epoch | |\n"
+README = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---:|\n| Train Loss (mean) | |\n| Steps per Epoch | |\n"
 
 
 @pytest.fixture

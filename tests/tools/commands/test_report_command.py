@@ -2,7 +2,7 @@ import pytest
 
 from tools.__main__ import main
 
-TABLE = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
+TABLE = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---:|\n| F1 (%) | |\n"
 COMMAND = "python -m tools fill baseline --logs logs --plain"
 
 
@@ -18,7 +18,7 @@ def test_block_is_filled_the_blank_table_stays_blank_and_what_drifted_is_named(r
     assert main(["report", "--root", str(root)]) == 0
     text = (root / "baseline/README.md").read_text()
     assert text.count("| F1 (%) | |") == 1
-    assert "| F1 (%) | 55.12 |\n\nFrom `logs/baseline/r1`\n\n<!-- end generated -->\n\nEnd.\n" in text
+    assert "|---|---:|\n| F1 (%) | 55.12 |\n\nFrom `logs/baseline/r1`\n\n<!-- end generated -->\n\nEnd.\n" in text
     assert "baseline/README.md: generated block updated" in capsys.readouterr().out
     (root / "baseline/README.md").write_text(text.replace("55.12", "99.99"))
     assert main(["report", "--root", str(root), "--check"]) == 1
