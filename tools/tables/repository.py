@@ -11,7 +11,7 @@ from workshop.run_folder.exercises import FURTHER, exercises_with, find_exercise
 from workshop.run_folder.exercises import REPO as ROOT
 
 REFERENCE = ROOT / "logs" / "reference"
-_DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "FIGURES.md", "PLANNER.md")
+_DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "PLANNER.md")
 
 
 def exercise_folder(name: str) -> Path:
