@@ -37,6 +37,14 @@ def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> N
     ]
 
 
+def test_answers_before_the_training_are_the_logged_ones() -> None:
+    runs = find_runs(REPO / "logs/reference/h100x1-learning-shipped", experiment="baseline")
+    before = next(run.summary for run in runs if "exact_match_before" in run.summary)
+    shown = table_headed("SmolLM2-135M before the training", "baseline/RESULTS.md")
+    exact_match, f1 = before["exact_match_before"], before["f1_before"]
+    assert shown == [[f"{before['generated_examples']:,} held-out questions", f"{exact_match:.2f}", f"{f1:.2f}"]]
+
+
 def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
     machines = (
         "h200x2",
