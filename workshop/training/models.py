@@ -1,17 +1,19 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
+import copy
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import SHAPES, model_path
-from workshop.settings import Settings
+from workshop.settings import Settings, configuration
 
 
 @dataclass(frozen=True)
@@ -55,29 +57,74 @@ def model_config(settings: Settings) -> Any:
 
 
 def load_model(
-    settings: Settings, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype = torch.float32, **options: Any
+    settings: Settings,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: torch.dtype = torch.float32,
+    on_each_rank: bool = False,
 ) -> PreTrainedModel:
     """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
 
-    Weights that are not trained need no fp32: further/lora/ asks for another `dtype`. Call it after the
-    TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. `options` go to from_pretrained
-    or from_config. Raises InputError for a shape or a hub name that does not exist.
+    Call it after the TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. With FSDP2
+    and `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
+
+    Args:
+        dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
+        on_each_rank: read the weights on every rank, also where rank 0 would send them.
+
+    Raises InputError for a shape or a hub name that does not exist.
     """
     torch.manual_seed(settings.seed)
+    if on_each_rank or not rank_0_sends_weights(settings):
+        model = _load(settings, dtype)
+    else:  # the others wait
+        sent = [None]
+        if dist.get_rank() == 0:
+            model = _load(settings, dtype)
+            if not getattr(model, "is_quantized", False):  # accelerate sends no quantized weights
+                sent = [with_empty_weights(model, "meta")]
+        dist.broadcast_object_list(sent)
+        if dist.get_rank() > 0:
+            model = _load(settings, dtype) if sent[0] is None else with_empty_weights(sent[0], "cpu")
+    fit_to_tokenizer(model, tokenizer, settings)
+    return model
+
+
+def _load(settings: Settings, dtype: torch.dtype) -> PreTrainedModel:
     if settings.model_init == "random":
         config = shape_config(settings.model_name)
         # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
         device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
         with torch.device(device):
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
-    else:
-        try:
-            # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
-            model = AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=dtype, **options)
-        except (OSError, ValueError) as error:
-            raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
-    fit_to_tokenizer(model, tokenizer, settings)
-    return model
+            return AutoModelForCausalLM.from_config(config, dtype=dtype)
+    try:
+        # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
+        return AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
+
+
+def rank_0_sends_weights(settings: Settings) -> bool:
+    """Return whether accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded."""
+    if not (settings.config and dist.is_initialized()):
+        return False
+    values = configuration(settings).values
+    return values.get("version") == 2 and values.get("cpu_ram_efficient_loading", False)
+
+
+def with_empty_weights(model: PreTrainedModel, device: str) -> PreTrainedModel:
+    """Return a copy with uninitialised parameters on the device, tied as the model's, and its buffers on the CPU.
+
+    On the CPU each parameter has an address of its own, by which accelerate finds it in the optimizer, but no memory:
+    the system gives a page to an address when it is first written.
+    """
+    replaced = {
+        **{id(buffer): buffer.cpu() for buffer in model.buffers()},
+        **{
+            id(weight): torch.nn.Parameter(torch.empty_like(weight, device=device), weight.requires_grad)
+            for weight in model.parameters()
+        },
+    }
+    return copy.deepcopy(model, replaced)
 
 
 def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Settings) -> None:
