@@ -86,9 +86,9 @@ def _advice(ranked: list[Candidate]) -> str:
     loading = [one for one in found if one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib]
     if loading:
         return (
-            "CPU memory is too small: every rank reads all weights into it, trained ones in fp32, before it shards "
-            "them (column CPU GiB). More nodes do not help; fewer GPUs on a node or a larger --node-memory do, or "
-            "--method lora, whose weights have half the size."
+            "CPU memory is too small for the weights that are read into it, trained ones in fp32: by rank 0 under "
+            "FSDP2 and ZeRO-3, else by every rank (column CPU GiB). A larger --node-memory helps, or --method lora, "
+            "whose weights have half the size."
         )
     if any(one.limit == "CPU" for one in found):
         return "CPU memory is too small for what is offloaded: more nodes, or a larger --node-memory."
@@ -135,7 +135,7 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     gpu = question.hardware
     notes = [
         "rows: of a micro-batch x how many are added up. GPU GiB: tensors and CUDA's context; it fits with "
-        f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while each rank reads all weights."
+        f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while weights are read."
     ]
     if shown[0].prediction.tight and not shown[0].prediction.limit:
         notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")

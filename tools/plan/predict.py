@@ -192,9 +192,8 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(ranks / 3600),
     }
-    # Each rank reads all weights: workshop/training/models.py, load_model.
     width = 2 if "frozen" in step else 4
-    loading_mib = width * step["parameters"] / MIB * ranks / workload.nodes * workload.pretrained
+    loading_mib = width * step["parameters"] / MIB * workload.readers * workload.pretrained
     traffic = timing.traffic(workload, step)
     return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic)
 

@@ -173,6 +173,16 @@ class Workload:
         return "loss_outside" in self.shape
 
     @property
+    def readers(self) -> float:
+        """Ranks of the fullest node that hold all weights while they are read: workshop/training/models.py, load_model.
+
+        Under ZeRO-3 rank 0 alone copies them from the file, a layer at a time.
+        """
+        sent = self.strategy.config.get("cpu_ram_efficient_loading") and not self.shape.get("four_bits")
+        alone = self.strategy.method == "zero3" or (self.strategy.method == "fsdp2" and sent)
+        return 1 if alone else self.strategy.world_size / self.nodes
+
+    @property
     def compiles(self) -> bool:
         shape = self.shape
         return bool(shape.get("compile")) or shape.get("attention") == "flex" or shape.get("loss") == "chunked"
