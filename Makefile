@@ -19,7 +19,7 @@ quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on thi
 	bash -c 'source quickstart.env && bash baseline/baseline.slurm && python -m tools fill baseline --tiny'
 
 rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
-	python -m tools rehearse
+	bash instructor/rehearse.sh
 
 # A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py). Three on two
 # processors: the tests of SLURM wait for its timers, others for a process that ends.

@@ -17,13 +17,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
   1  check, grade: a wrong cell, none filled in, or what cannot be checked; report --check: a generated
-     block has drifted; submit: a run was refused, or failed here; doctor: an error; rehearse: something failed
+     block has drifted; submit: a run was refused, or failed here; doctor: an error
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "profile", "page", "rehearse"),
+    *("grade", "report", "plot", "profile", "page"),
 )
 
 
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
     words = (sys.argv[1:] if argv is None else argv) or ["--help"]
     # argparse itself cannot keep apart what stands before and after `--`.
-    cut = words.index("--") if words[:1] in (["submit"], ["rehearse"]) and "--" in words else len(words)
+    cut = words.index("--") if words[:1] == ["submit"] and "--" in words else len(words)
     named = [name for name in _COMMANDS if words[:1] == [name]]
     try:
         if words[:1] == ["plan"]:  # nor have a subcommand that may be left out

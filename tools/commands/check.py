@@ -25,15 +25,13 @@ SHOWN = "fill shows the speed without evaluation and saving, which compares stra
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
     add_logs_option(parser, single_runs=True)
-    parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
     parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
 
 
 def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments)
-    tiny = arguments.tiny or bool(arguments.run_folders and runs[0].tiny)
-    checked = check_file(arguments.file, runs, arguments, tiny, arguments.show)
+    checked = check_file(arguments.file, runs, arguments, arguments.show)
     for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
         for note in table.notes:
@@ -49,13 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_file(
-    file: Path, runs: list[Run], arguments: argparse.Namespace, tiny: bool, show: bool
+    file: Path, runs: list[Run], arguments: argparse.Namespace, show: bool
 ) -> list[tuple[FilledTable, list[Judgement]]]:
     """The file's tables as the runs fill them, each with the judgement of its cells.
 
     Args:
         arguments: the tolerance in percent, and where the runs are from.
-        tiny: the tables are about tiny runs; so are those whose caption says it.
         show: say what is expected.
 
     Raises:
@@ -68,7 +65,7 @@ def check_file(
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
     known = table_definitions()
-    definitions = [_definition(copy, known, tiny or copy.caption.endswith(TINY_CAPTION_END)) for copy in copies]
+    definitions = [_definition(copy, known) for copy in copies]
     exercises = exercises_of(*definitions)
     own = [run for run in runs if run.record.exercise in exercises]
     if not own:
@@ -92,8 +89,8 @@ def _print_cells(file: Path, cells: list[Judgement]) -> None:
             print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}")
 
 
-def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
-    """The blank table a copy belongs to, with the same header; `tiny`: its view for tiny runs.
+def _definition(copy: Table, known: dict[str, Table]) -> Table:
+    """The blank table a copy belongs to, with the same header; its view for tiny runs if the caption says so.
 
     Raises:
         InputError: no README has a table of that number, or its columns are others.
@@ -102,6 +99,7 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     if copy.number not in known:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
+    tiny = copy.caption.endswith(TINY_CAPTION_END)
     definition = tiny_view(known[copy.number]) if tiny else known[copy.number]
     if list(map(normalised, copy.header)) != list(map(normalised, definition.header)):
         header = " | ".join(definition.header)

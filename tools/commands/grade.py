@@ -22,7 +22,6 @@ _MISSED = 10  # cells in the list of those that most people got wrong
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a participant's filled-in tables")
     add_logs_option(parser)
-    parser.add_argument("--tiny", action="store_true", help="the tables are about tiny runs (tiny.env)")
     parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--format", choices=("text", "csv"), default="text")
 
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[Checked, str]:
     """The file's tables with the judgement of their cells, or why it could not be checked."""
     try:
-        return check_file(file, _own_runs(file, runs), arguments, arguments.tiny, show=False), ""
+        return check_file(file, _own_runs(file, runs), arguments, show=False), ""
     except (InputError, NoRunsError) as error:
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.

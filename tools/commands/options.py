@@ -8,8 +8,6 @@ from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
 
-INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
-
 
 def above_0(text: str) -> float:
     """The option as a number above 0, for argparse; `float` alone would take nan, inf and negative numbers."""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.commands.options import INTERRUPTED
 from tools.commands.runs import next_command
 from tools.errors import InputError
 from tools.logs.run import is_mine
@@ -24,6 +23,7 @@ from tools.tables.repository import ROOT, borrowed_runs
 from workshop.run_folder.exercises import repository_of
 from workshop.run_folder.printable import markdown
 
+_INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 # Name programs that bash, the loader or Python run: they are never taken from a file.
 _RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")
 
@@ -229,7 +229,7 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
         print("continue the runs that were stopped, each in its own folder:")
         here = " --local" if slurm.available() else ""  # without it the run would be queued
         print("\n".join(f"  {command}{here if '--resume' in command else ''}" for command in commands))
-    return INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
+    return _INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pwd
 import time
@@ -47,6 +48,7 @@ class Run:
         record: the same, typed.
         problem: why run.json cannot be read; "" if it can.
         parsed: what has been read from the logs (tools/logs/figures.py).
+        known_facts: already looked up: each cell of a table asks for the same ones.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class Run:
     record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
     problem: str = ""
     parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    known_facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # ---- facts: what tables select by, beside the keys of run.json and the settings ----
 
@@ -68,8 +71,21 @@ class Run:
     timed = property(lambda run: bool(run.settings.get("timers")))
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
+    dp_size = property(lambda run: run.record.dp_size or run.world_size)  # older: each rank had examples of its own
+    ranks_per_row = property(lambda run: run.world_size // run.dp_size if run.dp_size else None)
+    train_examples = property(lambda run: run.record.train_examples or run.settings.get("train_size"))
+    # Training processes; asked for, where rank 0 had not counted them when the job failed.
+    world_size = property(lambda run: run.record.world_size or _product(run.record.nodes, run.record.gpus_per_node))
+    examples_per_gpu = property(
+        lambda run: run.train_examples / run.dp_size if run.train_examples and run.dp_size else None
+    )
+    examples_per_gpu_step = property(lambda run: _product(*map(run.settings.get, ("batch_size", "grad_acc"))))
+    # None: not whole ones.
+    epochs = property(lambda run: None if run.settings.get("max_steps") else run.settings.get("num_epochs"))
+    # As asked for: without a GPU fp16 trains in fp32.
+    precision = property(lambda run: next((name for name in ("fp16", "bf16") if run.settings.get(name)), "fp32"))
 
-    @cached_property
+    @property
     def model(self) -> str | None:
         """The name of the model, without its owner."""
         name = self.record.model.name or self.settings.get("model_name") or ""
@@ -81,41 +97,6 @@ class Run:
         width = self.record.model.hidden_size or self.settings.get("hidden_size")
         return is_tiny(self.settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE)
 
-    @cached_property
-    def world_size(self) -> int | None:
-        """Training processes; asked for, where rank 0 had not counted them when the job failed."""
-        return self.record.world_size or (self.record.nodes or 0) * (self.record.gpus_per_node or 0) or None
-
-    @property
-    def dp_size(self) -> int | None:
-        return self.record.dp_size or self.world_size  # older records: each rank had examples of its own
-
-    @property
-    def ranks_per_row(self) -> int | None:
-        return self.world_size // self.dp_size if self.dp_size else None
-
-    @property
-    def train_examples(self) -> int | None:
-        return self.record.train_examples or self.settings.get("train_size")
-
-    @property
-    def examples_per_gpu(self) -> float | None:
-        return self.train_examples / self.dp_size if self.train_examples and self.dp_size else None
-
-    @property
-    def examples_per_gpu_step(self) -> int | None:
-        return (self.settings.get("batch_size") or 0) * (self.settings.get("grad_acc") or 0) or None
-
-    @property
-    def epochs(self) -> int | None:
-        """None: not whole ones."""
-        return None if self.settings.get("max_steps") else self.settings.get("num_epochs")
-
-    @property
-    def precision(self) -> str:
-        """As asked for: without a GPU fp16 trains in fp32."""
-        return "fp16" if self.settings.get("fp16") else "bf16" if self.settings.get("bf16") else "fp32"
-
     @property
     def unchanged_model(self) -> bool | None:
         """Whether all its modules are PyTorch's or transformers'; unknown of older runs, which do not name them."""
@@ -124,15 +105,10 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
-        if name not in self._facts:
+        if name not in self.known_facts:
             place = self if hasattr(Run, name) else self.record if hasattr(self.record, name.split(".")[0]) else None
-            self._facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
-        return self._facts[name]
-
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        """Facts already looked up: each cell of a table asks for the same ones."""
-        return {}
+            self.known_facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
+        return self.known_facts[name]
 
     def matches(self, where: Where) -> bool:
         return all(
@@ -185,9 +161,8 @@ class Run:
     def examples_asked(self) -> int | None:
         """Examples that the whole training was to process, one that is trained on twice counts twice."""
         if steps := self.settings.get("max_steps"):
-            per_gpu = self.examples_per_gpu_step
-            return steps * per_gpu * self.dp_size if per_gpu and self.dp_size else None
-        return self.epochs * self.train_examples if self.epochs and self.train_examples else None
+            return _product(steps, self.examples_per_gpu_step, self.dp_size)
+        return _product(self.epochs, self.train_examples)
 
     @cached_property
     def start(self) -> datetime:
@@ -195,14 +170,10 @@ class Run:
         return time_of(self.record.start_time) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
 
     @property
-    def end(self) -> datetime | None:
-        """When the job ended, now if it is still running; None if its record does not say."""
-        return datetime.now(UTC) if self.state == "running" else time_of(self.record.end_time)
-
-    @property
     def runtime_s(self) -> float | None:
-        """Wall time of the whole job (s), start to end, or to now if it is still running."""
-        return (self.end - self.start).total_seconds() if self.end else None
+        """Wall time of the whole job (s), to now if it is still running; None if its end is not recorded."""
+        end = datetime.now(UTC) if self.state == "running" else time_of(self.record.end_time)
+        return (end - self.start).total_seconds() if end else None
 
     # ---- its files ----
 
@@ -238,6 +209,10 @@ class Run:
     def steps(self) -> StepLog | None:
         """All steps of steps.csv. Raises LogError if it is damaged."""
         return read_steps(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
+
+
+def _product(*factors: int | None) -> int | None:
+    return math.prod(factors) if all(factors) else None
 
 
 def is_fact(name: str) -> bool:
@@ -323,6 +298,7 @@ def _login_name(number: int) -> str:
 
 
 def time_of(text: str | None) -> datetime | None:
+    """An ISO 8601 time, UTC unless it says otherwise; None for anything else."""
     try:
         stamp = datetime.fromisoformat(text or "")
     except ValueError:
