@@ -39,7 +39,7 @@ for folder in "${exercises[@]}"; do
     name=${folder##*/}
     echo "$name ..."
     tool "$name-submit.txt" "0 1" submit --list "$folder/tiny.txt" --logs "$logs" "$@" # 1: a run failed; see below
-    grep -E '^(completed|failed|oom|job|error)' "$logs/.output/$name-submit.txt"
+    grep -E '^(job|error|[a-z]+ +[0-9]+ s )' "$logs/.output/$name-submit.txt"
     # Without SLURM, which queues it again by itself, a preempted run continues here.
     grep -oE 'python -m tools submit --resume .*' "$logs/.output/$name-submit.txt" | while read -r command; do
         bash -c "$command" > "$logs/.output/$name-resumed.txt" 2>&1

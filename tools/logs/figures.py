@@ -11,7 +11,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -26,7 +26,6 @@ from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedE
 
 Found = Mapping[str, Any]
 _COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)
-_MIB_PER_GB = 1e9 / 2**20
 _EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
 
@@ -49,7 +48,6 @@ class Figure:
         labels: of rows and columns that mean it; the first is its title.
         definition: one line: what it is and which file it is from.
         kind: of the figure; a bool is shown as yes or no, a word is what its source says in place of a figure.
-        per_unit: how many of the source's units are one of `unit`.
     """
 
     name: str
@@ -60,15 +58,10 @@ class Figure:
     labels: tuple[str, ...]
     definition: str
     kind: type = float
-    per_unit: float = 1
 
     @property
     def title(self) -> str:
         return self.labels[0] if self.labels else self.name.replace("_", " ")
-
-    def in_gb(self) -> Figure:
-        """The same in 10^9 bytes, which published tables have."""
-        return replace(self, unit="GB", decimals=2, per_unit=_MIB_PER_GB)
 
     def written(self, value: float | bool, unit_named: bool) -> str:
         """A figure as printed: thousands separators, the decimals, the unit unless a label names it."""

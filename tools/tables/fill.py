@@ -193,8 +193,7 @@ def value_of(figure: Figure, select: Select, where: Where, std: bool = False) ->
         return stdev(values)
     if figure.name in COMPARISONS:
         return COMPARISONS[figure.name](select, where)
-    value = median_of(select(where), figure.name)
-    return value if figure.per_unit == 1 else value / figure.per_unit
+    return median_of(select(where), figure.name)
 
 
 def completed(runs: list[Run], conditions: Where) -> list[Run]:

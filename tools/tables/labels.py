@@ -46,14 +46,12 @@ class Label:
         figure: its name, or None.
         where: conditions on the run (see Run.fact; stage, offload).
         std: the figure's standard deviation over the repeats, in place of its median.
-        in_gb: the figure in 10^9 bytes.
         tiny: the label in a table about tiny runs: without the size that it names.
     """
 
     figure: str | None = None
     where: Where = field(default_factory=dict)
     std: bool = False
-    in_gb: bool = False
     tiny: str = ""
 
 
@@ -105,10 +103,10 @@ def _dictionary(path: Path) -> Dictionary:
         exercises, shared = block.pop("exercises", [path.parent.name]), block.pop("where", {})
         tables |= {number: (tuple(exercises), where(number, shared | own)) for number, own in block.items()}
     for label, means in content.get("labels", {}).items():
-        figure, std, in_gb = means.pop("figure", None), means.pop("std", False), means.pop("in_gb", False)
+        figure, std = means.pop("figure", None), means.pop("std", False)
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label, rungs), label, Label(figure, where(label, means), std, in_gb)))
+        labels.append((_pattern(label, rungs), label, Label(figure, where(label, means), std)))
     return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("predictions", {}))
 
 
@@ -245,10 +243,9 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
             if len(figures) != 1:
                 given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
                 raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
-            figure = FIGURES[figures.pop()]
-            figure = figure.in_gb() if any(one.in_gb for one in labels) else figure
             where = reduce(operator.or_, [one.where for one in labels], shared)
-            cells.append(BlankCell(figure, where, any(map(_NAMES_UNIT.search, names)), any(one.std for one in labels)))
+            unit_named, std = any(map(_NAMES_UNIT.search, names)), any(one.std for one in labels)
+            cells.append(BlankCell(FIGURES[figures.pop()], where, unit_named, std))
         found.append(cells)
     return found
 
