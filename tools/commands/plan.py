@@ -241,6 +241,6 @@ def _fit(arguments: argparse.Namespace) -> str:
     lines = [line for file in every_list() for line in read(file, {})]
     planned = [workload.shape for line in lines if (workload := workload_of(line))]
     models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*planned, *accuracy.shapes(runs), *published.shapes()], models)
+    simulate.keep([*planned, *accuracy.shapes(runs), *published.shapes(), *models])
     constants.save(accuracy.fit(runs))
-    return f"wrote {simulate.FILE}, {simulate.SHAPES_FILE} and {constants.FILE}"
+    return f"wrote {simulate.FILE} and {constants.FILE}"

@@ -1,9 +1,9 @@
 """Simulated steps: kept ones, remembered ones, others from processes of their own, which need PyTorch.
 
-steps.json holds the steps of all lines of the exercises' lists and of the reference runs, shapes.json.xz those of
-`plan model NAME` for the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit`
-simulates them all anew. What is simulated for another question is remembered in ~/.cache/shardlab, as long as the code
-and the libraries stay the same.
+steps.json.xz holds the steps of all lines of the exercises' lists, of the reference runs, and of `plan model NAME` for
+the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew.
+What is simulated for another question is remembered in ~/.cache/shardlab, as long as the code and the libraries stay
+the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.errors import InputError
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import model_path
 
-FILE, SHAPES_FILE = (Path(__file__).with_name(name) for name in ("steps.json", "shapes.json.xz"))
+FILE = Path(__file__).with_name("steps.json.xz")
 # Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 # What a remembered step depends on.
@@ -35,6 +35,7 @@ _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
+_known: dict[str, Step | InputError] = {}  # by this process
 
 
 def key(shape: Shape) -> str:
@@ -51,20 +52,18 @@ def steps(shapes: list[Shape]) -> list[Step | InputError]:
     Raises:
         InputError: PyTorch is not installed.
     """
-    known = _known()
-    others = {key(shape): shape for shape in shapes if key(shape) not in known}
+    others = {key(shape): shape for shape in shapes if key(shape) not in _known}
     for name in list(others):
-        step = _kept_shapes().get(name) or _remembered().get(_with_model(others[name]))
-        if step:
-            known[name] = _whole(step)
+        if step := _kept().get(name) or _remembered().get(_with_model(others[name])):
+            _known[name] = _whole(step)
             del others[name]
     if others:
         with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
             for (name, shape), step in zip(others.items(), found, strict=True):
                 packed = _packed(step)
-                known[name] = _whole(json.loads(packed))
+                _known[name] = _whole(json.loads(packed))
                 _remember(_with_model(shape), packed)
-    return [known[key(shape)] for shape in shapes]
+    return [_known[key(shape)] for shape in shapes]
 
 
 def without_errors(found: list[Any]) -> list[Any]:
@@ -99,30 +98,18 @@ def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
 
 
 @cache
-def _known() -> dict[str, Step | InputError]:
-    """The kept steps, and those that were simulated since."""
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    return {name: _whole(step) for name, step in kept.items()}
+def _kept() -> dict[str, Step]:
+    return json.loads(lzma.decompress(FILE.read_bytes())) if FILE.exists() else {}
 
 
-@cache
-def _kept_shapes() -> dict[str, Step]:
-    return json.loads(lzma.decompress(SHAPES_FILE.read_bytes())) if SHAPES_FILE.exists() else {}
-
-
-def keep(of_lines: list[Shape], of_models: list[Shape]) -> None:
-    """Writes both files anew: these steps, simulated now."""
-    FILE.write_text(_simulated(of_lines))
-    SHAPES_FILE.write_bytes(lzma.compress(_simulated(of_models).encode()))
-    _known.cache_clear()
-    _kept_shapes.cache_clear()
-
-
-def _simulated(shapes: list[Shape]) -> str:
+def keep(shapes: list[Shape]) -> None:
+    """Simulate these shapes now, and write the file anew."""
     wanted = {key(shape): shape for shape in shapes}
     found = sorted(zip(wanted, simulate(list(wanted.values())), strict=True))
-    lines = (f"{json.dumps(name)}: {_packed(step)}" for name, step in found)
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    lines = ",\n".join(f"{json.dumps(name)}: {_packed(step)}" for name, step in found)
+    FILE.write_bytes(lzma.compress(f"{{\n{lines}\n}}\n".encode()))
+    _kept.cache_clear()
+    _known.clear()
 
 
 def _packed(step: Step | InputError) -> str:

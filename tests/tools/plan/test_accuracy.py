@@ -52,7 +52,7 @@ def test_every_published_run_has_a_prediction_that_is_not_a_third_off() -> None:
     assert len(re.findall(r"[+-]\d+ \|$", layouts, re.MULTILINE)) == 10
 
 
-KEPT = json.loads(simulate.FILE.read_text())
+KEPT = simulate._kept()
 
 
 @pytest.mark.parametrize("words", [('"simple-gpt"',), ('"flex"', '"bloom-560m"', '"compile": true')])
