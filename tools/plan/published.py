@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tools.plan import constants
@@ -13,54 +15,29 @@ from tools.plan.simulate import steps, without_errors
 from tools.plan.workload import Strategy, Workload, of_layout
 from workshop.run_folder.printable import markdown
 
+FILE = Path(__file__).with_name("published.toml")
+PUBLISHED = tomllib.loads(FILE.read_text())["runs"]
 
-def _shape(model: str, length: int, rows: int, checkpointing: bool = False) -> dict[str, Any]:
+
+def _shape(run: dict[str, Any]) -> dict[str, Any]:
     """A micro-batch of the textbook's training, as workshop.simulate.step_on_meta takes it."""
-    return {
-        **{"model_name": model, "batch_size": rows, "max_length": length, "engine": "half", "precision": "bf16"},
-        "gradient_checkpointing": checkpointing,
-    }
-
-
-# Read in these files on 2026-11-22.
-_TITAN = (
-    "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
-    "Llama-3.1-8B, 2 x 8,192, selective checkpointing, H100 of 500 W and 2.4 TB/s",
-    _shape("llama-3.1-8b", 8192, 2),
-)
-_FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md (MPT-7B, here Llama-2-7B)"
-_MPT = _shape("llama-2-7b", 2048, 16, checkpointing=True)
-_IBM = (
-    "fms-fsdp, README.md, 7b: HSDP, no checkpointing, 400 and 800 Gbit/s per node",
-    "Llama-2-7B, 2 x 4,096",
-    _shape("llama-2-7b", 4096, 2),
-)
-_KEMPNER = "KempnerForge, benchmarks/mfu_scaling/mfu_scaling_2026-04-05.md, row 4"
-_AGAIN = _shape("llama-3.1-8b", 4096, 4, checkpointing=True)
-# Source, run, step; GPU, how many in all, strategy, a node's bandwidth (GB/s); tokens/s per GPU, as published.
-PUBLISHED = (
-    (*_TITAN, "h100-80gb", 8, "full_shard", 400, 5762),
-    (*_TITAN, "h100-80gb", 128, "full_shard", 400, 5605),
-    (_FOUNDRY, "7B, 6 x 2,048", _shape("llama-2-7b", 2048, 6), "h100-80gb", 8, "full_shard", 400, 10643),
-    (_FOUNDRY, "7B, 16 x 2,048, checkpointing", _MPT, "a100-40gb", 16, "full_shard", 200, 3645),
-    (*_IBM, "a100-80gb", 128, "hybrid_shard", 50, 3700),
-    (*_IBM, "h100-80gb", 96, "hybrid_shard", 100, 7500),
-    # 38,983 tokens/s of all four; its two micro-batches per step are here one.
-    (_KEMPNER, "8.03B, 4 x 4,096, checkpointing", _AGAIN, "h200", 4, "full_shard", 400, 38_983 / 4),
-)
+    sizes = {"model_name": run["model"], "batch_size": run["rows"], "max_length": run["length"]}
+    return sizes | {"engine": "half", "precision": "bf16", "gradient_checkpointing": run.get("checkpointing", False)}
 
 
 def table() -> str:
     """What the planner says of other projects' measured runs, and how wrong it is; then of layouts."""
     rows = []
-    for source, run, shape, gpu, gpus, strategy, fabric_gb_per_s, published in PUBLISHED:
+    for run in PUBLISHED:
+        gpu, gpus, published = run["gpu"], run["gpus"], run["tokens_per_s_per_gpu"]
         nodes = max(1, gpus // GPUS[gpu].per_node)
-        copies = nodes if strategy == "hybrid_shard" else 1
+        copies = nodes if run["strategy"] == "hybrid_shard" else 1
         fsdp = Strategy("fsdp2", gpus, 1, True, {"version": 2, "dp_replicate_size": copies})
-        workload = Workload(shape, fsdp, nodes, fabric_gb_per_s, data_workers=True)
+        workload = Workload(_shape(run), fsdp, nodes, run["fabric_gb_per_s"], data_workers=True)
         speed = _tokens_per_second(workload, gpu) / gpus
         error = f"{100 * (speed / published - 1):+.0f}"
-        rows.append([source, run, f"{gpus} x {gpu}, {strategy}", f"{published:,.0f}", f"{speed:,.0f}", error])
+        gpus_used = f"{gpus} x {gpu}, {run['strategy']}"
+        rows.append([run["source"], run["name"], gpus_used, f"{published:,.0f}", f"{speed:,.0f}", error])
     titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "predicted", "error (%)"]
     return f"{markdown(titles, rows)}\n\n{_layouts_table()}"
 
@@ -92,7 +69,7 @@ _LAYOUTS = (
 def shapes() -> list[dict[str, Any]]:
     """The steps of the published tables."""
     layouts = [layout.shape | model for _, _, model, layouts, _ in _LAYOUTS for layout in layouts]
-    return [*(step for _, _, step, *_ in PUBLISHED), *layouts]
+    return [*map(_shape, PUBLISHED), *layouts]
 
 
 def _layouts_table() -> str:
