@@ -202,7 +202,7 @@ def _entry(question: Question, one: Candidate) -> dict[str, Any]:
     if one.error:
         return found | {"verdict": "unknown", "reason": one.error}
     prediction = one.prediction
-    found |= prediction.figures | {"gpu_hours_per_1e9_tokens": one.hours_per_billion.rounded}
-    found |= {"needed_mib": round(prediction.needed_mib), "least_cpu_gib": round(prediction.least_cpu_gib, 1)}
+    found |= prediction.figures | {"needed_mib": round(prediction.needed_mib)}
+    found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1)}
     found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
     return found | (one.traffic if question.long else {})

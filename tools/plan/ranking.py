@@ -22,7 +22,7 @@ from tools.logs.run import read_object
 from tools.plan import constants
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
-from tools.plan.predict import Prediction, Range, first_choice, predict, predict_from
+from tools.plan.predict import Prediction, first_choice, predict, predict_from
 from tools.plan.simulate import steps
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
@@ -233,13 +233,6 @@ class Candidate:
     @property
     def checkpointing(self) -> bool:
         return self.workload.shape["gradient_checkpointing"]
-
-    @property
-    def hours_per_billion(self) -> Range:
-        """GPU-hours of 10^9 tokens, without the start of a job."""
-        workload = self.workload
-        gpus = workload.strategy.world_size
-        return self.prediction.ranges["step_time_s"].times(gpus / 3600 * 1e9 / workload.tokens_per_step)
 
 
 def rank(question: Question) -> list[Candidate]:

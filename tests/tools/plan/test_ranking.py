@@ -1,6 +1,5 @@
 """Which strategy: candidates from the shipped configurations; what fits comes first, the fastest before the others."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -168,9 +167,6 @@ def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
     assert TINY.steps == 3907  # 1e6 / 256, rounded up
     assert {one.workload.steps * one.workload.tokens_per_step for one in tiny} == {1_000_192}
     assert {(one.workload.examples, one.workload.eval_examples) for one in tiny} == {(2 * 2 * 3907, 100)}
-    entry = json.loads(answer.as_json(TINY, tiny))["candidates"][0]
-    expected = 1e9 / entry["tokens_per_second"]["expected"] * 2 / 3600
-    assert entry["gpu_hours_per_1e9_tokens"]["expected"] == pytest.approx(expected, rel=1e-4)
     text = answer.text(TINY, tiny)
     assert "1,000,000 tokens in all" in text
     assert "MODEL_NAME=tiny MODEL_INIT=random" in text and "no name on the hub is known here for tiny" in text
