@@ -24,7 +24,7 @@ SHOWN = "fill shows the speed without evaluation and saving, which compares stra
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
-    add_logs_option(parser, single_runs=True)
+    add_logs_option(parser)
     parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too")
 

@@ -76,33 +76,19 @@ class Finding:
         return one_line(f"{self.status:8} {self.name:11} {self.text}{fix}")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A program's exit code and output; complaint: the last line of its standard error."""
-
-    code: int
-    output: str
-    complaint: str
-
-
-def ask(command: Sequence[str], environment: Mapping[str, str], timeout_s: float = _ANSWER_TIMEOUT_S) -> Answer:
-    """A program that is not there (127), or does not answer in time (124), is a complaint like any other."""
+def ask(
+    command: Sequence[str], environment: Mapping[str, str], timeout_s: float = _ANSWER_TIMEOUT_S
+) -> tuple[str, str]:
+    """A program's output, and why it failed, "" if it did not: such as the last line of its standard error."""
+    options = {"capture_output": True, "text": True, "errors": "replace", "timeout": timeout_s}
     try:
-        answer = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=dict(environment),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-        )
+        answer = subprocess.run(command, cwd=ROOT, env=dict(environment), **options)
     except FileNotFoundError:
-        return Answer(127, "", f"{command[0]}: not found")
+        return "", f"{command[0]}: not found"
     except subprocess.TimeoutExpired:
-        return Answer(124, "", f"{command[0]}: no answer within {timeout_s:.0f} s")
+        return "", f"{command[0]}: no answer within {timeout_s:.0f} s"
     lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
-    return Answer(answer.returncode, answer.stdout, lines[-1])
+    return answer.stdout, lines[-1] if answer.returncode else ""
 
 
 @dataclass(frozen=True)
@@ -126,17 +112,17 @@ class Place:
     def which(self, program: str) -> str | None:
         return shutil.which(program, path=self.environment.get("PATH"))
 
-    def ask(self, *command: str) -> Answer:
+    def ask(self, *command: str) -> tuple[str, str]:
         return ask(command, self.environment)
 
     @cached_property
     def driver(self) -> str:
         """GPUs and driver as nvidia-smi names them; "" without one."""
-        answer = self.ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-        return "" if answer.code else _counted(answer.output.strip().splitlines())
+        output, failed = self.ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+        return "" if failed else _counted(output.strip().splitlines())
 
     @cached_property
-    def listed(self) -> Answer:
+    def listed(self) -> tuple[str, str]:
         """sinfo's name|availability|time limit|nodes|GPUs, several lines for nodes that differ."""
         return self.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
 
@@ -144,11 +130,11 @@ class Place:
 def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
     """The facts of a Place."""
     command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
-    answer = ask(command, environment, _PROBE_TIMEOUT_S)
+    output, failed = ask(command, environment, _PROBE_TIMEOUT_S)
     try:
-        return json.loads(answer.output.splitlines()[-1])
+        return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        return {part: {"problem": answer.complaint} for part in ("torch", "operators", "cache")}
+        return {part: {"problem": failed or "no answer"} for part in ("torch", "operators", "cache")}
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -241,9 +227,10 @@ def slurm(place: Place) -> Finding:
     if not place.which("sbatch"):
         text = "no sbatch on PATH: runs start on this machine, one after the other"
         return Finding("warning", text, "module load slurm  (or: python -m tools submit --local)")
-    if place.listed.code or not place.listed.output.strip():
-        return Finding("error", place.listed.complaint or "no partition", "scontrol ping")
-    rows = [line.split("|") for line in place.listed.output.split("\n") if line.count("|") == 4]
+    output, failed = place.listed
+    if failed or not output.strip():
+        return Finding("error", failed or "no partition", "scontrol ping")
+    rows = [line.split("|") for line in output.split("\n") if line.count("|") == 4]
     text = ", ".join(f"{name} ({up}, limit {limit}, nodes: {nodes}, {gpus})" for name, up, limit, nodes, gpus in rows)
     wanted = place.environment.get("SBATCH_PARTITION")
     mine = [row for row in rows if (row[0].rstrip("*") in wanted.split(",") if wanted else row[0].endswith("*"))]
@@ -260,11 +247,11 @@ def slurm(place: Place) -> Finding:
 
 def launchers(place: Place) -> Finding | None:
     """sbatch looks at each launcher's limits, account and GPUs without queueing it; not in a job, nor without SLURM."""
-    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed.code:
+    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed[1]:
         return None
     folders = exercises_with("*.slurm")
     paths = [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.glob("*.slurm"))]
-    refused = {path: said.complaint for path in paths if (said := place.ask("sbatch", "--test-only", path)).code}
+    refused = {path: why for path in paths if (why := place.ask("sbatch", "--test-only", path)[1])}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)}")
     reasons = ", ".join(dict.fromkeys(refused.values()))

@@ -22,7 +22,7 @@ _TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", nargs="?", help="the exercise's folder")
-    add_logs_option(parser, single_runs=True)
+    add_logs_option(parser)
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
     parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
     parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
@@ -54,13 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
         return 0
     runs = chosen_runs(arguments)
-    wanted = _wanted(folder, arguments.only, arguments.tiny or bool(arguments.run_folders and runs[0].tiny))
+    wanted = _wanted(folder, arguments.only, arguments.tiny)
     exercises = exercises_of(*wanted)
     own = [run for run in runs if run.record.exercise in exercises]
     if not own:
-        if arguments.run_folders:
-            found, about = runs[0].record.exercise, ", ".join(exercises)
-            raise InputError(f"{runs[0].folder}: is a run of {found}; the tables are about {about}")
         raise no_runs(chosen_logs(arguments), exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"

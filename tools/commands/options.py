@@ -20,19 +20,15 @@ def above_0(text: str) -> float:
     return value
 
 
-def add_logs_option(parser: argparse.ArgumentParser, single_runs: bool = False) -> None:
-    """--logs and --owner; with `single_runs` also --run."""
-    folders = "folders of the runs (default: $LOG_DIR, else logs/), such as /home/*/shardlab/logs; may be repeated"
+def add_logs_option(parser: argparse.ArgumentParser) -> None:
+    """--logs and --owner."""
+    folders = "folders of runs, such as /home/*/shardlab/logs, or a run's (default: $LOG_DIR, else logs/)"
     parser.add_argument("--logs", type=Path, nargs="+", action="extend", metavar="FOLDER", help=folders)
     parser.add_argument("--owner", metavar="NAME", help="only the runs in folders of this user")
-    parser.set_defaults(run_folders=None)
-    if single_runs:
-        one = {"type": Path, "action": "append", "metavar": "RUN_FOLDER", "help": "only this run; may be repeated"}
-        parser.add_argument("--run", dest="run_folders", **one)
 
 
 def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
-    """The folders asked for, of logs or of single runs, or the default one.
+    """The folders asked for, or the default one.
 
     Raises:
         InputError: one is an exercise's folder, written after --logs by mistake.
@@ -40,19 +36,15 @@ def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
     for folder in arguments.logs or ():
         if (folder / "submit.txt").exists():
             raise InputError(f"--logs {folder}: an exercise's folder, not one of runs; write an exercise before --logs")
-    return arguments.run_folders or arguments.logs or [default_logs()]
+    return arguments.logs or [default_logs()]
 
 
 def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None) -> list[Run]:
     """The runs asked for, oldest first; with `experiment`, of that experiment or exercise only.
 
     Raises:
-        InputError: a folder is not there, none of its runs is the owner's, or a single run cannot be read.
+        InputError: a folder is not there, or none of its runs is the owner's.
     """
-    if arguments.run_folders and arguments.logs:
-        raise InputError("--run and --logs exclude each other")
-    if arguments.run_folders:
-        return [single_run(folder) for folder in arguments.run_folders]
     found = find_runs(*chosen_logs(arguments), experiment=experiment)
     own = [run for run in found if arguments.owner in (None, run.owner)]
     if found and not own:
@@ -73,5 +65,4 @@ def same_runs(arguments: argparse.Namespace) -> str:
     """The options with which the next command finds the same runs."""
     given = [("--logs", folder) for folder in arguments.logs or ()]
     given += [("--owner", arguments.owner)] if arguments.owner else []
-    given += [("--run", folder) for folder in arguments.run_folders or ()]
     return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given)

@@ -265,7 +265,7 @@ def read_timers(path: Path | str) -> dict[str, list[float]]:
 
 
 def _gpu_log(run: Run) -> Found:
-    logs = [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]
+    logs = _parsed(run, "nvidia-smi")["logs"]
     if len(logs) > 1:  # the mean is over the samples of all nodes
         logs = [MemoryLog([mib for log in logs for mib in log.mib])]
     return extremes(logs, "empty GPU log")
@@ -275,7 +275,7 @@ def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
         (log.start_s + time_s, watts)
-        for log in (read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv"))
+        for log in _parsed(run, "nvidia-smi")["logs"]
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
@@ -331,6 +331,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "steps.csv": _steps,
     "answers": _answers,
     "timers": _timers,
+    "nvidia-smi": lambda run: {"logs": [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]},
     "gpu_memory": _gpu_log,
     "gpu_power": _power,
     "energy": _energy,

@@ -74,7 +74,7 @@ def test_run_that_is_compared_with_is_named_and_can_be_chosen(checked, make_run)
     code, printed, _ = checked(["0.6"])
     assert code == 0 and f"Table 1: compared with `{new}`\n  {newest}: newer, but FAILED; {new} is shown\n" in printed
     assert checked(["0.5"])[0] == 1
-    code, printed, _ = checked(["0.5"], "--run", str(old), logs=False)
+    code, printed, _ = checked(["0.5"], "--logs", str(old), logs=False)
     assert code == 0 and f"compared with `{old}`\n" in printed
 
 

@@ -44,7 +44,7 @@ def test_tiny_runs_fill_tables_of_their_own_and_it_is_said_which(fill, make_run,
     code, printed, _ = fill("--tiny")
     assert code == 0 and "summary (tiny runs)*" in printed and f"From `{tiny}`" in printed
     assert "1 run: not tiny" in printed and "--tiny --blank > my_results_baseline_tiny.md" in printed
-    assert "(tiny runs)" in fill("--run", str(tiny), default_logs=False)[1]
+    assert "(tiny runs)" in fill("--tiny", "--logs", str(tiny), default_logs=False)[1]
 
 
 def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):
