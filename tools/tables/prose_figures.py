@@ -3,14 +3,14 @@
     FULL_SHARD trains 25.77<!--full--> samples/s, 0.56<!--share--> of DDP's.
 
     <!-- figures
-    full: RESULTS.md#four-h200 Table 10 | FULL_SHARD | Samples/s
-    ddp: RESULTS.md#four-h200 Table 10 | DDP | Samples/s
+    full ddp: RESULTS.md#four-h200 Table 10 | FULL_SHARD; DDP | Samples/s
     share: = full / ddp
     -->
 
 A name stands for a cell: the table's section and number (or the first cell of its header), the row's labels and the
-column; or for `=` and arithmetic with names of the same file. The sentence decides the number of decimals; `python -m
-tools report` puts the figure in, `report --check` fails where it differs.
+column; or for `=` and arithmetic with names of the same file. Names whose cells differ in one part share a line. The
+sentence decides the number of decimals; `python -m tools report` puts the figure in, `report --check` fails where it
+differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.errors import InputError
 from tools.tables.markdown import grids, section
 
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
-_DEFINITION = re.compile(r"(\w+): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
+_DEFINITION = re.compile(r"(\w+(?: \w+)*): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
 _QUOTE = re.compile(r"((?<![\w.])-?\d[\d,]*(?:\.\d+)?|not measured|OOM|)<!--(\w+)-->")
 _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
@@ -44,14 +44,22 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     titles, places, values, differed = {}, {}, {}, []
     for block in _LIST.finditer(text):
         for number, definition in enumerate(block[1].splitlines(), line(block.start(1))):
-            if not (match := _DEFINITION.fullmatch(definition)):
+            match = _DEFINITION.fullmatch(definition)
+            names, target, title = (match[1].split(), match[2], match[3]) if match else ([], "", "")
+            parts = [part.split("; ") if len(names) > 1 else [part] for part in title.split(" | ")]
+            if (
+                not names
+                or max(map(len, parts)) != len(names)
+                or any(len(part) not in (1, len(names)) for part in parts)
+            ):
                 raise InputError(
-                    f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..."
+                    f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..., "
+                    "or NAME NAME: with two rows or columns, as ROW; ROW"
                 )
-            name, target, title = match.groups()
-            titles[name], places[name] = title, f"{path}:{number}"
-            if target:
-                values[name] = _cell(path, places[name], target, title, read)
+            for at, name in enumerate(names):
+                titles[name], places[name] = " | ".join(part[at % len(part)] for part in parts), f"{path}:{number}"
+                if target:
+                    values[name] = _cell(path, places[name], target, titles[name], read)
 
     def figure(match: re.Match) -> str:
         (before, name), number = match.groups(), line(match.start())

@@ -45,8 +45,7 @@ The other: OOM<!--failed-->. <!-- a note --> See [here 5][there].
 [there]: https://example.org "elsewhere"
 
 <!-- figures
-ddp: RESULTS.md#one-host Table 1 | small, 500 | DDP | Samples/s, 4 x 4
-full: RESULTS.md#one-host Table 1 | small, 500 | FULL_SHARD | Samples/s, 4 x 4
+ddp full: RESULTS.md#one-host Table 1 | small, 500 | DDP; FULL_SHARD | Samples/s, 4 x 4
 ratio: = ddp / full
 time: RESULTS.md#one-host Table 1 | small, 500 | DDP | Runtime
 idle: RESULTS.md#a-part-of-it Per step | idle | GPU
@@ -81,11 +80,12 @@ def test_drifted_figure_is_named_and_mended(root: Path, capsys, right: str, drif
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("| DDP | Runtime", "| DDQ | Runtime", "README.md:12: .* is 0 cells of RESULTS.md#one-host, not 1"),
+        ("| DDP | Runtime", "| DDQ | Runtime", "README.md:11: .* is 0 cells of RESULTS.md#one-host, not 1"),
         ("#one-host", "#no-host", "README.md:9: RESULTS.md has no heading #no-host"),
         ("RESULTS.md#a-part", "RESULTZ.md#a-part", "RESULTZ.md: No such file"),
         ("78<!--time-->", "78<!--tim-->", "README.md:3: 78<!--tim-->: not defined"),
-        ("= ddp / full", "= ddp / fool", "README.md:11: .* expected arithmetic with names of figures"),
+        ("= ddp / full", "= ddp / fool", "README.md:10: .* expected arithmetic with names of figures"),
+        ("DDP; FULL_SHARD", "DDP", "README.md:9: .* or NAME NAME"),
         ("1,046<", "many<", "README.md:3: <!--ddp-->: no figure before it"),
         ("1,046<", "OOM<", "README.md:3: 'OOM' quotes 1,046.2, but is no number"),
     ],
