@@ -22,12 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tools.page import site  # Jinja, only where it is needed
 
-    logs = chosen_logs(arguments)
-    no_logs_yet = not arguments.logs and not logs[0].is_dir()
-    own = [] if no_logs_yet else chosen_runs(arguments)
-    output = arguments.output or default_logs() / "page"
-    if no_logs_yet and not arguments.output:
-        logs[0].mkdir(parents=True)
+    logs, output = chosen_logs(arguments), arguments.output or default_logs() / "page"
+    if not arguments.output:
+        default_logs().mkdir(parents=True, exist_ok=True)
+    own = chosen_runs(arguments) if arguments.logs or logs[0].is_dir() else []
     made = site.build(own, find_runs(*sorted(site.REFERENCE.glob("*/"))), logs, output)
     if not made.own:
         print(

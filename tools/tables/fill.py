@@ -18,7 +18,7 @@ from workshop.run_folder.plural import counted
 
 NOT_MEASURED = "not measured"
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure
-_SHORT = 0.5  # a run with less than this share of the examples of a similar run is a short test run
+_SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
 
@@ -43,18 +43,21 @@ def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
     chosen, notes = [], []
     for _, same in sorted(found.items()):
         candidates = [run for run in same if run.state == "completed"] or same
-        longest: dict[tuple, int] = {}
-        for run in candidates:
-            longest[_shape(run)] = max(longest.get(_shape(run), 0), run.examples_asked or 0)
-        least = {shape: examples * _SHORT for shape, examples in longest.items()}
-        asked = [(run, run.examples_asked) for run in candidates]
-        chosen.append([run for run, count in asked if count is None or max(0, count) >= least[_shape(run)]][-1])
+        chosen.append(next(run for run in reversed(candidates) if not _is_short(run, candidates)))
         if (newest := same[-1]) is not chosen[-1]:
             why = newest.outcome
             if newest.state == "completed":
                 why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
             notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
     return chosen, notes
+
+
+def _is_short(run: Run, candidates: Sequence[Run]) -> bool:
+    """Whether a similar one among the candidates was to process more than twice as many examples."""
+    if (asked := run.examples_asked) is None:
+        return False
+    longer = (one for one in candidates if max(0, asked) < _SHORT * (one.examples_asked or 0))
+    return any(_shape(one) == _shape(run) for one in longer)
 
 
 def _shape(run: Run) -> tuple:

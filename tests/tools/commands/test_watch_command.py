@@ -1,11 +1,17 @@
 """The live view: trouble first, and nothing in a log that steers the terminal or stops the view."""
 
 import os
+import pty
+import select
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.launching import REPO
 from tools.commands.watch import RecentRuns
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
@@ -58,3 +64,23 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
     assert shown[4:] == ["cancelled", "well", "completed"]
     shutil.rmtree(silent)
     assert "silent" not in [one.run.folder.name for one in folders.look()]
+
+
+def test_view_stays_until_ctrl_c(make_run, logs: Path) -> None:
+    make_run("r", running())
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs), "--every", "0.1"]
+    view = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=theirs, stderr=theirs)
+    try:
+        for _ in range(2):  # it is drawn again
+            shown = b""
+            while b"1 running" not in shown:
+                assert select.select([ours], [], [], 60)[0], shown[-500:]
+                shown += os.read(ours, 65536)
+        view.send_signal(signal.SIGINT)
+        assert view.wait(30) == 130
+    finally:
+        view.kill()
+        view.wait()
+        os.close(ours)
+        os.close(theirs)
