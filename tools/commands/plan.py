@@ -228,8 +228,8 @@ def _check(arguments: argparse.Namespace) -> str:
     if arguments.output:
         accuracy.draw(found, arguments.output)
     chosen = accuracy.comparisons(found)
-    tables = [] if arguments.plain else [accuracy.configurations(found), accuracy.first_choices(chosen)]
-    tables += [accuracy.out_of_memory(found)] + [accuracy.first_choices_in_words(chosen)] * bool(chosen)
+    tables = [] if arguments.plain else [accuracy.configurations(found)]
+    tables += [accuracy.out_of_memory(found)] + [accuracy.first_choices(chosen)] * bool(chosen)
     tables.append(accuracy.summary(found))
     if arguments.output:
         tables.append(f"![Predicted over measured]({arguments.output.name})")

@@ -486,19 +486,6 @@ def _work(case: Case) -> str:
 
 
 def first_choices(found: Sequence[dict[str, Any]]) -> str:
-    """A row per choice: how much slower the first choice is than the measured best."""
-    rows = [
-        [
-            *(one["where"], one["work"].split(", {")[0], one["first"]),
-            *(f"{one['best']} of {one['options']}", f"{one['slower_percent']:.1f}"),
-        ]
-        for one in sorted(found, key=lambda one: (-one["slower_percent"], one["where"], one["work"]))
-    ]
-    titles = ["logs", "work", "first choice", "best", "slower (%)"]
-    return f"{markdown(titles, rows)}\n\n{first_choices_in_words(found)}"
-
-
-def first_choices_in_words(found: Sequence[dict[str, Any]]) -> str:
     """How many first choices are good ones, and how bad the worst is."""
     good = sum(one["slower_percent"] <= GOOD_PERCENT for one in found)
     text = (
