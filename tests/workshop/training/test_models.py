@@ -1,10 +1,12 @@
-"""Random shapes are the published models in every size that matters for speed and memory."""
+"""Random shapes are the published models in every size that matters; a model without its weights keeps the rest."""
+
+import pickle
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from workshop.training.models import model_size, shape_config
+from workshop.training.models import model_size, shape_config, with_empty_weights
 
 # As published: millions where the model's page says no more.
 PARAMETERS = {
@@ -32,3 +34,15 @@ def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
     size = model_size(on_meta("bloom-560m"))
     assert size.blocks / size.parameters == pytest.approx(0.54, abs=0.005)
     assert size.embedding / size.parameters == pytest.approx(0.459, abs=0.001)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-llama", "tiny-qwen2"])
+def test_empty_model_is_tied_as_its_original_and_each_weight_has_an_address(name: str) -> None:
+    model = AutoModelForCausalLM.from_config(shape_config(name))
+    empty = with_empty_weights(pickle.loads(pickle.dumps(with_empty_weights(model, "meta"))), "cpu")
+    weights, own = (dict(one.named_parameters()) for one in (empty, model))  # a tied one once
+    assert weights.keys() == own.keys() and all(weights[key].shape == own[key].shape for key in own)
+    assert len({weight.data_ptr() for weight in weights.values()} - {0}) == len(own)
+    buffers, expected = dict(empty.named_buffers()), dict(model.named_buffers())
+    assert buffers.keys() == expected.keys()
+    assert all(torch.equal(buffers[key], expected[key]) for key in expected)
