@@ -23,10 +23,6 @@ def table_headed(title: str, readme: str) -> list[list[str]]:
     return [markdown.cells(line) for line in below]
 
 
-def ladder_table(number: str, *hosts: str) -> dict[str, dict[str, str]]:
-    return filled_table(REPO / "further/speed-ladder", number, *(REPO / "logs/reference" / host for host in hosts))
-
-
 def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> None:
     speeds = defaultdict(list)
     for run in find_runs(REPO / "logs/reference/h100x1-ladder", experiment="speed-ladder"):
@@ -46,15 +42,9 @@ def test_answers_before_the_training_are_the_logged_ones() -> None:
 
 
 def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
-    machines = (
-        "h200x2",
-        "h200x2-2026-11-22a",
-        "h200x2-2026-11-25b",
-        "h200x2-2026-11-22b",
-        "h200x4-2026-11-22a",
-        "h200x4-2026-11-22d",
-    )
-    tables = [ladder_table("19" if machine.startswith("h200x4") else "19b", machine) for machine in machines]
+    machines = "h200x2 h200x2-2026-11-22a h200x2-2026-11-25b h200x2-2026-11-22b h200x4-2026-11-22a h200x4-2026-11-22d"
+    ladder, logs = REPO / "further/speed-ladder", REPO / "logs/reference"
+    tables = [filled_table(ladder, "19" if "x4" in name else "19b", logs / name) for name in machines.split()]
     for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "further/speed-ladder/RESULTS.md"):
         measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
         assert shown == measured, method
@@ -74,26 +64,16 @@ def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixt
     assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
 
 
+TP = "h200x2-2026-11-25b-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300"
+OFFLOAD = "h200x1-2026-11-24d-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174"
+OFFLOAD += " deepspeed-single-gpu/20261124-161300-p4467"
+SOCKETS = "h200x2-2026-11-24a-profiles/fsdp/20261124- 192627-p3184 192705-p3449"
+DIMENSIONS, PROFILES = "further/dimensions/RESULTS.md", "further/profiles/README.md"
+
+
 @pytest.mark.parametrize(
     ("document", "title", "runs"),
-    [
-        (
-            "further/dimensions/RESULTS.md",
-            "tp",
-            "h200x2-2026-11-25b-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300",
-        ),
-        (
-            "further/profiles/README.md",
-            "zero2_offload",
-            "h200x1-2026-11-24d-profiles/ speed-ladder/20261124-161127-p4050 speed-ladder/20261124-161147-p4174 "
-            "deepspeed-single-gpu/20261124-161300-p4467",
-        ),
-        (
-            "further/profiles/README.md",
-            "sockets",
-            "h200x2-2026-11-24a-profiles/fsdp/20261124- 192627-p3184 192705-p3449",
-        ),
-    ],
+    [(DIMENSIONS, "tp", TP), (PROFILES, "zero2_offload", OFFLOAD), (PROFILES, "sockets", SOCKETS)],
 )
 def test_rows_of_a_profile_in_a_document_are_the_profiles(
     document: str, title: str, runs: str, capsys: pytest.CaptureFixture[str]

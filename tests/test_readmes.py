@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.launching import PATH, REPO
+from tests.launching import PATH, REPO, launch
 from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
@@ -108,16 +108,7 @@ def test_commands_of_the_documents_run(block: Block, run: Callable[[str], tuple[
         assert code == 0, f"{block}:\n{line}\n{printed[-3000:]}"
 
 
-@pytest.mark.parametrize(
-    ("launcher", "arguments"),
-    [("deepspeed-single-gpu/deepspeed.slurm", ["ds_configs/zero2_offload.json"]), ("fsdp/single_gpu.slurm", [])],
-)
 @pytest.mark.usefixtures("optimizers_compiled")
-def test_launcher_that_no_other_test_runs_trains(launcher: str, arguments: list[str], tmp_path: Path) -> None:
-    short = {"LOG_DIR": str(tmp_path), "MAX_STEPS": "2", "SAVE": "no", "GENERATE_SIZE": "0", "REPORT_TO": "none"}
-    short |= {"CUDA_VISIBLE_DEVICES": "", "PATH": PATH, "EVAL_SIZE": "8", "OMP_NUM_THREADS": "1"}
-    command = ["bash", "-c", f"source tiny.env && bash {' '.join([launcher, *arguments])}"]
-    job = subprocess.run(command, cwd=REPO, env=os.environ | short, capture_output=True, text=True, timeout=400)
-    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-    (record,) = tmp_path.glob("*/*/run.json")
-    assert '"state": "completed"' in record.read_text()
+def test_launcher_that_no_other_test_runs_trains(tmp_path: Path) -> None:
+    own = {"MAX_STEPS": "2", "SAVE": "no", "GENERATE_SIZE": "0", "EVAL_SIZE": "8"}
+    launch(tmp_path, "deepspeed-single-gpu/deepspeed.slurm", "ds_configs/zero2_offload.json", **own)

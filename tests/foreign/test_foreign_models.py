@@ -40,9 +40,7 @@ def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
 
 
 ADAPTERS_ONLY = {"diffllama": "its step cannot be simulated: NotImplementedError: Cannot copy out of meta tensor"}
-NOT_PLANNED = {
-    "rwkv": "its step cannot be simulated: RuntimeError: a block launches over 20,000 operations, as a loop",
-}
+NOT_PLANNED = {"rwkv": "its step cannot be simulated: RuntimeError: a block launches over 20,000 operations, as a loop"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in MODELS.iterdir()))
@@ -64,21 +62,15 @@ def test_model_is_planned_or_refused_with_a_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_model_loads_as_a_training_loads_it_and_every_block_gets_gradients(name: str) -> None:
-    own = {"MODEL_NAME": str(MODELS / name), "MODEL_INIT": "random", "TOKENIZER_NAME": "sample"}
-    tokenizer = load_tokenizer("sample")
-    model = load_model(Settings.from_environment(ENVIRONMENT | own, Path("none")), tokenizer)
+def test_model_loads_as_a_training_loads_it_gives_every_block_gradients_and_answers(name: str) -> None:
+    own = {"MODEL_NAME": str(MODELS / name), "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "MAX_NEW_TOKENS": "2"}
+    settings, tokenizer = Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample")
+    model = load_model(settings, tokenizer)
     ids = torch.tensor([tokenizer("The harbour has a boat with a cargo of salt").input_ids])
     model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     assert all(any(p.grad is not None for p in block.parameters()) for block in blocks_of(model))
     size = model_size(model)
     assert 0 < size.blocks < size.parameters == size.trained
-
-
-@pytest.mark.parametrize("name", VERDICTS)
-def test_model_answers_a_question(name: str) -> None:
-    own = {"MODEL_NAME": str(MODELS / name), "MODEL_INIT": "random", "TOKENIZER_NAME": "sample", "MAX_NEW_TOKENS": "2"}
-    settings, tokenizer = Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample")
     examples = load_squad("sample", "validation")[:2]
-    answers = answer_questions(settings, torch.device("cpu"), load_model(settings, tokenizer), tokenizer, examples)
+    answers = answer_questions(settings, torch.device("cpu"), model, tokenizer, examples)
     assert answers.keys() == {example.id for example in examples}

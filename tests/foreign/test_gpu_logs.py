@@ -62,8 +62,3 @@ def test_one_line_between_rows_does_not_cost_the_log(tmp_path: Path, line: str) 
     log = read_nvidia_smi(tmp_path / "gpu.csv")
     assert [mib for mib in log.mib if mib == mib] == [10, 30]
     assert (log.time_s[0], log.time_s[-1]) == (0, 2)
-
-
-def test_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> None:
-    (tmp_path / "gpu.csv").write_text(f"{HEADER}\n{ROW.format(1, '10 MiB')}\n{ROW.format(4, '30 MiB')}\n", "utf-8-sig")
-    assert read_nvidia_smi(tmp_path / "gpu.csv").time_s == [0, 3]

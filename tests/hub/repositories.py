@@ -21,14 +21,8 @@ CONFIG = {
     **{"masked_softmax_fusion": True, "attention_softmax_in_fp32": True, "offset_alibi": 100, "pretraining_tp": 1},
 }
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-TOKENIZER_CONFIG = {
-    **SPECIAL_TOKENS,
-    "add_prefix_space": False,
-    "name_or_path": "bigscience/tokenizer",
-    "padding_side": "left",
-    "special_tokens_map_file": None,
-    "tokenizer_class": "BloomTokenizerFast",
-}
+TOKENIZER_CONFIG = SPECIAL_TOKENS | {"add_prefix_space": False, "padding_side": "left", "special_tokens_map_file": None}
+TOKENIZER_CONFIG |= {"name_or_path": "bigscience/tokenizer", "tokenizer_class": "BloomTokenizerFast"}
 CARD = """---
 configs:
 - config_name: plain_text

@@ -42,7 +42,8 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
     def started(name: str, script: str, *arguments: str, options: str = "", **settings: str) -> Job:
         return submit(slurm, folder / name, script, *arguments, options=options, **settings)
 
-    offload_launcher = "deepspeed-zero3-offload/run.slurm"
+    offload_launcher, custom = "deepspeed-zero3-offload/run.slurm", "custom_model/multi_node.slurm"
+    two_of_two, shares = "--nodes=2 --gpus-per-node=2", "--ntasks-per-node=1 --cpus-per-task=6"
     baseline, two_nodes, on_one_node = "baseline/baseline.slurm", "--nodes=2 --gpus-per-node=1", "--nodelist=node1"
     offload = f"--gpus-per-node=2 {on_one_node}"
     return {
@@ -50,17 +51,11 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
         "memory": started("memory", baseline, options="--mem=300M"),
         "zero": started("zero", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", options=two_nodes),
         "offload": started("offload", offload_launcher, "--steps=16", options=offload),
-        "fsdp": started(
-            "fsdp", "fsdp/multi_node.slurm", "fsdp_configs/hybrid_shard.json", options="--nodes=2 --gpus-per-node=2"
-        ),
-        "fabric": started("fabric", "custom_model/multi_node.slurm", options="--nodes=3 --gpus-per-node=1", **fabric),
-        "slow fabric": started(
-            "slow", "custom_model/multi_node.slurm", options=two_nodes, **fabric, FABRIC_MIN_GB_PER_S="1e6"
-        ),
+        "fsdp": started("fsdp", "fsdp/multi_node.slurm", "fsdp_configs/hybrid_shard.json", options=two_of_two),
+        "fabric": started("fabric", custom, options="--nodes=3 --gpus-per-node=1", **fabric),
+        "slow fabric": started("slow", custom, options=two_nodes, **fabric, FABRIC_MIN_GB_PER_S="1e6"),
         "array": started("array", "benchmark/benchmark.slurm", options="--array=9-10", **CELL | cells),
-        "processors": started(
-            "processors", str(processors), options="--nodes=2 --ntasks-per-node=1 --cpus-per-task=6 --gpus-per-node=2"
-        ),
+        "processors": started("processors", str(processors), options=f"{two_of_two} {shares}"),
     }
 
 

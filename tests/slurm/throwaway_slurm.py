@@ -157,11 +157,6 @@ class ThrowawaySlurm:
         text = self.run("scontrol", "show", "job", str(job_id))
         return dict(re.findall(r"([\w:/]+)=(\S*)", text))
 
-    def unfinished(self) -> list[str]:
-        """The ids of the jobs that have not ended."""
-        jobs = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
-        return [job.split()[0] for job in jobs if job.split()[1] in UNFINISHED]
-
     def wait(self, job_id: int | str, timeout_s: float = 120) -> str:
         """The job's final state.
 

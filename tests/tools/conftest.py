@@ -1,51 +1,29 @@
 """Run folders and repositories to read, made as small as a test needs them."""
 
 import json
-import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.filled_tables import filled_table
-from tools.tables.repository import ROOT, table_definitions
+from tools.tables.repository import ROOT
 
 RECORD = {
-    "exercise": "baseline",
-    "experiment": "baseline",
-    "config": None,
-    "command": ["python", "train.py"],
-    "host": "node1",
-    "nodes": 1,
-    "gpus_per_node": 1,
-    "start_time": "2026-11-21T09:45:00+00:00",
-    "end_time": "2026-11-21T09:50:00+00:00",
-    "state": "completed",
-    "exit_code": 0,
-    "world_size": 1,
-    "model": {"name": "bloom-560m"},
-    "device": "cuda",
-    "train_examples": 500,
-    "steps_per_epoch": 32,
+    **{"exercise": "baseline", "experiment": "baseline", "config": None, "command": ["python", "train.py"]},
+    **{"start_time": "2026-11-21T09:45:00+00:00", "end_time": "2026-11-21T09:50:00+00:00", "state": "completed"},
+    **{"exit_code": 0, "host": "node1", "nodes": 1, "gpus_per_node": 1, "world_size": 1, "device": "cuda"},
+    **{"model": {"name": "bloom-560m"}, "train_examples": 500, "steps_per_epoch": 32},
 }
 TRAIN_OUT = """\
   0%|          | 0/96 [00:00<?, ?it/s]\r 33%|███▎      | 32/96 [00:46<01:33]{'loss': '1.9', 'epoch': '1'}
 """
 SUMMARY = {
-    "train_loss": 0.7039,
-    "eval_loss": [1.2965, 1.581, 1.779],
-    "train_runtime_s": 130.5,
-    "train_samples_per_second": 11.5,
-    "eval_samples_per_second": 39.4,
-    "train/samples_per_second": 11.8,
-    "train/steps_per_second": 0.7375,
-    "peak_mem_alloc_mib": 19597.4,
-    "avg_gpu_util_%": 88.25,
-    "exact_match": 41.0,
-    "f1": 55.125,
+    **{"train_loss": 0.7039, "eval_loss": [1.2965, 1.581, 1.779], "exact_match": 41.0, "f1": 55.125},
+    **{"train_runtime_s": 130.5, "train_samples_per_second": 11.5, "eval_samples_per_second": 39.4},
+    **{"train/samples_per_second": 11.8, "train/steps_per_second": 0.7375},
+    **{"peak_mem_alloc_mib": 19597.4, "avg_gpu_util_%": 88.25},
 }
 GPU_LOG = """\
 timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]
@@ -99,27 +77,13 @@ def make_run(logs: Path):
 
 
 @pytest.fixture
-def filled_by_column(logs: Path) -> Callable[[Path, str], dict[str, dict[str, str]]]:
-    """The figures of a README's table, by row label (labels) and column."""
-
-    return lambda exercise, number: filled_table(exercise, number, logs)
-
-
-@pytest.fixture
 def make_readme(tmp_path: Path):
-    """Writes a README.md with the given text beside the tables.toml of the exercise that has its first table.
-
-    Of a text without a known table it is the baseline's. Gives the path of the README.md.
-    """
+    """Writes baseline/README.md with the given text beside the baseline's tables.toml; gives its path."""
 
     def make(text: str) -> Path:
-        numbers = re.findall(r"^\*\*Table (\w+)\*\*", text, re.MULTILINE)
-        owners = [table.path.parent for number, table in table_definitions().items() if number in numbers[:1]]
-        owner = owners[0] if owners else ROOT / "baseline"
-        folder = tmp_path / owner.name
-        folder.mkdir(exist_ok=True)
-        shutil.copy(owner / "tables.toml", folder)
-        (folder / "README.md").write_text(text)
-        return folder / "README.md"
+        (tmp_path / "baseline").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "baseline/tables.toml", tmp_path / "baseline")
+        (tmp_path / "baseline/README.md").write_text(text)
+        return tmp_path / "baseline/README.md"
 
     return make

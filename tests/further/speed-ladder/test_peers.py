@@ -3,27 +3,17 @@
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import peers
 from workshop.kernels.fast_models.packing import Row
 
-TOKENIZER = SimpleNamespace(save_pretrained=lambda folder: None)
 
-
-class Model:
-    """Of a library, by its name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def to(self, dtype: Any) -> "Model":
-        return self
-
-    def save_pretrained(self, folder: str) -> None: ...
-
-    def set_attn_implementation(self, name: str) -> None: ...
+def of(library: str) -> Mock:
+    """A model of this library."""
+    return Mock(library=library, to=lambda dtype: of(library))
 
 
 @pytest.fixture
@@ -33,11 +23,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     trl, unsloth = ModuleType("trl"), ModuleType("unsloth")
     trl.SFTConfig = trl.SFTTrainer = lambda **given: SimpleNamespace(**given)
     unsloth.FastLanguageModel = SimpleNamespace(
-        from_pretrained=lambda *_, **__: (Model("unsloth's"), None), get_peft_model=lambda *_, **__: Model("adapted")
+        from_pretrained=lambda *_, **__: (of("unsloth's"), None),
+        get_peft_model=lambda *_, **__: of("adapted"),
     )
     monkeypatch.setitem(sys.modules, "trl", trl)
     monkeypatch.setitem(sys.modules, "unsloth", unsloth)
-    monkeypatch.setattr(peers, "callbacks_for", lambda settings, data, model: models.append(model.name) or [])
+    monkeypatch.setattr(peers, "callbacks_for", lambda settings, data, model: models.append(model.library) or [])
     monkeypatch.setattr(peers, "common_arguments", lambda settings: {})
     return models
 
@@ -45,14 +36,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def trainer_of(rung: str) -> Any:
     data = SimpleNamespace(train=[Row(input_ids=[5, 6], labels=[-100, 6])])
     settings = SimpleNamespace(rung=rung, max_length=8, batch_size=2)
-    return peers.PEERS[rung](settings, data, Model("ours"), TOKENIZER)
+    return peers.PEERS[rung](settings, data, of("ours"), Mock())
 
 
 @pytest.mark.parametrize(
     ("rung", "model"), [("peer_trl_packed", "ours"), ("peer_unsloth", "unsloth's"), ("peer_unsloth_lora", "adapted")]
 )
 def test_callbacks_are_made_once_for_the_model_that_is_trained(rung: str, model: str, measured: list[str]) -> None:
-    assert trainer_of(rung).model.name == model
+    assert trainer_of(rung).model.library == model
     assert measured == [model]
 
 
@@ -60,7 +51,7 @@ def test_callbacks_are_made_once_for_the_model_that_is_trained(rung: str, model:
 def test_torch_varlen_is_registered_only_where_it_is_used(
     rung: str, times: int, measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(peers.varlen_attention, "register", lambda: calls.append("registered"))
+    register = Mock()
+    monkeypatch.setattr(peers.varlen_attention, "register", register)
     trainer_of(rung)
-    assert len(calls) == times
+    assert register.call_count == times

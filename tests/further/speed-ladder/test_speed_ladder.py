@@ -102,9 +102,7 @@ def test_top_rung_runs_on_a_laptop_and_answers_on_the_way(tmp_path: Path) -> Non
     environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile
     environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}
     environ |= {"GENERATE_STEPS": "2"}
-    job = subprocess.run(
-        ["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True, timeout=240, check=False
-    )
+    job = subprocess.run(["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
     assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=documents PACKING=true" in job.stdout
     assert "warning: ATTENTION=documents needs a GPU" in job.stdout
@@ -140,11 +138,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
         ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
-        (
-            "bloom",
-            {"ATTENTION": "cudnn"},
-            "ATTENTION=cudnn is called without a mask, .* has ALiBi; expected ATTENTION=documents",
-        ),
+        ("bloom", {"ATTENTION": "cudnn"}, "called without a mask, .* has ALiBi; expected ATTENTION=documents"),
         ("llama", SWITCHES | {"ATTENTION": "cudnn"}, "ATTENTION=cudnn .* PACKING=true packs several documents"),
     ],
 )

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -128,12 +127,11 @@ def test_configuration_that_the_job_refuses_is_refused_before_the_queue(
         assert says in capsys.readouterr().err
 
 
-def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys, monkeypatch) -> None:
     """T5 ended after 67 s with 200 names of classes."""
     (tmp_path / "config.json").write_text('{"model_type": "t5", "d_model": 512}')
-    start = time.process_time()
+    monkeypatch.setattr("tools.plan.simulate.simulate", lambda shapes: pytest.fail("simulates"))
     assert main(["plan", "model", str(tmp_path / "config.json")]) == 2
-    assert time.process_time() - start < 2
     assert "t5 is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
 
 

@@ -1,27 +1,12 @@
 """What a launcher says at the end of a run: a few lines, of which none is about something that was not measured."""
 
-from pathlib import Path
-
-import pytest
-
 from tools.__main__ import main
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]):
-    def told(run: Path) -> list[str]:
-        capsys.readouterr()
-        assert main(["summary", str(run)]) == 0
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        return printed.out.splitlines()
-
-    return told
-
-
-def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, told) -> None:
+def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, capsys) -> None:
     run = make_run("20261121-094500-j1")
-    assert told(run) == [
+    assert main(["summary", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
         "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
         "speed: 11.80 samples/s, 1,355.9 ms per step",
         "peak memory: 21,658 MiB of GPU memory, 8,000 MiB of CPU memory (RSS)",
@@ -30,4 +15,5 @@ def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(mak
     ]
     nothing = {"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None, "train.out": "error: no\n"}
     run = make_run("20261121-094500-j2", {"state": "failed", "exit_code": 1}, summary=None, **nothing)
-    assert told(run) == [f"evidence: {run}", f"next: less {run}/train.out"]
+    assert main(["summary", str(run)]) == 0
+    assert capsys.readouterr() == (f"evidence: {run}\nnext: less {run}/train.out\n", "")

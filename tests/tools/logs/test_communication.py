@@ -14,12 +14,6 @@ from workshop.run_folder import collectives
 HEADER = ",".join(collectives.COLUMNS) + "\n"
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "collectives.csv"
-    path.write_text(text)
-    return path
-
-
 def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_once(make_run) -> None:
     """Ranks 0 to 3, two to a node: those in the middle send activations on and gradients back."""
     lines = [f"{rank},send,0 1 2 3,{rank + 1},float32,{2**20},2" for rank in range(3)]
@@ -41,8 +35,9 @@ def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_onc
     ],
 )
 def test_damaged_file_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    (tmp_path / "collectives.csv").write_text(text)
     with pytest.raises(LogError) as error:
-        collectives.read(written(tmp_path, text))
+        collectives.read(tmp_path / "collectives.csv")
     assert error.value.line == line
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.filled_tables import filled_table
 from tools.logs.figures import read_timers
 from tools.tables.repository import ROOT
 
@@ -28,7 +29,7 @@ def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
 
 
 @pytest.fixture
-def row(make_run: Callable[..., Path], filled_by_column: Callable[..., dict]) -> Callable[[str], list[str]]:
+def row(make_run: Callable[..., Path], logs: Path) -> Callable[[str], list[str]]:
     """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""
     place = {"exercise": "deepspeed-single-gpu", "config": "zero3_offload", "precision": "fp16"}
     timed = place | {"settings": SETTINGS | {"timers": True}}
@@ -36,7 +37,7 @@ def row(make_run: Callable[..., Path], filled_by_column: Callable[..., dict]) ->
     make_run("timed", timed, summary, **{"train.out": TIMED})
     make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
     labels = "Stage 3 + offload / 4 x 4, fp16"
-    return lambda number: [*filled_by_column(ROOT / "deepspeed-single-gpu", number)[labels].values()]
+    return lambda number: [*filled_table(ROOT / "deepspeed-single-gpu", number, logs)[labels].values()]
 
 
 def test_medians_leave_the_warm_up_out(row: Callable[[str], list[str]]) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import shutil
+from functools import partial
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -43,9 +44,7 @@ def test_every_link_of_every_page_leads_to_a_file_and_every_anchor_to_a_place(ma
     assert missing == []
 
 
-def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(
-    made: Path,
-) -> None:
+def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(made: Path) -> None:
     text = text_of(made / run_page("j2"))
     assert re.search(r"batch_size\s+8\b", text)
     assert re.search(r"Peak GPU Memory[ \w]* \(MiB\)\s+21,658", text)
@@ -78,21 +77,15 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
     logs = folder / "logs"
     write_run(logs, "sound")
+    header = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
     for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
-        write_run(
-            logs,
-            f"number{number}",
-            **{"steps.csv": f"step,step_time_s,tokens,real_tokens,loss,epoch\n{step},8,8,2.5,1\n"},
-        )
+        write_run(logs, f"number{number}", **{"steps.csv": f"{header}{step},8,8,2.5,1\n"})
     write_run(logs, "number3", summary={"train_loss": math.nan})
     for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
         damaged = write_run(logs, f"text{number}", **{"steps.csv": "nonsense\n1\n"})
         (damaged / "run.json").write_text(text)
-    for name, replace in (
-        ("pipe", os.mkfifo),
-        ("folder", os.mkdir),
-        ("link", lambda one: one.symlink_to("/etc/passwd")),
-    ):
+    link = partial(os.symlink, "/etc/passwd")
+    for name, replace in (("pipe", os.mkfifo), ("folder", os.mkdir), ("link", link)):
         record = write_run(logs, name) / "run.json"
         record.unlink()
         replace(record)

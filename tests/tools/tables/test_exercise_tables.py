@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tests.filled_tables import filled_table
 from tools.tables.repository import ROOT
 
 SINGLE, MULTI = ROOT / "deepspeed-single-gpu", ROOT / "deepspeed-multi-gpu"
@@ -16,20 +17,21 @@ FABRIC = """\
 """
 
 
-def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(make_run, filled_by_column) -> None:
+def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(make_run, logs: Path) -> None:
     for gpus, examples, speed in ((2, 20_000, 20.0), (4, 40_000, 40.0), (8, 10_000, 10.0)):  # the last: strong scaling
         place = {"exercise": "deepspeed-multi-gpu", "config": "zero0", "gpus_per_node": gpus, "world_size": gpus}
         record = place | {"train_examples": examples, "model": {"name": "bloom-1b7"}}
         make_run(f"r{gpus}", record, {"train/samples_per_second": speed, "train/steps_per_second": 0.625})
-    rows = filled_by_column(MULTI, "5")
+    rows = filled_table(MULTI, "5", logs)
     assert [*rows["Samples/s"].values()] == ["20.00", "40.00", "not measured", "not measured"]
     assert [*rows["Steps/sec"].values()][:2] == ["0.625", "0.625"]
 
 
-def test_K12_bandwidth_of_another_world_is_not_shown(make_run, filled_by_column) -> None:
+def test_K12_bandwidth_of_another_world_is_not_shown(make_run, logs: Path) -> None:
     place = {"exercise": "custom_model", "nodes": 2, "world_size": 2, "settings": {"use_fsdp": True}}
     make_run("r1", place | {"model": {"name": "simple-gpt"}}, **{"nccl.log": FABRIC})
-    assert filled_by_column(ROOT / "custom_model", "15")["2 nodes"]["AllReduce BW (GB/s)"] == "a world of 1, not 2"
+    row = filled_table(ROOT / "custom_model", "15", logs)["2 nodes"]
+    assert row["AllReduce BW (GB/s)"] == "a world of 1, not 2"
 
 
 def parameters(name: str) -> int:

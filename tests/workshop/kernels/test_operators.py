@@ -5,18 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from tests.launching import REPO, program, wait_until
 from workshop.kernels import operators
-from workshop.run_folder.errors import InputError
 
 CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
+fork = multiprocessing.get_context("fork")
 SOURCE = """#include <Python.h>
 static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(42); }
 static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
@@ -25,97 +23,50 @@ PyMODINIT_FUNC PyInit_small() { return PyModule_Create(&module); }
 """
 
 
-class Small:
-    """An operator of DeepSpeed's and PyTorch's kind that compiles in a second, with a compiler that can be held up."""
+def load(source: Path, variables: dict[str, str], output: Path) -> None:
+    """In a process of its own: an operator of DeepSpeed's and PyTorch's kind that compiles in a second."""
+    from deepspeed.git_version_info import installed_ops
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+    from deepspeed.ops.op_builder.builder import OpBuilder
+    from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 
-    def __init__(self, folder: Path) -> None:
-        self.extensions = folder / "extensions"
-        self.folder = self.extensions / operators.build_name()
-        self.source = folder / "small.cpp"
-        self.source.write_text(SOURCE)
-        self.compilations = folder / "compilations"
-        self.gate = folder / "gate"
-        self.output = folder / "output"
-        self.compiler = folder / "c++"
-        first = f"echo >> {self.compilations}; while [ -e {self.gate} ]; do sleep 0.1; done"
-        program(self.compiler, f'case " $* " in *" -c "*) {first};; esac\nexec c++ "$@"')
-
-    def register(self) -> None:
-        """In this process DeepSpeed knows the operator."""
-        from deepspeed.git_version_info import installed_ops
-        from deepspeed.ops.op_builder.all_ops import ALL_OPS
-        from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
-
-        small = self
-
-        class SmallBuilder(CPUOpBuilder):
-            def absolute_name(self) -> str:
-                return self.name
-
-            def sources(self) -> list[str]:
-                return [str(small.source)]
-
-            def include_paths(self) -> list[str]:
-                return []
-
-            def cxx_args(self) -> list[str]:
-                return ["-O0", "-g"]
-
-        ALL_OPS["small"], installed_ops["small"] = SmallBuilder("small"), False
-
-    def start(self, **variables: str) -> BaseProcess:
-        """Load it in a process of its own, whose output goes to the output file."""
-
-        from deepspeed.ops.op_builder.builder import OpBuilder
-
-        def run() -> None:
-            with self.output.open("a") as output, redirect_stdout(output), redirect_stderr(output):
-                os.environ.update({"CXX": str(self.compiler), "TORCH_EXTENSIONS_DIR": str(self.extensions)} | variables)
-                self.register()
-                try:
-                    operators.load(["small"])
-                    assert OpBuilder._loaded_ops["small"].answer() == 42
-                except InputError as error:
-                    print(f"error: {error}")
-                    sys.exit(1)
-
-        process = multiprocessing.get_context("fork").Process(target=run)
-        process.start()
-        return process
-
-    def compiled(self) -> int:
-        """How often the compiler was started."""
-        return len(self.compilations.read_text().splitlines()) if self.compilations.exists() else 0
-
-    def said(self) -> str:
-        return self.output.read_text() if self.output.exists() else ""
+    own = {"absolute_name": lambda self: self.name, "sources": lambda self: [str(source)]}
+    own |= {"include_paths": lambda self: [], "cxx_args": lambda self: ["-O0", "-g"]}
+    with output.open("a") as said, redirect_stdout(said), redirect_stderr(said):
+        os.environ.update(variables)
+        ALL_OPS["small"], installed_ops["small"] = type("SmallBuilder", (CPUOpBuilder,), own)("small"), False
+        operators.load(["small"])
+        assert OpBuilder._loaded_ops["small"].answer() == 42
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Small]:
-    small = Small(tmp_path)
-    yield small
-    small.gate.unlink(missing_ok=True)  # no compiler is left waiting
-
-
-def ended(process: BaseProcess) -> int | None:
-    process.join(60)
-    return process.exitcode
-
-
-def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(small: Small) -> None:
+def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(tmp_path: Path) -> None:
     """PyTorch would wait for ever for the lock file that the killed process leaves."""
-    small.gate.touch()
-    first = small.start()
-    wait_until(small.compiled)
-    assert [*small.folder.glob("building-*/small/lock")]
-    second = small.start()
-    wait_until(lambda: small.said().count("compiled by one process at a time") == 2)
-    os.kill(first.pid, signal.SIGKILL)
-    wait_until(lambda: small.compiled() == 2)
-    small.gate.unlink()
-    assert (ended(first), ended(second)) == (-signal.SIGKILL, 0)
-    assert not list(small.folder.glob("building-*")), "what the killed process left behind"
+    gate, compilations, output, source = (tmp_path / name for name in ("gate", "compilations", "output", "small.cpp"))
+    source.write_text(SOURCE)
+    held_up = f"echo >> {compilations}; while [ -e {gate} ]; do sleep 0.1; done"
+    program(tmp_path / "c++", f'case " $* " in *" -c "*) {held_up};; esac\nexec c++ "$@"')
+    variables = {"CXX": f"{tmp_path}/c++", "TORCH_EXTENSIONS_DIR": f"{tmp_path}/extensions"}
+    folder = tmp_path / "extensions" / operators.build_name()
+
+    def compiled(times: int) -> bool:
+        return compilations.exists() and compilations.read_text().count("\n") == times
+
+    gate.touch()
+    try:
+        processes = [fork.Process(target=load, args=(source, variables, output)) for _ in range(2)]
+        processes[0].start()
+        wait_until(lambda: compiled(1))
+        assert [*folder.glob("building-*/small/lock")]
+        processes[1].start()
+        wait_until(lambda: output.read_text().count("compiled by one process at a time") == 2)
+        os.kill(processes[0].pid, signal.SIGKILL)
+        wait_until(lambda: compiled(2))
+    finally:
+        gate.unlink()  # no compiler is left waiting
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0]
+    assert not list(folder.glob("building-*")), "what the killed process left behind"
 
 
 @pytest.mark.usefixtures("optimizers_compiled")

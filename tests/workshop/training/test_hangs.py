@@ -76,16 +76,31 @@ def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_le
     assert not (pairs / "save/stacks").exists()
 
 
-def test_hang_is_the_cause_although_its_rank_died_of_a_signal(tmp_path: Path, launched: None) -> None:
-    """Reading the stacks of threads that run may end the process: exit code -11."""
+HANG = "hang: rank 0, no progress for 1800 s after step 0"
+GPU_ERROR = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.mark.parametrize(
+    ("printed", "cause", "reason"),
+    [  # reading the stacks of threads that run may end the process: exit code -11
+        (
+            "Signal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost",
+            "hang",
+            "hang: rank 0, no progress for 1800 s after step 0",
+        ),
+        (GPU_ERROR, "CUDA error", GPU_ERROR),
+    ],
+)
+def test_hang_is_the_cause_although_its_rank_died_of_a_signal_but_not_of_a_gpu_s_error(
+    printed: str, cause: str, reason: str, tmp_path: Path, launched: None
+) -> None:
     update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
-    (tmp_path / "train.out").write_text("{'loss': 1.0}\nSignal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost")
+    (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{printed}\n")
     record_end(tmp_path, 1, "", by_itself=True)
-    line = "hang: rank 0, no progress for 1800 s after step 0"
     found = read_run_record(tmp_path)
-    assert (found["state"], found["cause"], found["reason"]) == ("failed", "hang", line)
+    assert (found["state"], found["cause"], found["reason"]) == ("failed", cause, reason)
     begin(tmp_path, ["python", "train.py"])
     assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
@@ -95,16 +110,6 @@ def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: P
     assert codes(pairs / "loading") == [1, 1]
     assert "in do_nothing" in stacks(pairs / "loading", 1)
     assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
-
-
-def test_error_of_the_gpu_is_the_cause_of_the_other_ranks_hang(tmp_path: Path, launched: None) -> None:
-    update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
-    (tmp_path / "stacks").mkdir()
-    (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
-    error = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
-    (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{error}\n")
-    ended = record_end(tmp_path, 1, "", by_itself=True)
-    assert (ended["state"], ended["cause"], ended["reason"]) == ("failed", "CUDA error", error)
 
 
 class Noting:
