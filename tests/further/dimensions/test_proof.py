@@ -20,12 +20,12 @@ from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.logs.runs import read_run
 
-STEPS, EXACT = 20, 1e-5
+STEPS, EXACT = 10, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
 TOKENS = torch.arange(LENGTH)[None]
 SETTINGS = {
     **{"TRAIN_SIZE": "40", "EVAL_SIZE": "4", "NUM_EPOCHS": "4", "LABELS": "text", "MAX_LENGTH": str(LENGTH)},
-    **{"LEARNING_RATE": "1e-3", "LR_WARMUP_STEPS": "5", "WEIGHT_DECAY": "0.01", "MAX_STEPS": str(STEPS)},
+    **{"LEARNING_RATE": "1e-3", "LR_WARMUP_STEPS": "2", "WEIGHT_DECAY": "0.01", "MAX_STEPS": str(STEPS)},
     **{"VOCAB_SIZE": str(VOCABULARY), "HIDDEN_SIZE": str(HIDDEN), "NUM_HEADS": str(HIDDEN // HEAD_SIZE)},
     **{"FF_DIM": "64", "SEQ_LENGTH": str(LENGTH), "MODEL_INIT": "random"},
 }

@@ -1,5 +1,7 @@
 """A mistyped setting is named with the one that was meant; variables that usual shells have are left alone."""
 
+import re
+
 import pytest
 
 from workshop.job.preflight import setting_names
@@ -7,29 +9,16 @@ from workshop.run_folder.typos import near_misses
 
 NAMES = setting_names()
 MISSES = dict(
-    pair.split(":")
-    for pair in [
-        "BATCHSIZE:BATCH_SIZE",
-        "BATHC_SIZE:BATCH_SIZE",
-        "batch_size:BATCH_SIZE",
-        "PER_DEVICE_BATCH_SIZE:BATCH_SIZE",
-        "GRADIENT_ACCUMULATION_STEPS:GRAD_ACC",
-        "LEARNIG_RATE:LEARNING_RATE",
-        "EPOCHS:NUM_EPOCHS",
-        "GRAD_ACC_STEPS:GRAD_ACC",
-        "SUBSET_SIZE:TRAIN_SIZE",
-        "MAX_SEQ_LENGTH:MAX_LENGTH",
-        "MAX_STEP:MAX_STEPS",
-        "MODEL_INT:MODEL_INIT",
-        "MAX_LENGHT:MAX_LENGTH",
-        "FP_16:FP16",
-        "OPTIMISER:OPTIMIZER",
-        "LOGDIR:LOG_DIR",
-        "GPU_PER_NODE:GPUS_PER_NODE",
-        "RUNGS:RUNG",
-        "HIDDENSIZE:HIDDEN_SIZE",
-        "FABRIC_MIN_GB_PER_SEC:FABRIC_MIN_GB_PER_S",
-    ]
+    re.findall(
+        r"(\w+):(\w+)",
+        """
+BATCHSIZE:BATCH_SIZE BATHC_SIZE:BATCH_SIZE batch_size:BATCH_SIZE PER_DEVICE_BATCH_SIZE:BATCH_SIZE
+GRADIENT_ACCUMULATION_STEPS:GRAD_ACC LEARNIG_RATE:LEARNING_RATE EPOCHS:NUM_EPOCHS GRAD_ACC_STEPS:GRAD_ACC
+SUBSET_SIZE:TRAIN_SIZE MAX_SEQ_LENGTH:MAX_LENGTH MAX_STEP:MAX_STEPS MODEL_INT:MODEL_INIT MAX_LENGHT:MAX_LENGTH
+FP_16:FP16 OPTIMISER:OPTIMIZER LOGDIR:LOG_DIR GPU_PER_NODE:GPUS_PER_NODE RUNGS:RUNG HIDDENSIZE:HIDDEN_SIZE
+FABRIC_MIN_GB_PER_SEC:FABRIC_MIN_GB_PER_S
+""",
+    )
 )
 # Of login shells, schedulers, MPI, compilers and other people's projects: as near to a setting as they come.
 USUAL = """
