@@ -29,7 +29,9 @@ RUN_ELSEWHERE = (
     r"(cp|mv|sed -i) .*my-idea",  # tests/tools/test_contributing.py
 )
 REFERENCE = "logs/reference"
-STANDS_FOR = {  # what a participant would have on disk by then
+STANDS_FOR = {  # what a participant would have on disk by then, and questions with fewer answers
+    "llama-3.1-8b --gpus 8 --length": "llama-3.1-8b --gpus 2 --length",
+    "llama-3.1-8b --gpus 16 --nodes": "llama-3.1-8b --gpus 2 --nodes",
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
     "<run>": "20261121-093743-p410",

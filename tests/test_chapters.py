@@ -40,16 +40,13 @@ def test_secrets_are_in_no_tracked_file() -> None:
 
 @pytest.mark.parametrize("chapter", QUIZZES)
 def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
-    key, readme = (
-        (REPO / "instructor/answers" / f"{chapter}.md").read_text(),
-        (folder_of(chapter) / "README.md").read_text(),
-    )
+    files = REPO / f"instructor/answers/{chapter}.md", folder_of(chapter) / "README.md"
+    key, readme = (path.read_text() for path in files)
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
         asked = re.findall(r"^\d\. (.+(?:\n   .+)*)", section, re.M)
         quoted = re.findall(rf"^> \*\*{name} \d\.\*\* (.+(?:\n> .+)*)", key, re.M)
         without_links = [re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question) for question in asked]
-        assert [" ".join(question.replace("\n>", "").split()) for question in quoted] == [
-            " ".join(question.split()) for question in without_links
-        ]
+        quoted = [" ".join(question.replace("\n>", "").split()) for question in quoted]
+        assert quoted == [" ".join(question.split()) for question in without_links]
         assert asked or name == "Prediction"

@@ -1,7 +1,6 @@
 """Tables that are written by hand into the results: each figure is computed again from the logs."""
 
 import itertools
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,6 @@ def table_headed(title: str, readme: str) -> list[list[str]]:
     return [markdown.cells(line) for line in below]
 
 
-def test_spread_of_equal_runs_in_the_ladder_s_results_is_the_measured_one() -> None:
-    speeds = defaultdict(list)
-    for run in find_runs(REPO / "logs/reference/h100x1-ladder", experiment="speed-ladder"):
-        speeds[run.rung].append(run.summary["train/real_tokens_per_second"])
-    assert table_headed("Equal runs on one H100", "further/speed-ladder/RESULTS.md") == [
-        [rung.replace("_", " "), f"{len(found)}", f"{min(found):,.0f}", f"{max(found):,.0f}"]
-        for rung, found in ((rung, speeds[rung]) for rung in ("0_textbook", "12_documents"))
-    ]
-
-
 def test_answers_before_the_training_are_the_logged_ones() -> None:
     runs = find_runs(REPO / "logs/reference/h100x1-learning-shipped", experiment="baseline")
     before = next(run.summary for run in runs if "exact_match_before" in run.summary)
@@ -48,20 +37,6 @@ def test_scaling_in_the_ladder_s_results_is_that_of_each_machine() -> None:
     for method, *shown in table_headed("BLOOM-1b7, rung 11: GPUs, rows each", "further/speed-ladder/RESULTS.md"):
         measured = [table[method]["Of n times one GPU (%)"].replace("not measured", "-") for table in tables]
         assert shown == measured, method
-
-
-def test_step_beside_its_floor_has_the_profiles_times(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = REPO / "logs/reference/h200x2-2026-11-25c-profiles/speed-ladder"
-    runs = [str(folder / f"20261125-{run}") for run in ("082515-p621", "082622-p1276", "082728-p1866")]
-    assert main(["profile", *runs]) == 0
-    profile = {row[0].removesuffix(" (ms)"): row[1:] for row in markdown.grids(capsys.readouterr().out)[0].rows}
-    ms = {part: [float(figure) for figure in figures] for part, figures in profile.items() if "." in figures[0]}
-    rest = [a + b for a, b in zip(ms["softmax and loss"], ms["norms, casts and the rest"], strict=True)]
-    parts = [ms["matrix products"], ms["attention"], ms["optimizer and clipping"], rest]
-    step = ms["Step (ms), without the profiler"]
-    idle = [whole - sum(busy) for whole, busy in zip(step, zip(*parts, strict=True), strict=True)]
-    shown = [row[1::2] for row in table_headed("A step (ms)", "further/models/RESULTS.md")]
-    assert shown[:6] == [[f"{figure:.1f}" for figure in row] for row in (*parts, idle, step)]
 
 
 TP = "h200x2-2026-11-25b-profiles/dimensions/20261125- 062321-p3857 062351-p4097 062419-p4300"

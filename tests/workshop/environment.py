@@ -1,18 +1,7 @@
 """The smallest environment that makes valid Settings."""
 
 ENVIRONMENT = {
-    "RUN_DIR": "/tmp/run",
-    "EXPERIMENT_NAME": "baseline",
-    "OUTPUT_DIR": "bloom-qa-finetuned",
-    "MODEL_NAME": "tiny",
-    "TRAIN_SIZE": "500",
-    "EVAL_SIZE": "100",
-    "MAX_LENGTH": "512",
-    "NUM_EPOCHS": "3",
-    "BATCH_SIZE": "4",
-    "GRAD_ACC": "4",
-    "LEARNING_RATE": "5e-5",
-    "WEIGHT_DECAY": "0.01",
-    "FP16": "true",
-    "BF16": "false",
+    **{"RUN_DIR": "/tmp/run", "EXPERIMENT_NAME": "baseline", "OUTPUT_DIR": "bloom-qa-finetuned", "MODEL_NAME": "tiny"},
+    **{"TRAIN_SIZE": "500", "EVAL_SIZE": "100", "MAX_LENGTH": "512", "NUM_EPOCHS": "3", "BATCH_SIZE": "4"},
+    **{"GRAD_ACC": "4", "LEARNING_RATE": "5e-5", "WEIGHT_DECAY": "0.01", "FP16": "true", "BF16": "false"},
 }

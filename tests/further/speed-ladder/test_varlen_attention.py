@@ -8,19 +8,7 @@ import varlen_attention
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, small
 
 
-def causal_by_sdpa(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seq_q: torch.Tensor,
-    cu_seq_k: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-) -> torch.Tensor:
+def causal_by_sdpa(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):
     """What torch's kernel, which needs a GPU, computes of these arguments."""
     sizes = cu_seq_q.diff().tolist()
     assert (cu_seq_q.dtype, max_q, max_k, window_size) == (torch.int32, max(sizes), max(sizes), (-1, 0))

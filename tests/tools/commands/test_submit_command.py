@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.exercise_folder import REPO, make_exercise
+from tests.launching import wait_until
 from tools.__main__ import main
 from tools.commands.submit import started_again
 from tools.errors import InputError
@@ -137,9 +137,7 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
     command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local"]
     environment = os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as runner:
-        deadline_s = time.monotonic() + 120
-        while not (tmp_path / "begun-1").exists() and time.monotonic() < deadline_s:
-            time.sleep(0.05)
+        wait_until((tmp_path / "begun-1").exists)
         runner.send_signal(signal.SIGINT)
         output, _ = runner.communicate(timeout=120)
     assert {one.name for one in tmp_path.glob("*-[123]")} == {"begun-1", "ended-1"}

@@ -80,9 +80,8 @@ def test_failed_run_and_missing_evidence_are_words_in_the_cell(make_run, fill, r
     assert any("because" in note for note in fill.notes) == (cell in ("OOM", "FAILED"))
 
 
-@pytest.fixture
-def grid_run(make_run):
-    def make(name: str, repeat: int, speed: float, **changes):
+def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(make_run, fill):
+    def grid_run(name: str, repeat: int, speed: float, **changes):
         settings = {"fp16": False, "bf16": True, "batch_size": 32, "max_length": 128, "repeat": repeat}
         sizes = {"parameters": round(989e6 / 6), "embedding_parameters": 10_000_000, "layers": 0, "hidden_size": 768}
         record = {"exercise": "benchmark", "config": "zero0", "precision": "bf16", "gpu_names": ["NVIDIA H200"]}
@@ -90,10 +89,6 @@ def grid_run(make_run):
         speeds = {f"train/{name}_per_second": speed for name in names}
         make_run(name, record | {"settings": settings, "model": {"name": "gpt2"} | sizes} | changes, speeds)
 
-    return make
-
-
-def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(grid_run, fill):
     grid_run("r1", 1, 100_000.0)
     grid_run("r2", 2, 100_000.0, state="failed", reason="NCCL error")
     grid_run("r3", 1, 0.0, state="oom", config="zero1")

@@ -112,33 +112,22 @@ def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: P
     assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
 
 
-class Noting:
-    """Each part of a training with the limit that counts in it; each must have been counted anew."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, int]] = []
-
-    def __call__(self, part: str) -> None:
-        assert hangs._watch._armed_s > 0, f"{part}: no progress since the part before"
-        hangs._watch._armed_s = 0.0
-        self.seen.append((part, hangs._watch._limit_s))
-
-
-class Model(torch.nn.Module):
-    def __init__(self, note: Noting) -> None:
-        super().__init__()
-        self.weight, self.note = torch.nn.Parameter(torch.ones(1)), note
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        self.note("train" if self.training else "evaluate")
-        return {"loss": (self.weight * x).mean(), "logits": x}
-
-
 def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long step, evaluation or save was ended as a hang."""
-    note = Noting()
+    seen: list[tuple[str, int]] = []
+
+    def note(part: str) -> None:
+        """The limit that counts in each part of a training; it must have been counted anew."""
+        assert hangs._watch._armed_s > 0, f"{part}: no progress since the part before"
+        hangs._watch._armed_s = 0.0
+        seen.append((part, hangs._watch._limit_s))
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            note("train" if self.training else "evaluate")
+            return {"loss": (self.weight * x).mean(), "logits": x}
 
     class NotingTrainer(Trainer):
         def _save_checkpoint(self, *arguments: object, **named: object) -> None:
@@ -164,13 +153,14 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     try:
         note("load")
         callbacks = [watch, CheckpointWriter(settings, SimpleNamespace(start_clock=lambda: None))]
-        model = Model(note)
+        model = Model()
+        model.weight = torch.nn.Parameter(torch.ones(1))
         NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks).train()
         note("end")
     finally:
         watch.stop()
     slow_s = LONG_S + SLOW_S
-    assert note.seen == [
+    assert seen == [
         *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("save", slow_s), ("manifest", slow_s)],
         *[("train", LONG_S), ("train", LONG_S)],
         *[("evaluate", slow_s), ("evaluate", LONG_S), ("save", slow_s), ("manifest", slow_s), ("end", slow_s)],
