@@ -30,8 +30,8 @@ RUN_ELSEWHERE = (
 )
 REFERENCE = "logs/reference"
 STANDS_FOR = {  # what a participant would have on disk by then, and questions with fewer answers
-    "llama-3.1-8b --gpus 8 --length": "llama-3.1-8b --gpus 2 --length",
-    "llama-3.1-8b --gpus 16 --nodes": "llama-3.1-8b --gpus 2 --nodes",
+    "--gpus 8 --length 65536": "--gpus 2 --length 8192",
+    "--gpus 16 --nodes 2 --fabric 50 --length 131072": "--gpus 2 --nodes 2 --fabric 50 --length 8192",
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
     "<run>": "20261121-093743-p410",

@@ -15,16 +15,9 @@ def test_model_from_the_package_index_trains(tmp_path: Path) -> None:
     assert job.returncode == 0, job.stderr
     assert f"export MODEL_NAME={folder}" in job.stdout
     own = {"MODEL_NAME": str(folder), "MODEL_INIT": "pretrained", "TOKENIZER_NAME": "", "SAVE": "no"}
+    own |= {"PADDING": "dynamic", "EVAL_SIZE": "2", "GENERATE_SIZE": "0"}
     steps = {"TRAIN_SIZE": "4", "BATCH_SIZE": "4", "GRAD_ACC": "1", "NUM_EPOCHS": "3", "LEARNING_RATE": "5e-5"}
-    run = launch(
-        tmp_path / "logs",
-        "baseline/baseline.slurm",
-        **own,
-        **steps,
-        PADDING="dynamic",
-        EVAL_SIZE="2",
-        GENERATE_SIZE="0",
-    )
+    run = launch(tmp_path / "logs", "baseline/baseline.slurm", **own, **steps)
     assert record(run)["model"] | {"name": "smollm2-135m", "parameters": 134_515_008} == record(run)["model"]
     found = losses(run)
     assert found[0] < 9, "random weights begin at the logarithm of the vocabulary's size, 10.8"
