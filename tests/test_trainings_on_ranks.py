@@ -23,8 +23,9 @@ METHODS = {
     "zero3, offload": ("deepspeed-zero3-offload", "ds_zero3_offload.json"),
 }
 OFFLOAD = "zero3, offload"
-# ZeRO-2 leaves a model's modules alone: two families tell.
-CASES = [(family, method) for family in FAMILIES for method in METHODS if method != "zero2" or family in FAMILIES[:2]]
+# ZeRO-2 leaves a model's modules alone, offload does as ZeRO-3: two families tell.
+TWO = ("zero2", OFFLOAD)
+CASES = [(family, method) for family in FAMILIES for method in METHODS if method not in TWO or family in FAMILIES[:2]]
 EXACT = 1e-5
 # DDP's configurations, and how far a loss may be off: those that change a type are not exact.
 VARIANTS = {

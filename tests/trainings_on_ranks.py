@@ -28,6 +28,8 @@ from typing import Any, Self, TypedDict
 import psutil
 
 from tests.leftovers import own_namespaces_allowed, take_own_shm
+from tools.logs.run import Run
+from tools.logs.runs import read_run
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import find_exercise
 
@@ -61,6 +63,13 @@ def training(
     given = SETTINGS | {"RUN_DIR": str(run), "EXPERIMENT_NAME": exercise, "CONFIG": path, "REPO": str(REPO)} | settings
     environ = sourced(folder / "env_vars.sh", given)
     return Training(exercise=exercise, environ=environ, command=list(map(str, command)))
+
+
+def counted(run: Path, exercise: str) -> Run:
+    """A training's run, with the facts that its launcher would have written."""
+    facts = {"exercise": exercise, "state": "completed", "start_time": "2026-11-24T10:00:00+00:00", "nodes": 1}
+    (run / "run.json").write_text(json.dumps(facts | json.loads((run / "run.json").read_text())))
+    return read_run(run)
 
 
 class Ranks:

@@ -38,9 +38,8 @@ def test_K8_figures_of_the_readme_are_computed() -> None:
     start = next(i for i, line in enumerate(lines) if line.startswith("| GPUs | Batch per GPU | Published: layers |"))
     written = [markdown.cells(line) for line in lines[start + 2 : start + 6]]
     published, constant = read_rule(RULES / "published.json"), read_rule(RULES / "constant.json")
-    figures = zip(
-        work_tflop("published"), work_tflop("published", WITH_BLOOMS_HEAD), work_tflop("constant"), strict=True
-    )
+    rules = ("published", WORKSHOP), ("published", WITH_BLOOMS_HEAD), ("constant", WORKSHOP)
+    figures = zip(*(work_tflop(*rule) for rule in rules), strict=True)
     assert written == [
         [
             *(str(gpus), str(sizes.batch_size), str(sizes.num_layers), f"{ours:.2f}", f"{blooms:.1f}"),

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from tests.workshop.data.forms import CHATML
-from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import IGNORE, encode_all, load_tokenizer
-from workshop.data.load import load_data
 from workshop.data.sources import load_splits
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
 
 FILES = Path(__file__).parent / "data"
 HI = "user: Hi | assistant: Hello."
@@ -196,12 +193,3 @@ def test_template_teaches_the_answers(template: str, messages: list[dict[str, st
 def test_template_that_loses_a_turn_names_the_row(template: str, messages: list[dict[str, str]], why: str) -> None:
     with pytest.raises(InputError, match=f"^chats.jsonl:7: the tokenizer's {why}"):
         targets(template, messages)
-
-
-def test_template_that_refuses_row_3_names_file_and_row() -> None:
-    tokenizer = load_tokenizer("sample")
-    tokenizer.chat_template = GEMMA
-    path = FILES / "c50-system-in-row-3.jsonl"
-    environ = ENVIRONMENT | {"DATASET": str(path), "TRAIN_SIZE": "3", "EVAL_SIZE": "1", "GENERATE_SIZE": "0"}
-    with pytest.raises(InputError, match=f"^{path}:3: the tokenizer's chat template refuses it: System role"):
-        load_data(Settings.from_environment(environ), tokenizer)

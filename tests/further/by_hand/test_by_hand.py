@@ -8,10 +8,8 @@ import pytest
 
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
-from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
+from tests.trainings_on_ranks import SETTINGS, Ranks, Training, counted, training
 from tools.logs.figures import figure
-from tools.logs.run import Run
-from tools.logs.runs import read_run
 from workshop.run_folder import collectives
 from workshop.training.hangs import collective_timeout_s
 
@@ -67,14 +65,6 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def counted(runs: Path, name: str) -> Run:
-    """A run with the facts that the launcher would have written."""
-    path = runs / name / "run.json"
-    record = {"exercise": "by-hand", "state": "completed", "start_time": "2026-11-22T10:00:00+00:00", "nodes": 1}
-    path.write_text(json.dumps(record | json.loads(path.read_text())))
-    return read_run(path.parent)
-
-
 @pytest.mark.parametrize("name", [*FULL_LENGTH, *BLOOM_RUNS])
 def test_step_by_hand_has_the_losses_of_the_trainer(runs: Path, name: str) -> None:
     expected = losses(runs / ("trainer_bloom" if name in BLOOM_RUNS else "trainer_gpt"))
@@ -96,7 +86,7 @@ def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: P
     "name", ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
 )
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
-    run = counted(runs, name)
+    run = counted(runs / name, "by-hand")
     assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
     assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
 
@@ -104,14 +94,14 @@ def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
 def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
     """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
     for name, reductions in (("zero1", 1), ("zero2", 2)):
-        run = counted(runs, name)
+        run = counted(runs / name, "by-hand")
         expected = figure(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
         assert figure(run, "sent_mib") == pytest.approx(expected, rel=0.002)
 
 
 def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     """By default up to 10^9 gathered parameters stay; without that, the tied embedding is gathered for each use."""
-    kept, textbook = counted(runs, "zero3"), counted(runs, "zero3_textbook")
+    kept, textbook = counted(runs / "zero3", "by-hand"), counted(runs / "zero3_textbook", "by-hand")
     model = textbook.record.model
     embedding_mib = model.embedding_parameters * 4 / 2**20
     calls = collectives.read(kept.folder / "collectives.csv")
@@ -123,9 +113,9 @@ def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
 
 
 def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
-    once, twice = (counted(runs, name) for name in ("ddp_alone", "ddp"))
+    once, twice = (counted(runs / name, "by-hand") for name in ("ddp_alone", "ddp"))
     assert figure(once, "sent_mib") == figure(twice, "sent_mib")
-    once, twice = (counted(runs, name) for name in ("zero2_alone", "zero2"))
+    once, twice = (counted(runs / name, "by-hand") for name in ("zero2_alone", "zero2"))
     assert figure(twice, "sent_mib") == pytest.approx(figure(once, "sent_mib") * 5 / 3, rel=0.002)
 
 

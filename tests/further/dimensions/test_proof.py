@@ -15,10 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from tests.further.dimensions.faults import CP_FAULTS, PP_FAULTS, TP_FAULTS, ULYSSES_FAULTS
 from tests.launching import REPO, losses, record, steps
-from tests.trainings_on_ranks import Ranks, Training, training
+from tests.trainings_on_ranks import Ranks, Training, counted, training
 from tools.logs.figures import figure
-from tools.logs.run import Run
-from tools.logs.runs import read_run
 
 STEPS, EXACT = 10, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
@@ -161,17 +159,10 @@ def test_proof_sees_a_planted_error(runs: Path, name: str) -> None:
     assert differences(runs, name, whole=False) != {}
 
 
-def counted(run: Path) -> Run:
-    """The run with the facts that the launcher would have written."""
-    facts = {"exercise": "dimensions", "state": "completed", "start_time": "2026-11-24T10:00:00+00:00", "nodes": 1}
-    (run / "run.json").write_text(json.dumps(facts | record(run)))
-    return read_run(run)
-
-
 @pytest.mark.parametrize("name", [name for name in RUNS if not name.startswith("dp x pp")])
 def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> None:
     """Beside the formula: the norm, the loss, the targets; by position the gradients of norms and positions."""
-    run = counted(runs / name)
+    run = counted(runs / name, "dimensions")
     small = 0.02 if "by position, gpt" in name else 0.005 if "tp" in name else 0.002
     assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=small)
     assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib")
