@@ -1,14 +1,14 @@
 """A picture that a browser shows otherwise than it was drawn would teach something else."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
 
 import pytest
+
+from tests.launching import browser
 
 PICTURES = sorted((Path(__file__).parents[1] / "documents/pictures").glob("*.svg"))
 # In the browser: texts that leave their picture, or lie on one another by more than a pixel.
@@ -39,17 +39,11 @@ document.body.replaceChildren(found);
 @pytest.mark.parametrize(("scheme", "card"), [(1, "rgb(255, 255, 255)"), (0, "rgb(13, 17, 23)")])
 def test_browser_shows_every_word_inside_its_picture(tmp_path: Path, scheme: int, card: str) -> None:
     """On a light page and on a dark one, where a white card would dazzle."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not chromium:
-        message = "no chromium on this machine (Debian: apt-get install chromium)"
-        if os.environ.get("REQUIRE_CHROMIUM") == "1":
-            pytest.fail(f"REQUIRE_CHROMIUM=1, but {message}")
-        pytest.skip(f"needs a browser: {message}")
     drawn = "".join(f"<div>{path.read_text().replace('<svg', f'<svg id={path.stem!r}', 1)}</div>" for path in PICTURES)
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><meta charset='utf-8'><body>{drawn}<script>{LOOK}</script></body>")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
     options.append(f"--blink-settings=preferredColorScheme={scheme}")
-    answer = subprocess.run([chromium, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    answer = subprocess.run([browser(), *options, page.as_uri()], capture_output=True, text=True, timeout=120)
     (found,) = re.findall(r"<pre>(.*)</pre>", answer.stdout, re.DOTALL) or [answer.stderr[-2000:]]
     assert json.loads(unescape(found)) == [card, []]

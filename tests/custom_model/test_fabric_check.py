@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import judge, row
-from tests.launching import PATH, REPO, program, tiny_profile
+from tests.launching import REPO, program, tiny_profile
 from workshop.run_folder.collectives import bus_factor
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
@@ -47,9 +47,7 @@ def test_K12_training_starts_only_after_a_measurement_of_one_world(tmp_path: Pat
     script = "cd custom_model; source ../workshop/launch.sh; start_run;"
     script += f"check_first python -m custom_model.fabric_check {tmp_path}/torchrun;"
     script += "launch bash -c 'echo trains; echo finished >> $RUN_DIR/.control'"
-    variables = tiny_profile() | {"PATH": PATH, "GPUS_PER_NODE": "2", "LOG_DIR": str(tmp_path / "logs")}
-    command = ["bash", "-c", script]
-    environ = variables | {"FAKE_OUTPUT": output}
-    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=120)
+    environ = tiny_profile() | {"GPUS_PER_NODE": "2", "LOG_DIR": str(tmp_path / "logs"), "FAKE_OUTPUT": output}
+    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True)
     assert job.returncode == code, job.stdout + job.stderr
     assert ("trains" in job.stdout) == (code == 0)

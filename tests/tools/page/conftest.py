@@ -1,7 +1,5 @@
 """One page of a few runs and some reference runs, and a real Chromium to look at it."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.launching import browser
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
 from tools.logs.runs import find_runs
 from tools.page import site
@@ -69,16 +68,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if not program:
-        message = "no chromium on this machine: nobody looked at the page"
-        if os.environ.get("REQUIRE_CHROMIUM") == "1":
-            pytest.fail(f"REQUIRE_CHROMIUM=1, but {message}")
-        pytest.skip(message)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        opened = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

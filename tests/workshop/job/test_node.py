@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, wait_until
+from tests.launching import PATH, REPO, program, wait_until
 from tests.leftovers import processes_of
 
 LOGGERS = {
@@ -21,14 +21,6 @@ def node(folder: Path, *command: str, path: str = PATH, **changes: str) -> subpr
     variables = {"PATH": path, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO), "NNODES": "1"} | LOGGERS | changes
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen([sys.executable, "-m", "workshop.job.node", *command], env=variables, **pipes)
-
-
-def program(folder: Path, name: str, text: str) -> str:
-    """PATH with a program of this name first."""
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(text)
-    (folder / name).chmod(0o755)
-    return f"{folder}:{PATH}"
 
 
 def test_K11_loggers_end_with_the_command_and_its_exit_code_is_returned(tmp_path: Path) -> None:
@@ -65,9 +57,8 @@ def test_process_has_time_after_the_trainings_last_word(
 
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
     """PATH without nvidia-smi, and with a psrecord that does not start: its log was empty, and nobody knew why."""
-    program(tmp_path / "bin", "python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    begun = "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nopen(os.environ['RUN_DIR'] + '/begun', 'w')\n"
-    program(tmp_path / "bin", "psrecord", f"#!{sys.executable}\n{begun}import nowhere\n")
+    program(tmp_path / "bin/python", f'exec {sys.executable} "$@"')
+    program(tmp_path / "bin/psrecord", "trap '' TERM; touch $RUN_DIR/begun; exec python -c 'import nowhere'")
     wait = "until [ -e $RUN_DIR/begun ] && [ -e $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done"
     shown, _ = node(tmp_path, "bash", "-c", wait, path=f"{tmp_path}/bin:/usr/bin:/bin").communicate(timeout=60)
     assert shown.count("nvidia-smi not found: no GPU memory log") == 1
