@@ -7,7 +7,6 @@ import pytest
 
 from custom_model.fabric_check import judge, row
 from tests.launching import REPO, program, tiny_profile
-from workshop.run_folder.collectives import bus_factor
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row("all_reduce", 4 * 2**20, 0.0005, 2) + "\n"
@@ -34,11 +33,6 @@ def test_K12_verdict_is_about_a_measurement_of_one_world(
         (tmp_path / "nccl.log").write_text(text)
     assert judge(tmp_path / "nccl.log", 2, 9 if code == 46 else 5) == code
     assert said in "".join(capsys.readouterr())
-
-
-def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
-    assert bus_factor("all-reduce", 8) == 2 * 7 / 8
-    assert bus_factor("all-gather", 8) == bus_factor("reduce-scatter", 8) == 7 / 8
 
 
 @pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST.replace("Rank  1", "Rank  0"), 44)])

@@ -157,26 +157,31 @@ SYSTEM = {"role": "system", "content": "SYS"}
 THOUGHT = {"role": "assistant", "content": "<think>So.</think>Four."}
 
 
-def targets(template: str, messages: list[dict[str, str]]) -> str:
+def targets(template: str | None, messages: list[dict[str, str]], length: int = 256) -> str:
     tokenizer = load_tokenizer("sample")
     tokenizer.chat_template = template
-    (encoded,) = encode_all([{"id": "chats.jsonl:7", "messages": messages}], tokenizer, 256)
+    (encoded,) = encode_all([{"id": "chats.jsonl:7", "messages": messages}], tokenizer, length)
     return tokenizer.decode([label for label in encoded["labels"] if label != IGNORE])
 
 
 @pytest.mark.parametrize(
     ("template", "messages", "learnt"),
     [
+        (None, [SYSTEM, USER, SAID, USER, SAID], " Hello.</s> Hello.</s>"),
         (CHATML, [SYSTEM, USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (GEMMA, [USER, SAID, USER, SAID], "Hello.<end_of_turn>\nHello.<end_of_turn>\n"),
         (MISTRAL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (THINKING, [USER, THOUGHT], "<think>So.</think>Four.</s>"),
         (DEAF, [USER, SAID], "Hello.</s>"),
     ],
-    ids=["chatml", "gemma", "mistral", "thinking", "deaf"],
+    ids=["none", "chatml", "gemma", "mistral", "thinking", "deaf"],
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:
     assert targets(template, messages) == learnt
+
+
+def test_answer_beyond_the_length_is_not_learnt_in_part() -> None:
+    assert targets(None, [USER, SAID, USER | {"content": "Why? " * 50}, SAID], length=64) == " Hello.</s>"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,11 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
     bash = tmp_path / "bin"
     bash.mkdir()
-    (bash / "bash").symlink_to("/bin/bash")
-    (bash / "env").symlink_to("/usr/bin/env")
+    for path in ("/bin/bash", "/usr/bin/env"):
+        (bash / Path(path).name).symlink_to(path)
     command = [sys.executable, "-m", "tools", "doctor", "--space", "1e9", "--logs", str(logs)]
-    answer = subprocess.run(
-        command, cwd=REPO, env=inherited | faults | {"PATH": str(bash)}, capture_output=True, text=True
-    )
+    environ = inherited | faults | {"PATH": str(bash)}
+    answer = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
     assert answer.returncode == 1, answer.stderr
     *lines, summary = answer.stdout.splitlines()
     rows = (re.split(r"  +", f"{line}  ")[:4] for line in lines)
