@@ -35,11 +35,6 @@ TRAININGS = {
 }
 
 
-def start(launcher: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = ["bash", launcher]
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
-
-
 def training(run: Path, config: str, arguments: list[str], **settings: str) -> Training:
     exercise = REPO / config.split("/")[0]
     own = {"RUN_DIR": str(run), "CONFIG": str(REPO / config) if config.endswith(".json") else "", "REPO": str(REPO)}
@@ -61,7 +56,8 @@ def runs(
     """Run folders of the baseline's launcher and of TRAININGS, without network; the cache was filled."""
     folder = tmp_path_factory.mktemp("runs")
     own = {"LOG_DIR": str(folder), "HF_HUB_OFFLINE": "1", "SAVE": "end", "MAX_STEPS": "2"}
-    job = start("baseline/baseline.slurm", **user(cache, REFUSED) | SHORT | own)
+    environ, command = user(cache, REFUSED) | SHORT | own, ["bash", "baseline/baseline.slurm"]
+    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
     (baseline,) = folder.glob("baseline/*")
     offline.train([training(folder / name, *plan, **own | more) for name, (*plan, more) in TRAININGS.items()])

@@ -50,7 +50,10 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         # Its port, which follows from its id, is taken by somebody who does not answer.
         with socket.create_server(("", 20000 + jobs["late"].id % 12000)):
             cluster.run("scontrol", "release", str(jobs["late"].id))
-            notice_before_it_begins(jobs["late"], folder / "begin")
+            jobs["late"].wait_for(".control", "starting")
+            send_notice(jobs["late"])
+            wait_until(lambda: "queued again" in jobs["late"].output)
+            (folder / "begin").touch()
         jobs["limit"].wait_for("steps.csv", "\n1,")
         os.kill(jobs["limit"].rank, signal.SIGSTOP)  # SLURM takes its time, and the others need the processor
         cluster.expire(jobs["limit"].id)
@@ -71,13 +74,6 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def send_notice(job: Job) -> None:
     """As `#SBATCH --signal=B:USR1@120` does, at a time of its own."""
     job.cluster.cancel(job.id, "--signal=USR1", "--batch")
-
-
-def notice_before_it_begins(job: Job, begin: Path) -> None:
-    job.wait_for(".control", "starting")
-    send_notice(job)
-    wait_until(lambda: "queued again" in job.output)
-    begin.touch()
 
 
 def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, resumed_step: int, lost: int) -> None:

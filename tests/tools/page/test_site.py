@@ -13,14 +13,6 @@ from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 
 
-@pytest.fixture
-def few_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One reference run in place of hundreds, so that a page takes a moment."""
-    reference = tmp_path / "reference"
-    write_run(reference / "machine", "r0")
-    monkeypatch.setattr("tools.page.site.REFERENCE", reference)
-
-
 def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
 
@@ -51,9 +43,10 @@ def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(made:
     assert "log's last lines" not in text_of(made / run_page("j1"))
 
 
-@pytest.mark.usefixtures("few_references")
-def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_path: Path, capsys) -> None:
+def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     make_run("r1")
+    write_run(tmp_path / "reference/machine", "r0")
+    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")  # hundreds of runs take a while
     page = tmp_path / "page"
     command = ["page", "--logs", str(logs), "--output", str(page)]
     (page / "mine").mkdir(parents=True)

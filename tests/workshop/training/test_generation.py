@@ -17,13 +17,9 @@ from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.questions import load_squad
-from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.data.load import load_data
-from workshop.measure.trainer_hooks import callbacks_for
 from workshop.run_folder.run_record import read_summary
-from workshop.settings import Settings
 from workshop.training import generation
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, answer_questions
@@ -73,13 +69,6 @@ def test_scores_on_the_way_are_printed_and_written_as_they_come(tmp_path: Path, 
         callback.on_step_end(None, state, None, model=None, processing_class=None)
     assert read_summary(tmp_path) == {"exact_match_by_step": {"2": 12.5, "4": 25.0}}
     assert capsys.readouterr().out == "step 2: exact match 12.5 % of 8\nstep 4: exact match 25.0 % of 8\n"
-
-
-def test_more_questions_to_answer_than_there_are_is_said_at_the_start(tmp_path: Path, tokenizer, capsys):
-    sizes = {"RUN_DIR": str(tmp_path), "TRAIN_SIZE": "4", "EVAL_SIZE": "2", "DATASET": "sample", "HANG_TIMEOUT_S": "0"}
-    settings = Settings.from_environment(ENVIRONMENT | sizes | {"GENERATE_SIZE": "3"}, Path("none.sh"))
-    callbacks_for(settings, load_data(settings, tokenizer), tiny_bloom())
-    assert capsys.readouterr().out == "note: GENERATE_SIZE=3: found 2 examples; all of them are answered\n"
 
 
 def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path, tokenizer):
