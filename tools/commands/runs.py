@@ -25,32 +25,19 @@ from workshop.run_folder.printable import markdown, one_line, padded, spreadshee
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
 _SELDOM = (*_SETTINGS, "rung", "fault", "repeat", "owner")
 _REASON_WIDTH = 100
-_CSV_FACTS = {
-    **{"folder": lambda run: one_line(str(run.folder)), "state": None, "start": None, "exercise": None},
-    **dict.fromkeys(("config", "model", "method", "rung", "precision")),
-    **{"ran_in": lambda run: run.record.precision, "gpu": lambda run: next(iter(run.record.gpu_names), None)},
-    **dict.fromkeys(("nodes", "gpus_per_node", "grad_acc", "max_length", "train_examples")),
-    **dict.fromkeys((*_SETTINGS, "repeat")),
-    "reason": None,
-}  # how it is made, if it is not the run's fact of this name
+# Columns of csv, before the figures.
+_IN_CSV = ("folder", "state", "start", "exercise", "config", "model", "method", "rung", "precision", "ran_in", "gpu")
+_IN_CSV += ("nodes", "gpus_per_node", "grad_acc", "max_length", "train_examples", *_SETTINGS, "repeat", "reason")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", nargs="?", help="an exercise or EXPERIMENT_NAME; default: all")
     add_logs_option(parser)
-    parser.add_argument(
-        "--figures",
-        default="",
-        metavar="NAME,NAME",
-        help="columns of figures; `fill --explain` lists the names",
-    )
+    names = "columns of figures; `fill --explain` lists the names"
+    parser.add_argument("--figures", default="", metavar="NAME,NAME", help=names)
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
-    parser.add_argument(
-        "--format",
-        choices=("text", "csv"),
-        default="text",
-        help="csv: every figure of every run, unrounded",
-    )
+    every = "csv: every figure of every run, unrounded"
+    parser.add_argument("--format", choices=("text", "csv"), default="text", help=every)
     parser.add_argument("--durations", action="store_true", help="only how long each submit.txt's took")
 
 
@@ -71,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     shown = [run for run in found if not states or run.state in states]
     if arguments.format == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([*_CSV_FACTS, *OF_ONE_RUN])
+        writer.writerow([*_IN_CSV, *OF_ONE_RUN])
         writer.writerows(map(spreadsheet_text, _csv_row(run)) for run in progress(shown, "reading logs"))
         return 0
     if shown:
@@ -163,7 +150,9 @@ def _row(run: Run) -> dict[str, str]:
 
 
 def _csv_row(run: Run) -> list[object]:
-    facts = [run.fact(name) if made is None else made(run) for name, made in _CSV_FACTS.items()]
+    own = {"folder": one_line(str(run.folder)), "ran_in": run.record.precision}
+    own["gpu"] = next(iter(run.record.gpu_names), None)
+    facts = [own[name] if name in own else run.fact(name) for name in _IN_CSV]
     return [*facts, *(figure(run, name) for name in OF_ONE_RUN)]
 
 
