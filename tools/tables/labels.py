@@ -26,10 +26,6 @@ SIZES = {
     *("precision", "epochs"),
 }
 TINY_CAPTION_END = " (tiny runs)*"
-# ": 16 examples per GPU and step", ", 500 examples": tiny runs have other numbers, which stand below the table.
-_SIZE_IN_TITLE = re.compile(
-    r"(?:, |: )(?:(?!, |: ).)*?\d (?:\w+ )?(?:examples|questions|rows|tokens)\b(?:(?!, |: )[^*])*"
-)
 _WORDS = Path(__file__).with_name("words.toml")
 # Patterns for {model} and others in labels; by default a number.
 _NUMBER = r"\d[\d,]*"
@@ -265,11 +261,10 @@ def tiny_view(table: Table) -> Table:
     """
     labels = table.label_columns
     model = re.compile(re.escape(table.where.get("model") or "(no model)"), re.IGNORECASE)
-
-    def titled(text: str) -> str:
-        return model.sub("tiny", _SIZE_IN_TITLE.sub("", text))
-
-    columns = [titled(text) for text in table.header[:labels]]
+    # What follows a title's first comma or colon is about the real runs: their GPUs, sizes and repeats.
+    title = re.split(": |, ", table.caption.removesuffix("*"))[0]
+    names = (", ".join(part for part in text.split(", ") if "examples" not in part) for text in table.header[:labels])
+    columns = [model.sub("tiny", name) for name in names]
     columns += [_label(table, text, table.header_line).tiny for text in table.header[labels:]]
     kept = [place for place, text in enumerate(columns) if place < labels or columns.index(text) == place]
     rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
@@ -278,7 +273,7 @@ def tiny_view(table: Table) -> Table:
         rows.setdefault(key, ([*key, *(row[place] for place in kept[labels:])], line))
     return replace(
         table,
-        caption=titled(table.caption).removesuffix("*") + TINY_CAPTION_END,
+        caption=model.sub("tiny", title) + TINY_CAPTION_END,
         header=[columns[place] for place in kept],
         separator=table.separator_of(kept),
         rows=[row for row, _ in rows.values()],
