@@ -15,12 +15,14 @@ from tools.commands.runs import next_command
 from tools.errors import InputError
 from tools.logs.run import is_mine
 from tools.logs.runs import default_logs, find_runs, read_run
-from tools.plan.submitted_lines import configuration_of
+from tools.plan.gpus import GPUS, at_hand, named
+from tools.plan.submitted_lines import configuration_of, fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
 from tools.tables.repository import ROOT, borrowed_runs
 from workshop.run_folder.exercises import repository_of
+from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -36,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--match", default="", metavar="TEXT", help="only lines that contain this text")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run as it was started")
     parser.add_argument("--again", action="store_true", help="also what is already completed")
+    parser.add_argument("--gpu", metavar="TYPE", help=f"say of each run whether it fits: {', '.join(GPUS)}")
+    parser.add_argument("--yes", action="store_true", help="do not ask before a run that cannot fit is queued")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, do nothing")
     parser.add_argument("--local", action="store_true", help="run here although there is SLURM")
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
@@ -53,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for line in due:
         configuration_of(line)  # what its job would refuse is not queued
+    due = _willing(due, arguments)
     if arguments.dry_run:
         verb = "run here" if local else "queue"
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
@@ -62,8 +67,26 @@ def run(arguments: argparse.Namespace) -> int:
     return _run_here(pairs, logs) if local else _queue(pairs, logs)
 
 
+def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
+    """The due runs that the user starts; prints whether each fits, if the GPU is known, and asks."""
+    name, fitting = arguments.gpu or at_hand(), []
+    if not name:
+        return due
+    for line, (verdict, may_fit) in zip(due, fits(due, named(name)), strict=True):
+        print(f"{name}  {verdict}  {line.place}  {line.short}")
+        fitting += [line] if may_fit else []
+    if len(fitting) == len(due) or arguments.yes or arguments.dry_run:
+        return due
+    told = f"{len(due) - len(fitting)} of {counted(len(due), 'run')} cannot fit"
+    if not sys.stdin.isatty():
+        print(f"note: {told}; not a terminal, so they are started all the same")
+        return due
+    answer = input(f"{told}. Start them all the same? [y/N] ")
+    return due if answer.strip().lower() in ("y", "yes") else fitting
+
+
 def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
-    refused = [f"--{name}" for name in ("list", "only", "match", "again") if getattr(arguments, name)]
+    refused = [f"--{name}" for name in ("list", "only", "match", "again", "gpu", "yes") if getattr(arguments, name)]
     refused += ["sbatch options"] if local and arguments.after_dashes else []
     if given := [*arguments.exercises, *refused]:
         raise InputError(

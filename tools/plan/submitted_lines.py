@@ -1,4 +1,4 @@
-"""From a line that `submit` takes to its workload; tools/submit reads lines and settings."""
+"""From a line that `submit` takes to its workload, and whether it fits; tools/submit reads lines and settings."""
 
 from __future__ import annotations
 
@@ -144,3 +144,19 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | I
             workloads.append(error)
     found = iter(predict([one for one in workloads if isinstance(one, Workload)], gpu))
     return [next(found) if isinstance(one, Workload) else one for one in workloads]
+
+
+def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
+    """For each line a sentence before it is queued, and whether it may fit. Raises as predictions_of."""
+    return [_fit(one) for one in predictions_of(lines, gpu)]
+
+
+def _fit(found: Prediction | InputError | None) -> tuple[str, bool]:
+    if not isinstance(found, Prediction):
+        return f"not planned: {found or NOT_SIMULATED}", True
+    allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
+    text = (
+        f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
+        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
+    )
+    return text, found.verdict != "does not fit"

@@ -1,7 +1,10 @@
 """submit without SLURM: every line runs once, whatever becomes of the others."""
 
+import argparse
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +15,11 @@ import pytest
 
 from tests.exercise_folder import REPO, make_exercise
 from tests.launching import wait_until
-from tools.__main__ import main
+from tools.__main__ import main, parser
+from tools.commands import submit as submit_command
 from tools.commands.submit import started_again
 from tools.errors import InputError
+from tools.submit import submissions
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +158,27 @@ def test_K1_mistyped_setting_or_exercise_queues_nothing(submit, tmp_path, logs, 
     assert main(["submit", "basline", "--local", "--dry-run"]) == 2
     assert "basline: no folder with a submit.txt; those that have one: baseline" in capsys.readouterr().err
     assert records(logs) == []
+
+
+@pytest.mark.parametrize(
+    ("terminal", "answer", "yes", "started"),
+    [(True, "n", [], 1), (True, "y", [], 2), (True, None, ["--yes"], 2), (False, None, [], 2)],
+)
+def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
+    terminal: bool, answer: str | None, yes: list[str], started: int, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """One line out of memory has held a queue's place for nothing."""
+    file, words = tmp_path / "runs.txt", "--gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs"
+    file.write_text(f"BATCH_SIZE=16 GRAD_ACC=1 {words}/ddp.json\n{words}/full_shard.json\n")
+    words = ["submit", "--list", str(file), "--gpu", "v100-32gb", *yes]
+    arguments = parser().parse_args(words, argparse.Namespace(after_dashes=[]))
+    monkeypatch.setattr("sys.stdin", io.StringIO("" if answer is None else f"{answer}\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
+    assert len(submit_command._willing(submissions.read(file, {}), arguments)) == started
+    large, small, *rest = capsys.readouterr().out.splitlines()
+    assert re.match(r"v100-32gb  does not fit: [\d,]+ MiB allocated of 32,480", large)
+    assert re.match(r"v100-32gb  fits: [\d,]+ MiB allocated of 32,480", small)
+    assert any("cannot fit; not a terminal" in line for line in rest) == (not terminal)
 
 
 @pytest.fixture
