@@ -103,11 +103,7 @@ class ThrowawaySlurm:
         self.stop()
 
     def start(self) -> None:
-        """Start the daemons and return when every node is idle (about 1 s).
-
-        Raises:
-            SlurmError: the nodes are not idle in time; the message has the end of the logs.
-        """
+        """Start the daemons; return when every node is idle, or raise SlurmError with the end of the logs."""
         port, self._ports_lock = _claim_ports()
         self._write_configuration(port)
         atexit.register(self.stop)
@@ -158,11 +154,7 @@ class ThrowawaySlurm:
         return dict(re.findall(r"([\w:/]+)=(\S*)", text))
 
     def wait(self, job_id: int | str, timeout_s: float = 120) -> str:
-        """The job's final state.
-
-        Raises:
-            TimeoutError: the job has not ended in time; the message has its state, reason and output.
-        """
+        """The job's final state; raises TimeoutError with its state, reason and output."""
         if not self._until(lambda: self.show(job_id)["JobState"] not in UNFINISHED, timeout_s):
             output = self.job_output(job_id)[-3000:]
             raise TimeoutError(f"job {job_id} after {timeout_s} s: {self.show(job_id)}; its output:\n{output}")
@@ -189,11 +181,7 @@ class ThrowawaySlurm:
         return file.read_text(errors="replace") if file.is_file() else ""
 
     def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-        """Run one of SLURM's commands in `cwd`, with `env` on top of the tests' environment; return what it prints.
-
-        Raises:
-            SlurmError: the command failed; the message has its error output.
-        """
+        """What a command of SLURM prints, run with `env` on top of the tests' environment; raises SlurmError."""
         env, streams = self.env | dict(env or {}), {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         done = subprocess.run(command, cwd=cwd, env=env, timeout=60, **streams)
         if done.returncode != 0:

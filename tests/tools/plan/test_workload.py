@@ -79,14 +79,6 @@ STEP: dict[str, Any] = {
 H200 = GPUS["h200"]
 
 
-def work(method: str = "none", world_size: int = 1, accumulation: int = 1, **more: Any) -> dict[str, float]:
-    gpu = more.pop("gpu", H200)
-    config, network = more.pop("config", {}), more.pop("network", {})
-    shape = {"batch_size": 4, "max_length": 512, "precision": "bf16"} | more
-    strategy = Strategy(method, world_size, accumulation, True, config)
-    return work_of(Workload(shape, strategy, **network), STEP, gpu)
-
-
 @pytest.mark.parametrize("accumulation", [1, 4])
 @pytest.mark.parametrize(
     "zero",
@@ -96,7 +88,9 @@ def work(method: str = "none", world_size: int = 1, accumulation: int = 1, **mor
 def test_offload_moves_the_bytes_that_the_floor_counts(zero: dict[str, Any], accumulation: int) -> None:
     optimizer = {"device": "cpu", "pin_memory": True} | {name: zero[name] for name in ("ratio",) if name in zero}
     config = {"zero_optimization": {**zero, "offload_optimizer": optimizer}}
-    ours = work(f"zero{zero['stage']}", 2, accumulation, config=config)
+    shape = {"batch_size": 4, "max_length": 512, "precision": "bf16"}
+    strategy = Strategy(f"zero{zero['stage']}", 2, accumulation, True, config)
+    ours = work_of(Workload(shape, strategy), STEP, H200)
     settings = {"fp16": False, "bf16": True, "grad_acc": accumulation, "batch_size": 4, "max_length": 512}
     sizes = {"parameters": STEP["parameters"], "layers": 24, "hidden_size": 1024, "embedding_parameters": 0}
     floor = offload_lower_bound.work_of({"config": "", "settings": settings, "model": sizes, "world_size": 2}, config)

@@ -29,8 +29,10 @@ def test_textbook_step_takes_what_the_h200_measured_and_has_the_flops_of_the_for
     assert product_flops(textbook) == pytest.approx(formula, rel=0.01)
 
 
-@pytest.mark.parametrize("engine", ["autocast", "half"])
-@pytest.mark.parametrize(("model", "blocks"), [("gpt2", 12), ("gemma-3-1b", 26)])  # equal ones, and of two kinds
+@pytest.mark.parametrize(
+    ("model", "blocks", "engine"),
+    [("gpt2", 12, "autocast"), ("gpt2", 12, "half"), ("gemma-3-1b", 26, "half")],  # equal blocks, and of two kinds
+)
 def test_a_block_of_each_kind_stands_for_all(
     model: str, blocks: int, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
