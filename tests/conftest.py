@@ -15,9 +15,15 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *("slurm/test_jobs", "slurm/test_job_faults", "test_readmes", "further/dimensions/", "further/speed-ladder/"),
-    *("fsdp/", "further/resilience/", "workshop/job/", "tools/plan/", "further/by_hand/", "deepspeed/"),
-    *("further/lora/", "hub/", "benchmark/", "test_trainings_on_ranks", "test_chapters", "slurm/"),
+    *(
+        "slurm/test_jobs",
+        "slurm/test_job_faults",
+        "foreign/test_foreign_models",
+        "further/resilience/",
+        "workshop/job/",
+    ),
+    *("further/by_hand/", "further/dimensions/", "tools/plan/", "fsdp/", "further/speed-ladder/", "test_readmes"),
+    *("test_trainings_on_ranks", "test_chapters", "further/lora/", "hub/", "deepspeed/", "benchmark/", "slurm/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
