@@ -31,7 +31,7 @@ unit: lint ## lint and the tests of the tools' readers and tables, which train n
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
 	$(PYTEST) -m 'not slow'
 
-test-all: lint operators ## the same with the slow ones: the quickstart, a browser, a class
+test-all: lint operators ## the same with the slow ones: the quickstart, a browser, the site
 	$(PYTEST)
 
 coverage: lint operators ## how much of each module the tests run, also in the processes that they start

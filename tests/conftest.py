@@ -27,7 +27,7 @@ LONGEST = (
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
-# browser, the site, a class, what is damaged or killed many times.
+# browser, the site, what is damaged or killed many times.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "further/lora/test_lora.py::test_quality_experiment",
@@ -37,7 +37,6 @@ SLOW = (
     "test_readmes.py::test_site",
     "test_readmes.py::test_launcher_that_no_other_test_runs",
     "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given[ladder_deepspeed",
-    "slurm/test_course.py",
     "further/resilience/test_faults.py::test_training_killed_ten_times",
     "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",
     "workshop/data/test_packaged_model.py",

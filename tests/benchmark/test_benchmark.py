@@ -17,8 +17,7 @@ pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
 def test_cell_of_a_grid_trains_and_fills_its_row(tmp_path: Path) -> None:
     axes = ["--stages", "0", "--precisions", "bf16", "--repeats", "1", "--batch", "4"]
-    grid = subprocess.run([sys.executable, "benchmark/grid.py", *axes], cwd=REPO, capture_output=True, check=True)
-    (tmp_path / "grid.txt").write_bytes(grid.stdout)
+    (tmp_path / "grid.txt").write_text(grid(*axes).stdout)
     tiny = {name: value for name, value in tiny_profile().items() if name not in ("FP16", "BF16", "BATCH_SIZE")}
     environment = tiny | SMALL | {"OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path / "logs")}
     command = [sys.executable, "-m", "tools", "submit", "--local", "--list", str(tmp_path / "grid.txt")]

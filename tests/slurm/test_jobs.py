@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from submitting import SHORT, Job, stand_in, submit
@@ -39,7 +40,7 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
     cells = stand_in(folder, "deepspeed", cell)
     learns = {"MAX_STEPS": "", "GRAD_ACC": "2", "GENERATE_SIZE": "2"}
 
-    def started(name: str, script: str, *arguments: str, options: str = "", **settings: str) -> Job:
+    def started(name: str, script: str, *arguments: str, options: str = "", **settings: Any) -> Job:
         return submit(slurm, folder / name, script, *arguments, options=options, **settings)
 
     offload_launcher, custom = "deepspeed-zero3-offload/run.slurm", "custom_model/multi_node.slurm"
@@ -47,7 +48,7 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
     baseline, two_nodes, on_one_node = "baseline/baseline.slurm", "--nodes=2 --gpus-per-node=1", "--nodelist=node1"
     offload = f"--gpus-per-node=2 {on_one_node}"
     return {
-        "tables": started("tables", baseline, options=on_one_node, **learns),
+        "tables": started("tables", "baseline.slurm", options=on_one_node, cwd=REPO / "baseline", **learns),
         "memory": started("memory", baseline, options="--mem=300M"),
         "zero": started("zero", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", options=two_nodes),
         "offload": started("offload", offload_launcher, "--steps=16", options=offload),
@@ -60,7 +61,7 @@ def jobs(slurm: ThrowawaySlurm, optimizers_compiled: None, tmp_path_factory: pyt
 
 
 def test_sbatch_completes_and_fills_the_tables(jobs: dict[str, Job]) -> None:
-    """From the root; from inside the exercise's folder: test_course.py."""
+    """From inside the exercise's folder; the others are started from the root."""
     job = jobs["tables"]
     found = job.record()
     assert (found["state"], found["slurm_job_id"]) == ("completed", str(job.id))

@@ -166,18 +166,13 @@ def test_job_has_as_many_gpus_as_processes_or_is_refused(tmp_path: Path, gpus: s
     assert (job.stdout.strip() or job.stderr.strip()).endswith(seen)
 
 
-SCRIPT = Path(__file__).parents[2] / "workshop" / "emulated_nodes.sh"
-
-
 def emulate(command: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"NNODES": "2", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1,2,5"}
-    return subprocess.run([SCRIPT, "bash", "-c", command], env=environment, capture_output=True, text=True, timeout=300)
+    words = [REPO / "workshop/emulated_nodes.sh", "bash", "-c", command]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_every_node_has_its_own_gpus_and_name() -> None:
+def test_every_emulated_node_has_its_own_gpus_and_name_and_the_first_failure_ends_the_others() -> None:
     lines = emulate("echo $NCCL_HOSTID $CUDA_VISIBLE_DEVICES").stdout.splitlines()
     assert sorted(lines) == ["emulated-node-0 0,1", "emulated-node-1 2,5"]
-
-
-def test_first_failure_ends_the_others_and_is_returned() -> None:
     assert emulate('[ "$NCCL_HOSTID" = emulated-node-1 ] && exit 7; exec sleep 1000').returncode == 7

@@ -1,6 +1,5 @@
 """DeepSpeed's timers: the step's parts, and only from runs that were timed."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,21 +27,14 @@ def test_garbled_number_costs_its_line(tmp_path: Path, garbled: str) -> None:
     assert read_timers(tmp_path / "train.out") == {"fwd": [1.5]}
 
 
-@pytest.fixture
-def row(make_run: Callable[..., Path], logs: Path) -> Callable[[str], list[str]]:
-    """The figures of stage 3 + offload, 4 x 4, from a run with timers and a run without."""
+def test_medians_leave_the_warm_up_out_and_a_run_slowed_by_its_timers_is_in_no_other_table(make_run, logs) -> None:
+    """Stage 3 + offload, 4 x 4, from a run with timers and a run without."""
     place = {"exercise": "deepspeed-single-gpu", "config": "zero3_offload", "precision": "fp16"}
     timed = place | {"settings": SETTINGS | {"timers": True}}
     summary = {"train/steps_per_second": 0.5, "train/samples_per_second": 8.0, "warmup_steps": 1}
     make_run("timed", timed, summary, **{"train.out": TIMED})
     make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
-    labels = "Stage 3 + offload / 4 x 4, fp16"
-    return lambda number: [*filled_table(ROOT / "deepspeed-single-gpu", number, logs)[labels].values()]
-
-
-def test_medians_leave_the_warm_up_out(row: Callable[[str], list[str]]) -> None:
-    assert row("4c") == ["141.3", "194.5", "62.4", "616.5", "205.5"]
-
-
-def test_step_time_of_a_run_slowed_by_its_timers_is_in_no_other_table(row: Callable[[str], list[str]]) -> None:
-    assert row("4b")[0] == "1,000.0"
+    tables = (filled_table(ROOT / "deepspeed-single-gpu", number, logs) for number in ("4c", "4b"))
+    parts, others = ([*table["Stage 3 + offload / 4 x 4, fp16"].values()] for table in tables)
+    assert parts == ["141.3", "194.5", "62.4", "616.5", "205.5"]
+    assert others[0] == "1,000.0"

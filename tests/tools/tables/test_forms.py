@@ -29,10 +29,9 @@ def test_check_asks_for_the_marked_cells_and_shows_predictions(make_run, logs, t
     form = tmp_path / "my_results.md"
     assert main(["fill", "baseline", "--blank"]) == 0
     text = capsys.readouterr().out
-    text = text.replace("500 examples have? | ? |", "500 examples have? | 125 |").replace(
-        "train on? | ? |", "train on? | 20 |"
-    )
-    form.write_text(text.replace("| Steps per Epoch | ? |", "| Steps per Epoch | 32 |"))
+    for cell, figure in (("500 examples have?", 125), ("train on?", 20), ("| Steps per Epoch", 32)):
+        text = text.replace(f"{cell} | ? |", f"{cell} | {figure} |")
+    form.write_text(text)
     assert main(["check", str(form), "--logs", str(logs)]) == 0
     printed = capsys.readouterr().out
     assert "Table 1, Eval Loss (Epoch 1), Value: not filled in" in printed

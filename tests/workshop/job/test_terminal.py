@@ -26,7 +26,6 @@ def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wro
         "[2026-11-22 17:08:26,422] [WARNING] [real_accelerator.py:213:get_accelerator] Setting accelerator to CPU. If",
         "[2026-11-22 17:17:51,463] [WARNING] [runner.py:214:fetch_hostfile] Unable to find hostfile, will proceed with "
         "training with local resources only.",
-        "Detected VISIBLE_DEVICES=0,1 but ignoring it because one or several of --include/--exclude",
         "[RANK 0] Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, DeepSpeed config has 2.",
         "[transformers] There were missing keys in the checkpoint model loaded: ['lm_head.weight'].",
         "[transformers] There were missing keys in the checkpoint model loaded: ['h.0.mlp.weight', 'lm_head.weight'].",
