@@ -9,7 +9,8 @@ name:
 
 Older material stopped the loggers in another shell than the one that had started them, so they ran on (erratum K11).
 Here they end with the command, and the command with this process. No descendant outlives this process: neither ranks
-of a killed launcher nor W&B's process.
+of a killed launcher nor W&B's process. If this process is killed, its ranks end with the supervisor's next attempt, or
+when SLURM ends what it finds of the step.
 
     python -m workshop.job.node --task-per-gpu COMMAND...
 
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -89,8 +91,28 @@ def _say_why_it_ended(errors: IO[bytes]) -> None:
         print(f"warning: psrecord ended, CPU memory is not logged: {lines[-1]}", flush=True)
 
 
+def end_earlier() -> None:
+    """SIGKILL what a killed node process of this run has left on this node.
+
+    Under srun no process of ours inherits its ranks, and SLURM's proctrack/linuxproc does not find them. They would
+    train beside the next attempt's, or keep their GPU's memory.
+    """
+    mark = {f"RUN_DIR={os.environ['RUN_DIR']}", f"STARTED_BY_NODE={os.environ.get('SLURM_NODEID', '0')}"}
+    living = True
+    while living:
+        living = False
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # it has ended, or is another user's
+                if mark <= set(os.fsdecode(file.read_bytes()).split("\0")):
+                    os.kill(int(file.parent.name), signal.SIGKILL)
+                    living = True
+        time.sleep(0.02 * living)
+
+
 def run(command: list[str], logged_pid: int | None = None) -> int:
     """Run `command`; return its exit code. Args: logged_pid: process whose memory is logged; None: the command's."""
+    end_earlier()
+    os.environ["STARTED_BY_NODE"] = os.environ.get("SLURM_NODEID", "0")
     lead_job()
     training = started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)

@@ -38,6 +38,26 @@ def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> No
     wait_until(lambda: processes_of(tmp_path) == [])
 
 
+def test_next_attempt_ends_the_ranks_of_a_killed_node_process(tmp_path: Path) -> None:
+    """As under srun, where nobody inherits them. Another node's and this node's srun go on."""
+    job = node(tmp_path, "bash", "-c", "setsid sleep 1000 & wait", SLURM_NODEID="1")
+    other = node(tmp_path, "sleep", "2000", SLURM_NODEID="0")
+    srun = subprocess.Popen(["sleep", "3000"], env={"PATH": PATH, "RUN_DIR": str(tmp_path), "SLURM_NODEID": "1"})
+
+    def sleeping() -> list[str]:
+        return sorted(command for command in processes_of(tmp_path) if command.startswith("sleep"))
+
+    wait_until(lambda: len(sleeping()) == 3)
+    job.kill()
+    job.wait()
+    assert "sleep 1000 " in sleeping(), "its launcher is dead, and it is not"
+    assert node(tmp_path, "true", SLURM_NODEID="1").wait(timeout=60) == 0
+    assert sleeping() == ["sleep 2000 ", "sleep 3000 "]
+    for process in (other, srun):
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize(
     ("mark", "outlives", "written"),
     [(mark, "sleep 1; touch $RUN_DIR/written", True) for mark in ("finished", "saved 7")]
