@@ -26,6 +26,7 @@ from workshop.run_folder.plural import counted
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
+UNIVERSAL = "latest_universal"  # in a ZeRO checkpoint that further/resilience/convert.py has converted
 Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path in the checkpoint
 _NUMBERS = ("step", "world_size", "train_runtime_s")  # of a manifest
 
@@ -59,6 +60,14 @@ def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: An
         shutil.rmtree(goal)
     folder.rename(goal)
     return sum(size for size, _ in listed.values())
+
+
+def add_to_manifest(folder: Path) -> None:
+    """List the files that were added to a whole checkpoint; the manifest is replaced at once."""
+    saved, new = manifest(folder), folder / f"{MANIFEST}.new"
+    files = {name: entry for name, entry in digests(folder).items() if not name.startswith(MANIFEST)}
+    new.write_text(json.dumps(saved | {"files": files | saved["files"]}, indent=1) + "\n")
+    new.replace(folder / MANIFEST)
 
 
 def manifest(folder: Path) -> dict[str, Any]:
@@ -131,10 +140,10 @@ def check_processes(folder: Path, world_size: int) -> None:
     """Raises InputError where `world_size` processes cannot resume from a whole checkpoint."""
     saved = manifest(folder)
     of = saved.get("world_size", world_size)
-    if saved.get("fixed_world_size") and of != world_size:
+    if saved.get("fixed_world_size") and of != world_size and UNIVERSAL not in saved["files"]:
         raise InputError(
             f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
-            f"as many only; found {world_size}, expected {of} (FSDP and plain DDP take another number)"
+            f"as many only; found {world_size}, expected {of}, or first `python further/resilience/convert.py {folder}`"
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workshop.run_folder.checkpoints import UNIVERSAL
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import configuration
 
@@ -12,8 +14,13 @@ if TYPE_CHECKING:  # torch with it; the launcher checks settings without
 
 
 def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
-    """Return the launcher's JSON for the Trainer. Raises InputError as `configuration` does."""
+    """Return the launcher's JSON for the Trainer, which loads a converted checkpoint as such.
+
+    Raises InputError as `configuration` does.
+    """
     config = configuration(settings).values
+    if settings.resume_from and (Path(settings.resume_from) / UNIVERSAL).is_file():
+        config = config | {"checkpoint": config.get("checkpoint", {}) | {"load_universal": True}}
     ask_cuda_for_free_memory()
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
