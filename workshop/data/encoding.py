@@ -81,10 +81,19 @@ def encode_all(
     return encoded
 
 
-def encode_prompts(examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Encoded]:
-    """Return `input_ids` and `attention_mask` up to and including ` Answer:`, where a model begins to generate."""
+def encode_prompts(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int, max_new_tokens: int
+) -> list[Encoded]:
+    """Return `input_ids` and `attention_mask` up to and including ` Answer:`, where a model begins to generate.
+
+    Prompt and answer together have at most `max_length` tokens. Raises InputError if that leaves no room for a prompt.
+    """
+    if max_new_tokens >= max_length:
+        raise InputError(
+            f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
+        )
     prompts = [(example.id, _prompt(example), False) for example in examples]
-    found = _tokenised(prompts, tokenizer, max_length)
+    found = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
     return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
 
 
@@ -145,9 +154,9 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
 
 
 def _tokenised(
-    texts: Sequence[tuple[str, Parts, bool]], tokenizer: PreTrainedTokenizerBase, max_length: int
+    texts: Sequence[tuple[str, Parts, bool]], tokenizer: PreTrainedTokenizerBase, max_length: int, reserved: int = 0
 ) -> Iterator[tuple[str, list[int], list[str]]]:
-    """Give each text's id, at most `max_length` of its tokens, and each token's kind.
+    """Give each text's id, at most `max_length` less `reserved` of its tokens, and each token's kind.
 
     Excess is cut from the end of the context, or else of the text. A text is tokenised whole, and offsets tell the
     parts: tokenised one by one they have other ids if the tokenizer treats a text's beginning specially (Llama's does).
@@ -161,11 +170,11 @@ def _tokenised(
         ends = [*accumulate(len(text) for text, _ in parts)][:-1]
         kinds = [PROMPT] * len(first) + [parts[bisect_right(ends, start)][1] for start, _ in encoding.offsets]
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
-        excess = max(0, len(ids) - max_length)
+        excess = max(0, len(ids) + reserved - max_length)
         if 0 < context < excess:
             raise InputError(
                 f"MAX_LENGTH={max_length}: example {at} has {len(ids) - context} tokens without any context, expected "
-                "room for more than these"
+                f"room for more than these{f', and for MAX_NEW_TOKENS={reserved}' if reserved else ''}"
             )
         end = len(kinds) - kinds[::-1].index(CONTEXT) if context else len(kinds)
         yield at, ids[: end - excess] + ids[end:], kinds[: end - excess] + kinds[end:]

@@ -64,7 +64,7 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
         ProgressLine(),
         watch(settings),
         Profiler(settings),
-        ScoreRecorder(settings, data.examples[: settings.generate_size]),
+        ScoreRecorder(settings, data.examples[: settings.generate_size], data.train_examples),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),  # the last
     ]
 

@@ -18,7 +18,6 @@ from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import read_summary, write_summary
 from workshop.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
@@ -37,18 +36,12 @@ def answer_questions(
     """Return the model's answer to every question, by example id, the same on all ranks.
 
     Collective. `model` may be the wrapped one (DDP, DeepSpeed, FSDP). It computes on `device`: its parameters may be
-    offloaded. It keeps its mode, training or evaluation. Prompt and answer together have at most MAX_LENGTH tokens.
-    Raises InputError if that leaves no room for a prompt.
+    offloaded. It keeps its mode, training or evaluation.
     """
-    max_length, max_new_tokens = settings.max_length, settings.max_new_tokens
-    batch_size = settings.eval_batch_size or settings.batch_size
-    if max_new_tokens >= max_length:
-        raise InputError(
-            f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
-        )
+    max_new_tokens, batch_size = settings.max_new_tokens, settings.eval_batch_size or settings.batch_size
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     collate = PaddingCollator(tokenizer.pad_token_id, None, side="left")
-    prompts = encode_prompts(examples, tokenizer, max_length - max_new_tokens)
+    prompts = encode_prompts(examples, tokenizer, settings.max_length, max_new_tokens)
     mine = _share(prompts, rank, world_size)
     starts = range(0, len(mine), batch_size)
 
@@ -148,16 +141,20 @@ def scores(
 class ScoreRecorder(TrainerCallback):
     """Scores answers to held-out questions before the training (GENERATE_BEFORE) and every GENERATE_STEPS steps.
 
+    A question that is too long, also one of `known`, asked after the training, is refused before the training.
+
     summary: the scores before the training, as keys of summary.json.
     """
 
-    def __init__(self, settings: Settings, examples: Sequence[Example]) -> None:
-        self.settings, self.examples = settings, examples
+    def __init__(self, settings: Settings, examples: Sequence[Example], known: Sequence[Example] = ()) -> None:
+        self.settings, self.examples, self.known = settings, examples, known
         self.summary: dict[str, Any] = {}
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
     ) -> None:
+        if asked := [*self.examples, *self.known]:
+            encode_prompts(asked, processing_class, self.settings.max_length, self.settings.max_new_tokens)
         if state.global_step or not self.settings.generate_before:  # a resumed run has no untrained model
             return
         self.summary |= scores(self.settings, args, model, processing_class, self.examples, "{}_before")

@@ -72,7 +72,7 @@ def test_K4_first_target_token_is_the_answers_first(tokenizer, examples):
 
 def test_K4_prompt_and_target_are_the_ids_of_the_whole_text(tokenizer, examples):
     rows = encode_all(examples, tokenizer, 2048)
-    prompts = encode_prompts(examples, tokenizer, 2048)
+    prompts = encode_prompts(examples, tokenizer, 2048, 32)
     for example, row, prompt in zip(examples, rows, prompts, strict=True):
         assert row["input_ids"] == [*tokenizer(full_text(example))["input_ids"], tokenizer.eos_token_id]
         masked = row["labels"].count(IGNORE)
