@@ -15,13 +15,8 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *(
-        "slurm/test_jobs",
-        "slurm/test_job_faults",
-        "foreign/test_foreign_models",
-        "further/resilience/",
-        "workshop/job/",
-    ),
+    *("slurm/test_jobs", "slurm/test_job_faults", "foreign/test_foreign_models", "further/resilience/"),
+    "workshop/job/",
     *("further/by_hand/", "further/dimensions/", "tools/plan/", "fsdp/", "further/speed-ladder/", "test_readmes"),
     *("test_trainings_on_ranks", "test_chapters", "further/lora/", "hub/", "deepspeed/", "benchmark/", "slurm/"),
 )

@@ -110,10 +110,8 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        print(
-            f"error: {one_line(f'{error.filename}: {error.strerror}' if error.filename else str(error))}",
-            file=sys.stderr,
-        )
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"error: {one_line(what)}", file=sys.stderr)
         return 2
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workshop.run_folder.checkpoints import UNIVERSAL, add_to_manifest, fault, manifest
+from workshop.run_folder.checkpoints import UNIVERSAL, add_to_manifest, fault, manifest, takes_any_number
 from workshop.run_folder.errors import InputError
 
 
@@ -39,8 +39,7 @@ def convert(checkpoint: Path) -> None:
     """Add the converted files to a whole checkpoint. Raises InputError for one that cannot be converted."""
     if reason := fault(checkpoint):
         raise InputError(f"{checkpoint}: {reason}; expected a checkpoint that is whole")
-    known = manifest(checkpoint)
-    if UNIVERSAL in known["files"] or not known.get("fixed_world_size"):
+    if takes_any_number(manifest(checkpoint)):
         return print(f"{checkpoint}: any number of processes can load it already")
     saved = checkpoint / (checkpoint / "latest").read_text().strip()
     check_convertible(saved)

@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,13 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def digests(folder: Path, rank: int = 0, ranks: int = 1) -> Digests:
-    """Return the digests of this rank's share of the files: the ranks take turns, the largest first."""
-    sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+def digests(folder: Path, rank: int = 0, ranks: int = 1, known: Container[str] = ()) -> Digests:
+    """Return the digests of this rank's share of the files: the ranks take turns, the largest first.
+
+    Args: known: files that are not read.
+    """
+    files = (file for file in folder.rglob("*") if file.is_file() and str(file.relative_to(folder)) not in known)
+    sizes = {file: file.stat().st_size for file in files}
     files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
     with ThreadPoolExecutor() as threads:
         found = threads.map(digest, files)
@@ -65,8 +69,8 @@ def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: An
 def add_to_manifest(folder: Path) -> None:
     """List the files that were added to a whole checkpoint; the manifest is replaced at once."""
     saved, new = manifest(folder), folder / f"{MANIFEST}.new"
-    files = {name: entry for name, entry in digests(folder).items() if not name.startswith(MANIFEST)}
-    new.write_text(json.dumps(saved | {"files": files | saved["files"]}, indent=1) + "\n")
+    added = digests(folder, known={*saved["files"], MANIFEST, new.name})
+    new.write_text(json.dumps(saved | {"files": saved["files"] | added}, indent=1) + "\n")
     new.replace(folder / MANIFEST)
 
 
@@ -136,11 +140,16 @@ def remove_unfinished(output: Path) -> None:
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)
 
 
+def takes_any_number(saved: dict[str, Any]) -> bool:
+    """Return whether any number of processes can load the checkpoint with this manifest."""
+    return not saved.get("fixed_world_size") or UNIVERSAL in saved["files"]
+
+
 def check_processes(folder: Path, world_size: int) -> None:
     """Raises InputError where `world_size` processes cannot resume from a whole checkpoint."""
     saved = manifest(folder)
     of = saved.get("world_size", world_size)
-    if saved.get("fixed_world_size") and of != world_size and UNIVERSAL not in saved["files"]:
+    if of != world_size and not takes_any_number(saved):
         raise InputError(
             f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
             f"as many only; found {world_size}, expected {of}, or first `python further/resilience/convert.py {folder}`"
