@@ -136,6 +136,10 @@ def question_of(at: str, row: Row) -> Row:
     return {key: text_of(at, row, key) for key in ("id", "title", "question", "context")} | {"answers": texts}
 
 
+def document_of(at: str, row: Row) -> Row:
+    return {"text": text_of(at, row, "text")}
+
+
 def text_of(at: str, row: Any, key: str) -> str:
     """Return the text `row[key]`. Raises InputError, naming the place `at` and the key, if it is blank or no text."""
     value = row.get(key) if isinstance(row, dict) else None

@@ -3,17 +3,19 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import cycle, islice
+from typing import Any
 
 import torch
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, List, Value, disable_progress_bars, enable_progress_bars
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
-from workshop.data.forms import Example, Row
-from workshop.data.sources import cache_folder, examples_of, load_splits, mapped, split_of
+from workshop.data.forms import Example
+from workshop.data.sources import cache_folder, code_of_package, examples_of, load_splits, split_of
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings
@@ -21,6 +23,7 @@ from workshop.settings import Settings
 ENCODED = Features(
     {"input_ids": List(Value("int32")), "attention_mask": List(Value("int8")), "labels": List(Value("int32"))}
 )
+SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer take no time
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,23 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
 
 
 def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    def encode(_: list[int], some: list[Row]) -> list[Encoded]:
-        asked = some if "messages" in some[0] else examples_of(some)
-        return encode_all(asked, tokenizer, settings.max_length, settings.labels)
+    """Return the rows as encode_all has them, from the cache while rows, tokenizer, code and libraries are the same.
+
+    One process encodes: a fast tokenizer uses a thread per processor.
+    """
+
+    def encode(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        asked = some if "messages" in columns else examples_of(some)
+        found = encode_all(asked, tokenizer, settings.max_length, settings.labels)
+        return {name: [row[name] for row in found] for name in ENCODED}
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)
-    return mapped(rows, encode, ENCODED, *kept, settings.max_length, settings.labels)
+    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
+    depends_on = [rows._fingerprint, *kept, settings.max_length, settings.labels, *libraries, code_of_package()]
+    (disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else enable_progress_bars)()
+    options = {"batched": True, "features": ENCODED, "remove_columns": rows.column_names, "desc": "tokenising"}
+    return rows.map(encode, new_fingerprint=Hasher.hash(depends_on), **options)
 
 
 def _note_unscored(settings: Settings) -> None:

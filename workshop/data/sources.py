@@ -1,43 +1,37 @@
-"""Read the rows of a data set with `datasets.load_dataset`, in the columns of their kind.
+"""Read the rows of a data set, in the columns of their kind.
 
 DATASET is `sample`, `harbour` or `harbour-sentences` (workshop/sample/harbour.py), a hub name, or a file, a glob or a
 folder of .json (SQuAD's own nesting, or a list of rows), .jsonl, .csv, .parquet or .txt (a document each). A split or
-slice may follow in the library's own syntax: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it
+slice may follow in the syntax of `datasets`: `chats.jsonl:train[:10%]`, `rajpurkar/squad:train[100:200]+validation`; it
 counts questions, rows or documents.
-Columns of questions and answers take precedence over a column `text`. csv is read as strings, and rows of .json and
-.jsonl as text: the library's readers turn `NA` into nothing, `007` into seven and a date into a timestamp.
+
+Columns of questions and answers take precedence over a column `text`. Files are read without `datasets`, whose readers
+guess types: they turn `NA` into nothing, `007` into seven and a date into a timestamp.
 """
 
+import csv
 import glob
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import datasets
-import pandas
-from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, concatenate_datasets
 from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
-from datasets.fingerprint import Hasher
+from datasets.exceptions import DatasetGenerationError
+from pyarrow.parquet import ParquetFile
 
 from workshop.data import forms
 from workshop.data.forms import Row
-from workshop.data.hub import Repository, hub_error
+from workshop.data.hub import Repository
 from workshop.run_folder.errors import InputError
 from workshop.sample import harbour
 
-TEXT = Value("string")
-QUESTION = Features(dict.fromkeys(("id", "title", "question", "context"), TEXT) | {"answers": datasets.List(TEXT)})
-CHAT = Features({"id": TEXT, "messages": datasets.List({"role": TEXT, "content": TEXT})})
-DOCUMENT = Features({"text": TEXT})
 EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file"
-BOM = "\ufeff"  # byte order mark at a file's beginning
-SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer take no time
 
 Located = tuple[str, Row]  # a row and its place
 
@@ -45,13 +39,12 @@ Located = tuple[str, Row]  # a row and its place
 def load_splits(dataset: str) -> dict[str, Dataset]:
     """Return the data set's splits; a file or a slice is one split `train`. Raises InputError."""
     name, spec = forms.name_and_slice(dataset)
-    datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
-        splits = {split: _harbour(name, split) for split in forms.SAMPLE_FILES}
+        splits = {split: _kept(_harbour_rows, name, split) for split in forms.SAMPLE_FILES}
     elif name == "sample":
         splits = {split: _read(file) for split, file in forms.SAMPLE_FILES.items()}
     else:
-        splits = (_local if forms.is_path(name) else _tables)(name)
+        splits = (_local if forms.is_path(name) else _of_hub)(name)
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
     for rows in splits.values():
@@ -73,29 +66,9 @@ def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
     return [forms.Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
 
 
-def mapped(
-    rows: Dataset, function: Callable[[list[int], list[Row]], list[Row]], features: Features, *depends_on: Any
-) -> Dataset:
-    """Return `rows.map` of `function`, which is given the indices and rows of a batch, with the columns of `features`.
-
-    The result stays in the cache until the rows, `depends_on`, the code of this package or a library changes; the
-    library's own fingerprint does not cover imported functions. One process maps: a fast tokenizer uses a thread per
-    processor.
-    """
-
-    def batch(columns: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        found = function(indices, some)
-        return {name: [row[name] for row in found] for name in features}
-
-    options = {"batched": True, "with_indices": True, "features": features, "remove_columns": rows.column_names}
-    files = [*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]
-    code = [path.read_text() for path in sorted(files)]
-    libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
-    (datasets.disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else datasets.enable_progress_bars)()
-    fingerprint = Hasher.hash([rows._fingerprint, *depends_on, libraries, *code])
-    desc = "tokenising" if "input_ids" in features else "reading"
-    return rows.map(batch, **options, new_fingerprint=fingerprint, desc=desc)
+def code_of_package() -> str:
+    """Return the code that reads and encodes, for a cache to depend on: fingerprints cover no imported functions."""
+    return "".join(path.read_text() for path in sorted([*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]))
 
 
 def cache_folder() -> Path:
@@ -106,11 +79,6 @@ def cache_folder() -> Path:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardlab" / "datasets"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _harbour(name: str, split: str) -> Dataset:
-    articles = Dataset.from_list(harbour.document(split, sentences=name == "harbour-sentences")["data"])
-    return _converted(articles, lambda _, article: forms.article_rows(name, article), name)
 
 
 def _local(name: str) -> dict[str, Dataset]:
@@ -129,111 +97,111 @@ def _local(name: str) -> dict[str, Dataset]:
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
 
 
-def _tables(name: str) -> dict[str, Dataset]:
+def _of_hub(name: str) -> dict[str, Dataset]:
     """Read a data set of the hub from its folder, because offline its name would not be found."""
     repository, folder = Repository("dataset", name), None
     with suppress(InputError):  # it is not in the cache, which need not be writable
         folder = Path(repository.snapshot(local_files_only=True))
     if not folder or not any(folder.rglob("*.parquet")):  # an interrupted download may have left its README
         folder = Path(repository.snapshot())
-    parts = {file.parent.name for file in folder.rglob("*.parquet")}
+    parts = {file.parent for file in folder.rglob("*.parquet")}
     if len(parts) != 1:
-        found = f"{len(parts)} configurations ({', '.join(sorted(parts))})" if parts else "no *.parquet"
+        names = ", ".join(sorted(part.name for part in parts))
+        found = f"{len(parts)} configurations ({names})" if parts else "no *.parquet"
         raise InputError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
-    try:
-        splits = load_dataset(str(folder), cache_dir=str(cache_folder()))
-    except (OSError, ValueError) as error:
-        raise hub_error(f"DATASET={name}", name, error, "dataset") from error
-    return {
-        str(split): _converted(rows, lambda index, row, at=f"{name}: {split}": [(f"{at}[{index}]", row)], (name, split))
-        for split, rows in splits.items()
-    }
+    return _local(str(parts.pop()))
 
 
 def _read(path: Path) -> Dataset:
-    """Read all rows of a file. Raises InputError, with the reason where the library fails."""
-    kind = path.suffix
-    if kind not in forms.SUFFIXES or not path.is_file():
-        found = f"found '{kind}'" if path.is_file() else "no such file"
+    """Return all rows of a file; they are read again when it has changed."""
+    if path.suffix not in forms.SUFFIXES or not path.is_file():
+        found = f"found '{path.suffix}'" if path.is_file() else "no such file"
         raise InputError(f"{path}: {found}, expected {EXPECTED}")
-    options: Row = {"sample_by": "document"} if kind == ".txt" else {}
-    reader = "text" if kind in (".jsonl", ".txt") else kind[1:]
+    return _kept(_file_rows, path, path.stat().st_mtime_ns)
+
+
+def _kept(read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
+    """Return the rows that `read(*of)` gives, in the columns of the first one's kind, from the cache if they are there.
+
+    Raises InputError for a row that cannot be read.
+    """
+    datasets.disable_progress_bars()
+    arguments = {"read": read, "of": of, "code": code_of_package()}
     try:
-        if kind == ".csv":
-            columns = pandas.read_csv(path, nrows=0).columns
-            options = {"features": Features(dict.fromkeys(columns, TEXT)), "keep_default_na": False}
-        if kind == ".json":
-            of = {"path": path, "written_ns": path.stat().st_mtime_ns}
-            rows = Dataset.from_generator(_elements, gen_kwargs=of, cache_dir=str(cache_folder()))
-        else:
-            places = {"data_files": str(path), "cache_dir": str(cache_folder())}
-            rows = load_dataset(reader, split="train", **places, **options)
-    except Exception as error:  # the library's own, pandas', Arrow's
-        raise _explained(path, error) from error
-    return _converted(rows, partial(_rows_of, path), path)
+        return Dataset.from_generator(_converted, gen_kwargs=arguments, cache_dir=str(cache_folder()))
+    except DatasetGenerationError as error:
+        raise error.__cause__ from None
 
 
-def _elements(path: Path, written_ns: int) -> Iterator[Row]:
-    """Give place and JSON of each article of a SQuAD file or each row of a list. Args: written_ns: for the cache."""
+def _converted(read: Callable[..., Iterator[Located]], of: tuple[object, ...], code: str) -> Iterator[Row]:
+    convert = None
+    for at, row in read(*of):
+        if convert is None:
+            convert = forms.conversation_of  # or an error, which names the columns
+            if {"question", "context", "answers"} <= row.keys():
+                convert = forms.question_of
+            elif "text" in row and not forms.layout_of(row):
+                convert = forms.document_of
+        yield convert(at, row)
+    if convert is None:
+        raise InputError(f"{of[0]}: found no row, expected questions, conversations or text")
+
+
+def _harbour_rows(name: str, split: str) -> Iterator[Located]:
+    for article in harbour.document(split, sentences=name == "harbour-sentences")["data"]:
+        yield from forms.article_rows(name, article)
+
+
+def _file_rows(path: Path, written_ns: int) -> Iterator[Located]:
+    """Give a file's rows, each with its place. Args: written_ns: for the cache."""
+    rows_of = {".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet, ".txt": _txt}
+    try:
+        yield from rows_of[path.suffix](path)
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path}: {error}; expected {EXPECTED}") from error
+
+
+def _json(path: Path) -> Iterator[Located]:
     document = json.loads(path.read_text(encoding="utf-8-sig"))
-    is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
     if isinstance(document, dict) and forms.layout_of(document):
         raise InputError(f"{path}: found one row, expected a list of rows, or .jsonl with a row on each line")
+    is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
     document, key = ({"rows": document}, "rows") if is_list else (document, "data")
-    yield from ({"at": at, "text": json.dumps(row)} for at, row in forms.items_of(f"{path}: ", document, key))
+    for at, row in forms.items_of(f"{path}: ", document, key):
+        is_row = is_list or (isinstance(row, dict) and forms.layout_of(row))
+        yield from [(at, row)] if is_row else forms.article_rows(at, row)
 
 
-def _explained(path: Path, error: Exception) -> InputError:
-    """Return why the library could not read a file, with the place of the first mistake."""
-    try:
-        if path.suffix != ".parquet" and not path.read_text(encoding="utf-8").strip():
-            return InputError(f"{path}: found an empty file, expected rows or text")
-    except (OSError, ValueError) as wrong:  # it names the byte that is not UTF-8
-        error = wrong
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, InputError):
-        return error
-    return InputError(f"{path}: {str(error).strip() or type(error).__name__}; expected {EXPECTED}")
+def _jsonl(path: Path) -> Iterator[Located]:
+    with path.open(encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            at, expected = f"{path}:{number}", "expected a JSON object on each line"
+            try:
+                row = json.loads(line) if line.strip() else None
+            except json.JSONDecodeError as error:
+                raise InputError(f"{at}: column {error.colno}: {error.msg}; {expected}") from error
+            if isinstance(row, dict):
+                yield at, row
+            elif line.strip():
+                raise InputError(f"{at}: found {line.strip()[:40]!r}, {expected}")
 
 
-def _rows_of(path: Path, index: int, raw: Row) -> Iterable[Located]:
-    """Return the rows in one of the library's rows: several of a .json file's article, none of an empty line."""
-    if path.suffix == ".json":
-        at, row = raw["at"], json.loads(raw["text"])
-        is_row = at.startswith(f"{path}: rows[") or (isinstance(row, dict) and forms.layout_of(row))
-        return [(at, row)] if is_row else forms.article_rows(at, row)
-    if path.suffix != ".jsonl":
-        return [(str(path) if path.suffix == ".txt" else f"{path}: row {index + 1}", raw)]
-    at, line, expected = (
-        f"{path}:{index + 1}",
-        raw["text"].strip().removeprefix(BOM),
-        "expected a JSON object on each line",
-    )
-    try:
-        row = json.loads(line or "{}")
-    except json.JSONDecodeError as error:
-        raise InputError(f"{at}: column {error.colno}: {error.msg}; {expected}") from error
-    if not isinstance(row, dict):
-        raise InputError(f"{at}: found {line[:40]!r}, {expected}")
-    return [(at, row)] if line else []
+def _csv(path: Path) -> Iterator[Located]:
+    csv.field_size_limit(sys.maxsize)
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        for number, row in enumerate(csv.DictReader(lines, restval="", strict=True), 1):
+            if None in row:
+                raise InputError(f"{path}: row {number}: found more cells than columns, expected as many")
+            yield f"{path}: row {number}", row
 
 
-def _converted(rows: Dataset, unpack: Callable[[int, Row], Iterable[Located]], source: object) -> Dataset:
-    """Return the rows that `unpack` makes of each index and row, in the columns of the first one's kind."""
-    first = next((row for index, raw in enumerate(rows) for _, row in unpack(index, raw)), None)
-    if first is None:
-        raise InputError(f"{source}: found no row, expected questions, conversations or text")
-    kind, convert = CHAT, forms.conversation_of  # or an error, which names the columns
-    if {"question", "context", "answers"} <= first.keys():
-        kind, convert = QUESTION, forms.question_of
-    elif "text" in first and not forms.layout_of(first):
-        kind, convert = DOCUMENT, lambda at, row: {"text": forms.text_of(at, row, "text")}
+def _parquet(path: Path) -> Iterator[Located]:
+    rows = (row for batch in ParquetFile(path).iter_batches() for row in batch.to_pylist())
+    yield from ((f"{path}: row {number}", row) for number, row in enumerate(rows, 1))
 
-    def function(indices: list[int], some: list[Row]) -> list[Row]:
-        return [convert(*one) for index, raw in zip(indices, some, strict=True) for one in unpack(index, raw)]
 
-    return mapped(rows, function, kind, str(source))
+def _txt(path: Path) -> Iterator[Located]:
+    yield str(path), {"text": path.read_text(encoding="utf-8-sig")}
 
 
 def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
