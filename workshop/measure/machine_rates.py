@@ -1,14 +1,11 @@
 """Measure the rates of this machine that limit a step with CPU offload (offload_lower_bound.py)."""
 
-import re
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.printable import markdown
 
 NOT_MEASURED = "not measured"
@@ -30,21 +27,6 @@ def table(rates: Rates) -> list[str]:
         for name, unit in UNIT_OF.items()
     }
     return markdown(("rate", "measured"), measured.items()).split("\n")
-
-
-def read(file: Path) -> Rates:
-    """Read the rates that an earlier measurement printed. Raises InputError for a file without them."""
-    try:
-        text = file.read_text(errors="replace")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; expected the output of an earlier measurement") from None
-    rates: Rates = {}
-    for name, unit in UNIT_OF.items():
-        row = re.search(rf"^\| {name} \| (?:(\d+\.\d+) {unit}|{NOT_MEASURED}) \|$", text, re.MULTILINE)
-        if not row:
-            raise InputError(f"{file}: found no rate '{name}', expected the table of rates")
-        rates[name] = float(row[1]) * UNITS[unit] if row[1] else None
-    return rates
 
 
 def measure(mib: int, repeats: int) -> Rates:

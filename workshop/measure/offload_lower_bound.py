@@ -2,7 +2,6 @@
 
     python -m workshop.measure.offload_lower_bound RUN          # on the machine where the run was made
     python -m workshop.measure.offload_lower_bound RUN --mib 256 --repeats 3
-    python -m workshop.measure.offload_lower_bound RUN --rates RUN/offload_floor.txt   # rates measured there before
 
 The GPU computes, weights go to it, gradients come back, the processor updates. Each has a rate, measured here, and an
 amount, from model and configuration. The slowest part is the floor, reached if all overlap fully; without overlap the
@@ -148,7 +147,6 @@ def main(arguments: list[str]) -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="run folder of an exercise with offload")
-    parser.add_argument("--rates", type=Path, help="take them from this earlier output, do not measure")
     parser.add_argument("--mib", type=int, default=2048, help="size of the buffers that are copied (MiB)")
     parser.add_argument("--repeats", type=int, default=10, help="of each measurement; the fastest counts")
     options = parser.parse_args(arguments)
@@ -158,9 +156,8 @@ def main(arguments: list[str]) -> None:
     work = work_of(record, config, logits / tokens if logits and tokens else 1)
     here = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     theirs = record.get("gpu_names") or ["no GPU"]
-    same = options.rates or set(theirs) == set(here or ["no GPU"])
-    elsewhere = "" if same else f"{len(theirs)} x {theirs[0]}"
-    rates = machine_rates.read(options.rates) if options.rates else machine_rates.measure(options.mib, options.repeats)
+    elsewhere = "" if set(theirs) == set(here or ["no GPU"]) else f"{len(theirs)} x {theirs[0]}"
+    rates = machine_rates.measure(options.mib, options.repeats)
     print("\n".join(report(work, rates, 1 / speed if speed else None, elsewhere)))
 
 

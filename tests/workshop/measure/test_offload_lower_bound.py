@@ -1,13 +1,12 @@
 """The floor of a step with offload: what moves is the configuration's, how fast is this machine's."""
 
 import json
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
 
 from tests.launching import REPO
-from workshop.measure.machine_rates import read, table
 from workshop.measure.offload_lower_bound import main, work_of
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
@@ -40,12 +39,10 @@ def test_amounts_of_a_step_follow_from_the_stage_and_the_micro_batches() -> None
 
 
 @pytest.mark.usefixtures("optimizers_compiled")
-def test_machine_is_measured_and_the_run_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_machine_is_measured_and_the_run_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     main([str(MEASURED), "--mib", "4", "--repeats", "1"])
     printed = capsys.readouterr().out
-    (tmp_path / "rates.txt").write_text(printed)
-    rates = read(tmp_path / "rates.txt")
-    assert rates["cpu memory"] > 0 and rates["adam"] > 0
-    assert "\n".join(table(rates)) in printed
+    for name in ("cpu memory", "adam"):
+        assert float(re.search(rf"\| {name} \| ([\d.]+) ", printed)[1]) > 0
     assert "| update | 7.069 billion parameters | 7.069 / " in printed
     assert "measured step: 6.76 s, but on 2 x NVIDIA H200" in printed
