@@ -9,24 +9,11 @@ the work falls (erratum K8).
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from custom_model.flops import Shapes
-from workshop.run_folder import configuration
+from workshop.run_folder.configuration import read_rule
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
-
-
-class Sizes(NamedTuple):
-    """A rule's sizes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
-
-    num_layers: int
-    batch_size: int
-
-
-def read_rule(path: Path) -> dict[int, Sizes]:
-    """Return sizes by number of GPUs. Raises InputError naming the file for another JSON."""
-    return {gpus: Sizes(**sizes) for gpus, sizes in configuration.read_rule(path).items()}
 
 
 def main() -> None:

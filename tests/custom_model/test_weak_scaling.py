@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from custom_model.flops import Shapes
-from custom_model.weak_scaling import read_rule
 from tools.tables import markdown
+from workshop.run_folder.configuration import read_rule
 from workshop.run_folder.env_file import sourced
 
 REPO = Path(__file__).parents[2]

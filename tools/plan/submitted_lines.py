@@ -50,7 +50,7 @@ def workload_of(submission: Submission) -> Workload | None:
         if submission.exercise.name == WEAK_SCALING and (path := _config_path(submission)):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
-            settings |= {"grad_acc": 1} | sizes
+            settings |= {"grad_acc": 1} | sizes._asdict()
         elif found := configuration_of(submission, settings):
             config = found.values
         return of_settings(settings, config, world_size, nodes, script)

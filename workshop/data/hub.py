@@ -26,6 +26,7 @@ FILES: dict[str, dict[str, Any]] = {
     "tokenizer": TOKENIZER,
     "dataset": {"allow_patterns": ["README.md", "*.parquet"], "repo_type": "dataset"},
 }
+MAIN_FILES = {"model": "*.safetensors", "tokenizer": "*.json", "dataset": "**/*.parquet"}
 CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -44,6 +45,15 @@ class Repository(NamedTuple):
         except (OSError, ValueError) as error:
             variable = {"model": "MODEL_NAME", "tokenizer": "TOKENIZER_NAME", "dataset": "DATASET"}[self.kind]
             raise hub_error(f"{variable}={self.name}", self.name, error, self.kind) from error
+
+    def cached(self) -> Path | None:
+        """Return its folder in the cache, which need not be writable; None if an interrupted download left a part."""
+        try:
+            folder = Path(self.snapshot(local_files_only=True))
+        except InputError:
+            return None
+        unfinished = any(folder.parents[1].glob("blobs/*.incomplete"))
+        return folder if not unfinished and any(folder.glob(MAIN_FILES[self.kind])) else None
 
 
 def unreachable() -> str:

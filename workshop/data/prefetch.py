@@ -16,6 +16,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -35,17 +36,12 @@ TIMETABLE = {  # of instructor/README.md
 }
 
 
-def wanted(names: Iterable[str]) -> list[Repository]:
+def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
     """Return what the runs of these exercises' submit.txt load from the hub, with each exercise's defaults.
 
-    Other names are models of the hub; no names mean the settings' model; a day of TIMETABLE means its must-do runs. The
-    shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
+    Other names are models of the hub; no names mean the settings' model; a day of TIMETABLE means its must-do runs,
+    each exercise by itself. The shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
     """
-    return list(dict.fromkeys(one for found in by_exercise(names).values() for one in found))
-
-
-def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
-    """As `wanted`, by exercise or model; the exercises of a day one by one."""
     found: dict[str, list[Repository]] = {}
     for name in names or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
         for one in TIMETABLE.get(name, (name,)):
@@ -88,7 +84,8 @@ def main() -> None:
         make_folder(folder)
         print(f"SmolLM2-135M-Instruct (Apache 2.0) is in {folder}: export MODEL_NAME={folder.resolve()}")
         return
-    repositories = wanted(options.names)
+    needed = by_exercise(options.names)
+    repositories = dict.fromkeys(chain(*needed.values()))
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"
         raise InputError(f"HF_ENDPOINT: {constants.ENDPOINT} cannot be reached ({reason}); {expected}")
@@ -100,9 +97,9 @@ def main() -> None:
         total, to_fetch = (sum(f.file_size for f in some) for some in (files, [f for f in files if f.will_download]))
         lacks[repository] = to_fetch
         print(f"{repository.kind} {repository.name}: {total / GIB:.3f} GiB, {to_fetch / GIB:.3f} of them to be fetched")
-    for name, some in by_exercise(options.names).items():
-        needed = ", ".join(repository.name for repository in some) or "nothing from the hub"
-        print(f"{name} needs {needed}; {sum(map(lacks.get, some)) / GIB:.3f} GiB of it to be fetched")
+    for name, some in needed.items():
+        names = ", ".join(repository.name for repository in some) or "nothing from the hub"
+        print(f"{name} needs {names}; {sum(map(lacks.get, some)) / GIB:.3f} GiB of it to be fetched")
     missing = sum(lacks.values())
     print(f"to be fetched: {missing / GIB:.3f} GiB into {cache}", flush=True)
     folder = next(path for path in (cache, *cache.parents) if path.exists())

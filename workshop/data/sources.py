@@ -99,11 +99,8 @@ def _local(name: str) -> dict[str, Dataset]:
 
 def _of_hub(name: str) -> dict[str, Dataset]:
     """Read a data set of the hub from its folder, because offline its name would not be found."""
-    repository, folder = Repository("dataset", name), None
-    with suppress(InputError):  # it is not in the cache, which need not be writable
-        folder = Path(repository.snapshot(local_files_only=True))
-    if not folder or not any(folder.rglob("*.parquet")):  # an interrupted download may have left its README
-        folder = Path(repository.snapshot())
+    repository = Repository("dataset", name)
+    folder = repository.cached() or Path(repository.snapshot())
     parts = {file.parent for file in folder.rglob("*.parquet")}
     if len(parts) != 1:
         names = ", ".join(sorted(part.name for part in parts))

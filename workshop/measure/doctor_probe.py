@@ -9,14 +9,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import is_tiny
 
 Facts = dict[str, Any]
-MAIN_FILES = {"model": "*.safetensors", "tokenizer": "*.json", "dataset": "**/*.parquet"}
 
 
 def torch_facts() -> Facts:
@@ -60,16 +59,8 @@ def cache_facts(names: Sequence[str]) -> list[Facts]:
     name = os.environ.get("MODEL_NAME", "")
     if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
         return []
-    found = []
-    for repository in prefetch.wanted(names):
-        try:
-            folder = repository.snapshot(local_files_only=True)
-            unfinished = any(Path(folder).parents[1].glob("blobs/*.incomplete"))
-            complete = not unfinished and any(Path(folder).glob(MAIN_FILES[repository.kind]))
-        except InputError:
-            complete = False
-        found.append({"kind": repository.kind, "name": repository.name, "complete": complete})
-    return found
+    needed = dict.fromkeys(chain(*prefetch.by_exercise(names).values()))
+    return [{"kind": one.kind, "name": one.name, "complete": bool(one.cached())} for one in needed]
 
 
 def main(names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ All of them refuse what the training refuses, in the same words.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workshop.run_folder import deepspeed_config, fsdp_config
 from workshop.run_folder.errors import InputError
@@ -18,7 +18,6 @@ TAKES_DEEPSPEED = {
     **dict.fromkeys(("deepspeed-single-gpu", "deepspeed-multi-gpu", "deepspeed-zero3-offload", "benchmark"), True),
     **{"fsdp": False, f"{BY_HAND}/zero.py": True, f"{BY_HAND}/fsdp.py": False},
 }
-RULE_SIZES = {"num_layers": 1, "batch_size": 1}
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,21 @@ def read_configuration(
     return Configuration(False, values)
 
 
-def read_rule(path: Path) -> dict[int, dict[str, int]]:
+class Sizes(NamedTuple):
+    """A weak-scaling rule's sizes for one run; `batch_size`: sequences per GPU and step, in one micro-batch."""
+
+    num_layers: int
+    batch_size: int
+
+
+def read_rule(path: Path) -> dict[int, Sizes]:
     """Return a rule of weak scaling: sizes by number of GPUs. Raises InputError for another file."""
     rule = read_json(path)
     gpus = rule["gpus"] if isinstance(rule.get("gpus"), dict) else {}
     if wrong := next((name for name in gpus if not name.isdecimal()), None):
         raise InputError(f"{path}: nothing reads 'gpus.{wrong}'; expected numbers of GPUs")
-    checked(path, {"gpus": None} | rule, {"rule": "text", "gpus": dict.fromkeys(gpus, RULE_SIZES)})
-    if lacking := next((name for name in gpus if gpus[name].keys() != RULE_SIZES.keys()), None):
-        raise InputError(f"{path}: gpus.{lacking} is {gpus[lacking]!r}; expected {' and '.join(RULE_SIZES)}")
-    return {int(name): sizes for name, sizes in gpus.items()}
+    at_least_1 = dict.fromkeys(Sizes._fields, 1)
+    checked(path, {"gpus": None} | rule, {"rule": "text", "gpus": dict.fromkeys(gpus, at_least_1)})
+    if lacking := next((name for name in gpus if gpus[name].keys() != at_least_1.keys()), None):
+        raise InputError(f"{path}: gpus.{lacking} is {gpus[lacking]!r}; expected {' and '.join(at_least_1)}")
+    return {int(name): Sizes(**sizes) for name, sizes in gpus.items()}
