@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import boolean, positive, real, setting
+from workshop.run_folder.settings import Kind, boolean, positive, real, setting
 from workshop.settings import Settings
 
 MODEL_NAME = "simple-gpt"
@@ -13,9 +13,6 @@ def _model_name(text: str) -> str:
     if text not in (MODEL_NAME, "tiny"):  # tiny.env names the other chapters' small model
         raise ValueError(text)
     return MODEL_NAME
-
-
-_model_name.expected = f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, HIDDEN_SIZE, …"  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +48,7 @@ class GPTSettings(Settings):
 class CustomSettings(GPTSettings):
     """Settings of this chapter's runs: FSDP or not, and the fabric check."""
 
-    model_name: str = setting(_model_name, MODEL_NAME)
+    model_name: str = setting(Kind(_model_name, f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, …"), MODEL_NAME)
     use_fsdp: bool = setting(boolean)
 
     fabric_min_gb_per_s: float = setting(real)  # all-reduce bus bandwidth below which a job does not start

@@ -56,10 +56,10 @@ class Settings(DeclaredSettings):
                     raise InputError(f"{name} is not set; {hint}")
                 continue
             try:
-                values[item.name] = item.metadata["parse"](text if name == "EXPERIMENT_NAME" else text.strip())
+                values[item.name] = item.metadata["kind"](text if name == "EXPERIMENT_NAME" else text.strip())
             except (ValueError, KeyError):
-                expected = getattr(item.metadata["parse"], "expected", "text")
                 place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
+                expected = item.metadata["kind"].expected
                 raise InputError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
         settings = cls(**values)
         settings.check()

@@ -9,7 +9,7 @@ from by_hand_settings import ByHandSettings
 from custom_model.settings import MODEL_NAME
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
-from workshop.run_folder.settings import boolean, choice, count, setting
+from workshop.run_folder.settings import Kind, boolean, choice, count, setting
 from workshop.settings import world_size
 
 # Settings that one script reads; first the number of ranks that share something.
@@ -29,7 +29,7 @@ def _model_name(text: str) -> str:
 class DimensionSettings(ByHandSettings):
     """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
 
-    model_name: str = setting(_model_name, MODEL_NAME)
+    model_name: str = setting(Kind(_model_name), MODEL_NAME)
     dimension: str = setting(choice(*SETTINGS_OF), "tp")  # the script that runs
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices

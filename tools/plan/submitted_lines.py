@@ -31,7 +31,7 @@ from workshop.run_folder.settings import DeclaredSettings
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
 _CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
-_PARSE = {item.name: item.metadata["parse"] for item in fields(DeclaredSettings)}
+_PARSE = {item.name: item.metadata["kind"] for item in fields(DeclaredSettings)}
 
 
 def workload_of(submission: Submission) -> Workload | None:

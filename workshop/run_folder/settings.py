@@ -28,73 +28,64 @@ def is_tiny(model_name: str) -> bool:
     return model_name == "tiny" or model_name.startswith("tiny-")
 
 
-def number(kind: type, least: float, expected: str) -> Callable[[str], Any]:
+@dataclass(frozen=True)
+class Kind:
+    """What a setting's text may be. `parse` raises ValueError or KeyError for a text that is not as `expected`."""
+
+    parse: Callable[[str], Any]
+    expected: str = "a text"
+
+    def __call__(self, text: str) -> Any:
+        return self.parse(text)
+
+
+def choice(*allowed: str) -> Kind:
+    return Kind({text: text for text in allowed}.__getitem__, " or ".join(allowed))
+
+
+def number(kind: type, least: float, expected: str) -> Kind:
     def parse(text: str) -> Any:
         value = kind(text)
         if not least <= value < float("inf"):
             raise ValueError(text)
         return value
 
-    parse.expected = expected  # type: ignore[attr-defined]
-    return parse
+    return Kind(parse, expected)
 
 
-def choice(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(text)
-        return text
-
-    parse.expected = " or ".join(allowed)  # type: ignore[attr-defined]
-    return parse
-
-
-def boolean(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-
-
-boolean.expected = "true or false"  # type: ignore[attr-defined]
-
-
-def own_folder(text: str) -> Path:
+def _own_folder(text: str) -> Path:
     """Refuse the run folder itself and folders above it, which hold other files and runs."""
     if normpath(text).split("/")[0] in (".", ".."):
         raise ValueError(text)
     return Path(text)
 
 
-own_folder.expected = "a folder inside the run folder, or an absolute path"  # type: ignore[attr-defined]
-
-
-def folder_name(text: str) -> str:
+def _folder_name(text: str) -> str:
     """Accept one folder's name that `runs` finds: not hidden, and on one line."""
     if not re.fullmatch(r"\w[\w.+-]*", text):
         raise ValueError(text)
     return text
 
 
-folder_name.expected = "a folder's name of letters, digits and . _ + -"  # type: ignore[attr-defined]
-
-
-def step_range(text: str) -> str:
+def _step_range(text: str) -> str:
     first, last = (int(part) for part in text.split(":"))
     if not 1 <= first <= last:
         raise ValueError(text)
     return text
 
 
-step_range.expected = "two step numbers as FIRST:LAST, for example 5:8"  # type: ignore[attr-defined]
+boolean = Kind(lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false")
+own_folder = Kind(_own_folder, "a folder inside the run folder, or an absolute path")
+folder_name = Kind(_folder_name, "a folder's name of letters, digits and . _ + -")
+step_range = Kind(_step_range, "two step numbers as FIRST:LAST, for example 5:8")
 positive = number(int, 1, "a whole number of at least 1")
 count = number(int, 0, "a whole number of at least 0")
 real = number(float, 0, "a number of at least 0")
 
 
-def setting(parse: Callable[[str], Any] = str, default: Any = MISSING, by: str = "") -> Any:
-    """Declare a setting: how its text is read, its default, and who reads it.
-
-    `by` is a folder of workshop/, or "the Trainer", or "tools".
-    """
-    return field(metadata={"parse": parse, "by": by}, **({} if default is MISSING else {"default": default}))
+def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
+    """Declare a setting: its kind, its default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
+    return field(default=default, metadata={"kind": kind, "by": by})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +96,7 @@ class DeclaredSettings:
     """
 
     # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
-    run_dir: Path = setting(Path)
+    run_dir: Path = setting(Kind(Path))
     experiment_name: str = setting(folder_name, by="job")
     output_dir: Path = setting(own_folder, by="the Trainer")  # relative to run_dir
     repeat: int = setting(positive, 1, by="tools")  # tables show the median over runs differing in it only
@@ -179,7 +170,7 @@ def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
 if __name__ == "__main__":
     print(f"{'setting':24} {'read by':12} value")
     for item in fields(DeclaredSettings):
-        expected = getattr(item.metadata["parse"], "expected", "a text")
+        expected = item.metadata["kind"].expected
         default = "in env_vars.sh" if item.default is MISSING else item.default
         if item.name not in ("run_dir", "config"):  # which the launcher sets
             print(f"{item.name.upper():24} {item.metadata['by']:12} {expected}; default: {str(default) or 'none'}")
