@@ -79,7 +79,8 @@ class Ranks:
     """
 
     def __init__(self, **environ: str) -> None:
-        path = os.pathsep.join([str(REPO), environ.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
+        folders = [REPO, REPO / "further/speed-ladder", REPO / "further/by-hand"]  # some launchers add one of these
+        path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
         self.environ = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:

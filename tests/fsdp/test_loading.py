@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.launching import REPO, losses, record
+from tests.launching import losses, record
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from workshop.measure import trainer_hooks
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             own = settings | {"MODEL_NAME": str(folder / settings["MODEL_NAME"])}
             trainings.append(training(folder / f"{case}, {sends}", exercise, config, (__file__,), **own))
     # glibc otherwise serves tensors of this size from memory that was freed before, which has its pages.
-    with Ranks(PYTHONPATH=f"{REPO}/further/speed-ladder", MALLOC_MMAP_THRESHOLD_="65536") as ranks:
+    with Ranks(MALLOC_MMAP_THRESHOLD_="65536") as ranks:
         ranks.train(trainings)
     return folder
 

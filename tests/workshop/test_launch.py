@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, only_run, program, tiny_profile
+from workshop.run_folder.exercises import exercises_with
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
@@ -115,22 +116,19 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path, launc
 
 
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
-UUIDS = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77,GPU-d33d2b2c-524d-9e3d-8d2b-8a775d5ba0d6"
+UUID = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 
 
 @pytest.mark.parametrize(
-    ("launcher", "hosts", "node", "gpus"),
-    [
-        ("benchmark/benchmark", "localhost", 0, "2,3"),
-        ("deepspeed-single-gpu/deepspeed", "localhost", 0, MIG),
-        ("further/speed-ladder/ladder_deepspeed", "localhost", 0, UUIDS),
-        ("deepspeed-multi-gpu/deepspeed", "node1 node2", 1, "4,5"),
-    ],
-    ids=["two of four GPUs", "MIG slice", "UUIDs", "second of two nodes"],
+    ("hosts", "node", "gpus"),
+    [("localhost", 0, "2,3"), ("localhost", 0, f"{UUID},{MIG}"), ("node1 node2", 1, "4,5")],
+    ids=["two of four GPUs", "a GPU and a MIG slice by their UUIDs", "second of two nodes"],
 )
-def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, launcher: str, hosts: str, node: int, gpus: str) -> None:
+def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: int, gpus: str) -> None:
     """It counts a node's GPUs from 0, which are another job's, and reads other names as numbers."""
-    line = (REPO / f"{launcher}.slurm").read_text().split("\nlaunch deepspeed ")[1].replace("\\\n", " ")
+    launchers = [path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm")]
+    (line,) = {text.split("\nlaunch deepspeed ")[1] for text in launchers if "\nlaunch deepspeed " in text}
+    line = line.replace("\\\n", " ")
     per_node = gpus.count(",") + 1
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "MASTER_PORT")
     said = f"open('rank' + os.environ['RANK'], 'w').write(' '.join(os.environ[name] for name in {names}))"

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ LORA = {"BF16": "true", "RUNG": "1_bf16", "MODEL_INIT": "pretrained", "SAVE": "s
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a run folder for each form, and for the sharded ones one of a run that went on after it had died."""
     folder = tmp_path_factory.mktemp("lora")
     small("llama").save_pretrained(folder / "llama")
@@ -46,11 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             for form, suffix, resumed in names
         ]
 
-    with Ranks(PYTHONPATH=f"{REPO}:{REPO}/further/speed-ladder") as ranks:
-        ranks.train(trainings((form, "", {}) for form in FORMS))
-        died = {form: die_after(folder / form, "checkpoint-2", folder / f"{form}, resumed") for form in SHARDED}
-        going_on = {form: {"RESUME_FROM": str(run / FINAL / "checkpoint-2")} for form, run in died.items()}
-        ranks.train(trainings((form, ", resumed", resumed) for form, resumed in going_on.items()))
+    ranks.train(trainings((form, "", {}) for form in FORMS))
+    died = {form: die_after(folder / form, "checkpoint-2", folder / f"{form}, resumed") for form in SHARDED}
+    going_on = {form: {"RESUME_FROM": str(run / FINAL / "checkpoint-2")} for form, run in died.items()}
+    ranks.train(trainings((form, ", resumed", resumed) for form, resumed in going_on.items()))
     return folder
 
 

@@ -55,7 +55,7 @@ def printed(kind: str, folder: Path) -> tuple[Candidate, Submission]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) -> Iterator[Path]:
+def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) -> Path:
     folder = tmp_path_factory.mktemp("printed")
 
     def planned(kind: str) -> Training:
@@ -64,11 +64,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, optimizers_compiled: None) ->
         script = [word for word in line.arguments if word.endswith(".py")] or ["train.py"]
         return training(folder / kind, line.exercise.name, config, script, **line.settings | SMALL)
 
-    with Ranks(PYTHONPATH=f"{REPO}:{REPO}/further/speed-ladder:{REPO}/further/by-hand") as ranks:
-        for gpus in (1, 2):
-            own = [kind for kind, (_, question, _) in KINDS.items() if question.gpus == gpus and kind not in LAUNCHED]
-            ranks.train([planned(kind) for kind in own], ranks=gpus)
-    yield folder
+    for gpus in (1, 2):
+        own = [kind for kind, (_, question, _) in KINDS.items() if question.gpus == gpus and kind not in LAUNCHED]
+        ranks.train([planned(kind) for kind in own], ranks=gpus)
+    return folder
 
 
 @pytest.mark.parametrize("kind", KINDS)
