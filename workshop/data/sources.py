@@ -145,8 +145,7 @@ def _converted(read: Callable[..., Iterator[Located]], of: tuple[object, ...], c
 
 
 def _harbour_rows(name: str, split: str) -> Iterator[Located]:
-    for article in harbour.document(split, sentences=name == "harbour-sentences")["data"]:
-        yield from forms.article_rows(name, article)
+    yield from ((row["id"], row) for row in harbour.rows(split, sentences=name == "harbour-sentences"))
 
 
 def _file_rows(path: Path, written_ns: int) -> Iterator[Located]:

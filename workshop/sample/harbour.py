@@ -9,6 +9,7 @@ DATASET=harbour-sentences is another task on them: the answer is the passage's w
 """
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 PASSAGES = {"train": 12_000, "validation": 400}
@@ -49,35 +50,26 @@ FACTS: dict[str, tuple[str, list[str], list[str]]] = {
 GUESSING = 100 * sum(1 / len(words.split()) for words, _, _ in FACTS.values()) / len(FACTS)
 
 
-def document(split: str, sentences: bool = False) -> dict[str, Any]:
-    """The split `train` or `validation` in SQuAD's structure, one question per passage, answered by a word or, with
-    `sentences`, by the sentence that has it.
+def rows(split: str, sentences: bool = False) -> Iterator[dict[str, Any]]:
+    """Give the split `train` or `validation` in the columns of SQuAD's table, one question per passage, answered by a
+    word or, with `sentences`, by the sentence that has it.
     """
-    draw = random.Random(split)
-    taken = _contexts("train") if split == "validation" else set()  # held-out passages are others
-    paragraphs = []
-    while len(paragraphs) < PASSAGES[split]:
-        context, question, *places = _passage(draw)
-        answer, start = places[sentences]
+    draw, number = random.Random(split), 0
+    taken = {row["context"] for row in rows("train")} if split == "validation" else set()  # held out are others
+    while number < PASSAGES[split]:
+        context, question, *answers = _passage(draw)
         if context not in taken:
-            answers = [{"text": answer, "answer_start": start}]
-            name = f"harbour-{split}-{len(paragraphs) + 1:05d}"
-            paragraphs.append({"context": context, "qas": [{"id": name, "question": question, "answers": answers}]})
-    return {"version": "1.1", "data": [{"title": "Harbour", "paragraphs": paragraphs}]}
+            number += 1
+            row = {"id": f"harbour-{split}-{number:05d}", "title": "Harbour", "question": question, "context": context}
+            yield row | {"answers": {"text": [answers[sentences]]}}
 
 
-def _contexts(split: str) -> set[str]:
-    return {paragraph["context"] for paragraph in document(split)["data"][0]["paragraphs"]}
-
-
-def _passage(draw: random.Random) -> tuple[str, str, tuple[str, int], tuple[str, int]]:
-    """Context, question, the word that answers it and the sentence that does, each with where it starts."""
-    context, asked = "", []
+def _passage(draw: random.Random) -> tuple[str, str, str, str]:
+    """Context, question, the word that answers it, and the sentence that does."""
+    told, asked = [], []
     for kind in draw.sample(list(FACTS), FACTS_PER_PASSAGE):
         words, sentences, questions = FACTS[kind]
         word, wording = draw.choice(words.split()), draw.randrange(len(sentences))
-        before = sentences[wording].partition("{}")[0]
-        sentence = sentences[wording].format(word)
-        asked.append((questions[wording], (word, len(context) + len(before)), (sentence, len(context))))
-        context += sentence + " "
-    return context.strip(), *draw.choice(asked)
+        told.append(sentences[wording].format(word))
+        asked.append((questions[wording], word, told[-1]))
+    return " ".join(told), *draw.choice(asked)
