@@ -217,6 +217,7 @@ def _steps(run: Run) -> Found:
         "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
         "positions": float(log.tokens.sum()),
         "examples": None if log.samples is None else float(log.samples.sum()),
+        "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
         "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
     }
 
