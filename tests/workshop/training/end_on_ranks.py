@@ -1,15 +1,20 @@
-"""end_on_ranks.py FOLDER: one of two ranks ends while gloo's thread waits for the interpreter's lock; their codes."""
+"""end_on_ranks.py FOLDER: one of two ranks ends while gloo's thread waits for the interpreter's lock; their codes.
+
+Then this process ends, with things around that Python's own end would have tidied up.
+"""
 
 import atexit
 import ctypes
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 from workshop.training.exit_process import end_process
 
@@ -49,6 +54,13 @@ def main() -> None:
             return
         children.append(child)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+    global folder, batches
+    folder = tempfile.TemporaryDirectory()
+    batches = iter(DataLoader(range(4), num_workers=1, persistent_workers=True))
+    next(batches)
+    atexit.register(print, "registered")
+    print(batches._workers[0].pid, folder.name)  # into a pipe: not flushed
+    ctypes.CDLL(None).puts(b"of a C library")  # nor is this
 
 
 if __name__ == "__main__":
