@@ -14,16 +14,16 @@ HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
 
 
 def test_run_is_not_resumed_while_it_runs_and_is_once_its_supervisor_was_killed(tmp_path: Path) -> None:
-    """Its two ranks then have ten seconds to end: the next job waits for them."""
-    job = training(tmp_path, FSDP)
+    """Its rank then has ten seconds to end: the next job waits for it."""
+    job = training(tmp_path, FSDP, GPUS_PER_NODE="1")
     run = waiting(job, tmp_path)
     before = record(run)
-    second = training(tmp_path, FSDP, RESUME_RUN=str(run))
+    second = training(tmp_path, FSDP, GPUS_PER_NODE="1", RESUME_RUN=str(run))
     shown, _ = second.communicate(timeout=400)
     assert (second.returncode, record(run)) == (1, before)
     assert f"error: {run}: its job still runs; expected a run that has ended" in shown
     job.kill()
-    third = training(tmp_path, FSDP, RESUME_RUN=str(run))
+    third = training(tmp_path, FSDP, GPUS_PER_NODE="1", RESUME_RUN=str(run))
     assert ended(third, run) == (0, "completed", STEPS)
     assert [one["resumed_step"] for one in record(run)["attempts"]] == [10]
     job.communicate(timeout=60)

@@ -25,7 +25,7 @@ START = (
     "source ../../workshop/launch.sh; start_run {};"
     " log_pss python -m workshop.measure.memory_logger; launch {} train.py"
 )
-FSDP = START.format("fsdp_configs/full_shard.json", "torchrun --standalone --nproc-per-node=2")
+FSDP = START.format("fsdp_configs/full_shard.json", "torchrun --standalone --nproc-per-node=$NPROC_PER_NODE")
 HOSTS = "--hostfile '$RUN_DIR/hostfile' --no_ssh --node_rank 0 --master_addr localhost --master_port $MASTER_PORT"
 ZERO = START.format("ds_configs/zero2.json", f"deepspeed {HOSTS}")
 # In their commands.
