@@ -31,6 +31,7 @@ from workshop.data.hub import Repository
 from workshop.run_folder.errors import InputError
 from workshop.sample import harbour
 
+SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
 EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file"
 
 Located = tuple[str, Row]  # a row and its place
@@ -39,6 +40,7 @@ Located = tuple[str, Row]  # a row and its place
 def load_splits(dataset: str) -> dict[str, Dataset]:
     """Return the data set's splits; a file or a slice is one split `train`. Raises InputError."""
     name, spec = forms.name_and_slice(dataset)
+    datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
         splits = {split: _kept(_harbour_rows, name, split) for split in forms.SAMPLE_FILES}
     elif name == "sample":
@@ -114,6 +116,8 @@ def _read(path: Path) -> Dataset:
     if path.suffix not in forms.SUFFIXES or not path.is_file():
         found = f"found '{path.suffix}'" if path.is_file() else "no such file"
         raise InputError(f"{path}: {found}, expected {EXPECTED}")
+    if path.stat().st_size > SHOW_PROGRESS_ABOVE:
+        datasets.enable_progress_bars()
     return _kept(_file_rows, path, path.stat().st_mtime_ns)
 
 
@@ -122,7 +126,6 @@ def _kept(read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
 
     Raises InputError for a row that cannot be read.
     """
-    datasets.disable_progress_bars()
     arguments = {"read": read, "of": of, "code": code_of_package()}
     try:
         return Dataset.from_generator(_converted, gen_kwargs=arguments, cache_dir=str(cache_folder()))
