@@ -16,11 +16,11 @@ from workshop.run_folder.control import Control
 from workshop.run_folder.redaction import redacted
 from workshop.run_folder.run_record import (
     STACKS,
+    add_to_summary,
     last_step,
     read_run_record,
     read_summary,
     update_run_record,
-    write_summary,
 )
 from workshop.run_folder.schema import VERSION
 
@@ -64,10 +64,10 @@ def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
         changes = {"attempts": attempts} | dict.fromkeys(("cause", "reason", "exit_code", "end_time"))
         if (run_dir / STACKS).exists():
             (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts)}")
-        by_step = read_summary(run_dir).get("exact_match_by_step")
+        kept = {key: value for key, value in read_summary(run_dir).items() if key.endswith(("_by_step", "_before"))}
         (run_dir / "summary.json").unlink(missing_ok=True)  # its other figures are of the attempt that ended
-        if by_step:
-            write_summary(run_dir, {"exact_match_by_step": by_step})
+        if kept:
+            add_to_summary(run_dir, kept)
     else:
         changes = {"start_time": now}
     commit, dirty, diff = code_version()

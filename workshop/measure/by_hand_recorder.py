@@ -17,7 +17,7 @@ from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import collectives
-from workshop.run_folder.run_record import record_settings, update_run_record, write_summary
+from workshop.run_folder.run_record import add_to_summary, record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
@@ -117,4 +117,4 @@ class StepEvidence:
             "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:
-            write_summary(self.settings.run_dir, summary)
+            add_to_summary(self.settings.run_dir, summary)

@@ -112,10 +112,9 @@ def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
     With GENERATE_TRAIN_SIZE also of training questions. Collective: call it on every rank.
     """
     asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
-    before = find_callback(trainer, ScoreRecorder).summary
     held_out = scores(*asked, data.examples[: settings.generate_size])
     known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
-    _add_to_summary(settings, trainer, before | held_out | known)
+    _add_to_summary(settings, trainer, held_out | known)
 
 
 def end_run(settings: Settings, trainer: Trainer) -> None:
@@ -139,4 +138,4 @@ def disconnect(trainer: Trainer) -> None:
 
 def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
     if trainer.is_world_process_zero():
-        run_record.write_summary(settings.run_dir, run_record.read_summary(settings.run_dir) | figures)
+        run_record.add_to_summary(settings.run_dir, figures)

@@ -27,9 +27,9 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     return _read(run_dir / "summary.json")
 
 
-def write_summary(run_dir: Path, figures: dict[str, Any]) -> None:
-    """Make `figures` the content of summary.json."""
-    _write(run_dir / "summary.json", figures)
+def add_to_summary(run_dir: Path, figures: dict[str, Any]) -> None:
+    """Add `figures` to summary.json."""
+    _write(run_dir / "summary.json", read_summary(run_dir) | figures)
 
 
 def _read(file: Path) -> dict[str, Any]:

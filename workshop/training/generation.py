@@ -18,7 +18,7 @@ from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
-from workshop.run_folder.run_record import read_summary, write_summary
+from workshop.run_folder.run_record import add_to_summary, read_summary
 from workshop.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
 from workshop.training.hangs import progress
@@ -141,14 +141,12 @@ def scores(
 class ScoreRecorder(TrainerCallback):
     """Scores answers to held-out questions before the training (GENERATE_BEFORE) and every GENERATE_STEPS steps.
 
-    A question that is too long, also one of `known`, asked after the training, is refused before the training.
-
-    summary: the scores before the training, as keys of summary.json.
+    They are written at once: a run may end before its summary is. A question that is too long, also one of `known`,
+    asked after the training, is refused before the training.
     """
 
     def __init__(self, settings: Settings, examples: Sequence[Example], known: Sequence[Example] = ()) -> None:
         self.settings, self.examples, self.known = settings, examples, known
-        self.summary: dict[str, Any] = {}
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
@@ -157,8 +155,10 @@ class ScoreRecorder(TrainerCallback):
             encode_prompts(asked, processing_class, self.settings.max_length, self.settings.max_new_tokens)
         if state.global_step or not self.settings.generate_before:  # a resumed run has no untrained model
             return
-        self.summary |= scores(self.settings, args, model, processing_class, self.examples, "{}_before")
-        self.summary.pop("generated_examples_before", None)  # as many as after the training
+        before = scores(self.settings, args, model, processing_class, self.examples, "{}_before")
+        before.pop("generated_examples_before", None)  # as many as after the training
+        if state.is_world_process_zero:
+            add_to_summary(self.settings.run_dir, before)
         forget_peak()  # answering's memory is not the training's
 
     def on_step_end(
@@ -167,11 +167,11 @@ class ScoreRecorder(TrainerCallback):
         every = self.settings.generate_steps
         if every and self.examples and state.global_step % every == 0:
             exact_match = scores(self.settings, args, model, processing_class, self.examples)["exact_match"]
-            if state.is_world_process_zero:  # now: a run may end before its summary is written
+            if state.is_world_process_zero:
                 print(f"step {state.global_step}: exact match {exact_match:.1f} % of {len(self.examples)}", flush=True)
-                summary = read_summary(self.settings.run_dir)
-                by_step = summary.get("exact_match_by_step", {}) | {str(state.global_step): exact_match}
-                write_summary(self.settings.run_dir, summary | {"exact_match_by_step": by_step})
+                earlier = read_summary(self.settings.run_dir).get("exact_match_by_step", {})
+                by_step = earlier | {str(state.global_step): exact_match}
+                add_to_summary(self.settings.run_dir, {"exact_match_by_step": by_step})
             forget_peak()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from workshop.job import outcome
 from workshop.job.outcome import begin, kernel_oom_kills
-from workshop.run_folder.run_record import read_summary, update_run_record, write_summary
+from workshop.run_folder.run_record import add_to_summary, read_summary, update_run_record
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"
@@ -47,9 +47,9 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
 
 def test_resumed_run_keeps_the_scores_of_its_steps_and_no_other_figure(tmp_path: Path, launched: None) -> None:
     update_run_record(tmp_path, start_time="2026-11-22T10:00:00+00:00", state="failed")
-    write_summary(tmp_path, {"train_loss": 0.5, "exact_match_by_step": {"16": 4.0}})
+    add_to_summary(tmp_path, {"train_loss": 0.5, "f1_before": 0.1, "exact_match_by_step": {"16": 4.0}})
     begin(tmp_path, ["python", "train.py"], "out/checkpoint-20")
-    assert read_summary(tmp_path) == {"exact_match_by_step": {"16": 4.0}}
+    assert read_summary(tmp_path) == {"f1_before": 0.1, "exact_match_by_step": {"16": 4.0}}
 
 
 SLURMSTEPD = "system.slice/slurmstepd.scope/job_7"
