@@ -15,7 +15,7 @@ from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.plan import accuracy, answer, constants, cost, published, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.predict import TITLES, Prediction
+from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import Question, rank
 from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workload_of
 from tools.plan.workload import SOCKETS_GB_PER_S
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("model", metavar="NAME", help=known)
     model.add_argument("--gpus", type=int, default=1, metavar="N", help="of all nodes; default: 1")
     model.add_argument("--nodes", type=int, default=1, metavar="M", help="default: 1")
-    long = f"layouts from {ranking.MEASURED_LENGTH + 1:,} on"
+    long = f"layouts from {MEASURED_LENGTH + 1:,} on"
     model.add_argument("--length", type=int, default=512, metavar="TOKENS", help=f"of a row; default: 512; {long}")
     model.add_argument("--batch", type=int, default=16, metavar="ROWS", help="per GPU and step; default: 16")
     model.add_argument("--largest", action="store_true", help="micro-batches as large as fit")
@@ -175,6 +175,7 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
         "step_parts_s": {name: float(f"{value:.4g}") for name, value in vars(prediction.parts).items()},
         "limited_by": prediction.parts.decided_by,
         "verdict": prediction.verdict,
+        "extrapolates": prediction.extrapolates,
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
-from tools.plan.ranking import ADAPTER_RANK, MEASURED_LENGTH, NO_SCRIPT, Candidate, Question, best_of_each
+from tools.plan.ranking import ADAPTER_RANK, NO_SCRIPT, Candidate, Question, best_of_each
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import padded
 
@@ -149,8 +149,8 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if not gpu.measured:
         notes.append(f"{question.gpu}: by {gpu.source}; no run of ours measured one.")
-    if question.length > MEASURED_LENGTH:
-        notes.append(f"Rows of more than {MEASURED_LENGTH:,} tokens: the intervals are those of shorter ones.")
+    if beyond := shown[0].prediction.extrapolates:
+        notes.append(f"No run of ours had {', '.join(beyond)}: the intervals are those of smaller ones.")
     for reason in dict.fromkeys(one.error for one in shown if one.error):
         notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}.")
     if len(shown) < number:
@@ -203,6 +203,6 @@ def _entry(question: Question, one: Candidate) -> dict[str, Any]:
         return found | {"verdict": "unknown", "reason": one.error}
     prediction = one.prediction
     found |= prediction.figures | {"needed_mib": round(prediction.needed_mib)}
-    found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1)}
+    found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1), "extrapolates": prediction.extrapolates}
     found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
     return found | (one.traffic if question.long else {})

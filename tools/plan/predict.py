@@ -18,6 +18,8 @@ from tools.plan.workload import Workload
 # that had older code, and of DDP with compiled blocks (_gpu_memory). Of our runs none failed that needed less than the
 # GPU has, and 21 completed that needed 70 to 93 % of it, which PyTorch's reserve or nvidia-smi's figure may exceed.
 ALLOCATED_ERROR_PERCENT = 3.5
+# The most that a reference run had; nodes were emulated.
+MEASURED_LENGTH, MEASURED_GPUS, MEASURED_PARAMETERS = 4_096, 4, 8.2e9
 _TIE = 0.03  # a difference between predicted times that says nothing
 # Of a table: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
@@ -77,6 +79,7 @@ class Prediction:
         ranges: all figures, by the names that `plan --format json` has for them.
         loading_mib: of a node's CPU memory, pretrained weights before the training.
         traffic: of a step (timing.traffic).
+        parameters: of the model.
     """
 
     workload: Workload
@@ -87,6 +90,7 @@ class Prediction:
     ranges: dict[str, Range]
     loading_mib: float
     traffic: tuple[float, float]
+    parameters: int
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -139,6 +143,18 @@ class Prediction:
         return self.verdict + needs.get(self.limit, "")
 
     @property
+    def extrapolates(self) -> list[str]:
+        """What no reference run had: the intervals are those of smaller ones."""
+        workload, strategy = self.workload, self.workload.strategy
+        length = workload.layout.length if workload.layout else workload.shape["max_length"]
+        return [
+            *[f"rows of more than {MEASURED_LENGTH:,} tokens"] * (length > MEASURED_LENGTH),
+            *[f"more than {MEASURED_GPUS} GPUs"] * (strategy.world_size > MEASURED_GPUS),
+            *["several real nodes"] * (workload.nodes > 1),
+            *[f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters"] * (self.parameters > MEASURED_PARAMETERS),
+        ]
+
+    @property
     def tight(self) -> bool:
         """Whether PyTorch's reserve may come to a GiB from the GPU's end: then less memory is worth some time."""
         return self.ranges["nvidia_smi_mib"].largest > self.gpu.memory_mib - 1024
@@ -165,7 +181,7 @@ def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputE
 def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
     found, ratios, family = fitted.constants, fitted.ratios, workload.family
-    parameters = memory.trained(step)["parameters"]
+    parameters, of_model = memory.trained(step)["parameters"], step["parameters"]
     if workload.layout:
         step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
@@ -195,7 +211,7 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     width = 2 if "frozen" in step else 4
     loading_mib = width * step["parameters"] / MIB * workload.readers * workload.pretrained
     traffic = timing.traffic(workload, step)
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic)
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic, of_model)
 
 
 def _gpu_memory(

@@ -22,7 +22,7 @@ from tools.logs.run import read_object
 from tools.plan import constants
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
-from tools.plan.predict import Prediction, first_choice, predict, predict_from
+from tools.plan.predict import MEASURED_LENGTH, Prediction, first_choice, predict, predict_from
 from tools.plan.simulate import steps
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
@@ -46,8 +46,6 @@ _WITH_ADAPTERS = ("one GPU", "ddp", "full_shard", "zero2", "zero3")
 _WITH_8_BITS = ("one GPU", "ddp", "full_shard", "shard_grad_op")
 # Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
-# The longest rows of a reference run.
-MEASURED_LENGTH = 4_096
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 NO_SCRIPT = "no script here runs it"
 SQUAD_EXAMPLES = 87_599

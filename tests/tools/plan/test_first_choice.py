@@ -9,7 +9,7 @@ from tools.plan.predict import Prediction, Range, first_choice
 def prediction(time_s: float, mib: float, reserve_mib: float = 0) -> Prediction:
     ranges = {"peak_allocated_mib": mib, "step_time_s": time_s, "nvidia_smi_mib": mib + reserve_mib, "cpu_mib": 1}
     found = {name: Range(value, value, value) for name, value in ranges.items()}
-    return Prediction(None, GPUS["h100-80gb"], {}, 1000, None, found, 0, (0, 0))
+    return Prediction(None, GPUS["h100-80gb"], {}, 1000, None, found, 0, (0, 0), 0)
 
 
 def test_memory_decides_between_times_that_a_measurement_cannot_tell_apart_only_where_it_is_tight() -> None:

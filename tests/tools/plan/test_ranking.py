@@ -76,6 +76,8 @@ def test_advice_names_the_memory_that_is_too_small() -> None:
     ranked = rank(many)
     assert ranked[0].strategy == "full_shard" and ranked[0].prediction.verdict == "fits"
     assert ranked[0].prediction.loading_mib == 4 * 70_553_706_496 / 2**20, "rank 0 alone reads them, in fp32"
+    beyond = "No run of ours had more than 4 GPUs, several real nodes, more than 8.2 billion parameters"
+    assert beyond in said(many, ranked) and "No run of ours had" not in said(SEVEN, rank(SEVEN))
     text = said(many, rank(replace(many, node_gib=200)))
     assert "First: none. CPU memory is too small for the weights" in text and "| no: CPU |" in text
     alone = replace(SEVEN, gpus=1, method="full", gpu="a10", node_gib=32)
