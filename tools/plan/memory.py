@@ -150,7 +150,7 @@ def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
     if not strategy.parameters_on_cpu:
-        fixed |= _frozen(step, shards) if shards > 1 else {}
+        fixed |= _frozen(step, shards)
         fixed["weights" if shards > 1 else "gathered weights"] = width * parameters / shards
     on_gpu = 1 - strategy.share_on_cpu
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat

@@ -68,6 +68,8 @@ def test_adapters_fit_where_full_training_cannot_and_are_first_only_where_they_a
     only = rank(replace(small_nodes, method="lora"))
     assert {one.method for one in only} == {"LoRA"} and only[0].prediction.verdict == "fits"
     assert {one.strategy for one in only} == {"LoRA ddp", "LoRA full_shard", "LoRA zero2", "LoRA zero3"}
+    alone = rank(Question("llama-3.1-8b", 1, 1, "h100-80gb", batch=1, method="lora"))  # ZeRO-3 was said to take 2 GiB
+    assert all(one.prediction.ranges["peak_allocated_mib"].expected > 2 * 8_030_261_248 / 2**20 for one in alone)
 
 
 def test_advice_names_the_memory_that_is_too_small() -> None:
