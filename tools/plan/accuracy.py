@@ -393,11 +393,17 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
     newest: dict[str, Run] = {}
     usable = [run for run in runs if run.state == "completed" and run.record.device != "cpu"]
     for run in sorted(usable, key=lambda run: run.record.start_time):
-        started = {f"{run.record.exercise}:", *(run.record.submission or "").split()}
+        started = {f"{run.record.exercise}:", *(run.record.submission or _as_submission(run)).split()}
         own = [line for line, words in wanted.items() if words <= started]
         if own:
             newest[max(own, key=lambda line: len(wanted[line]))] = run
     return newest
+
+
+def _as_submission(run: Run) -> str:
+    """The words of a run that was started without `submit`."""
+    settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
+    return " ".join([*settings, f"--gpus-per-node={run.json['gpus_per_node']}", run.json.get("launcher") or ""])
 
 
 def _without_usual(line: str) -> str:
