@@ -7,6 +7,7 @@ from pathlib import Path
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
+from workshop.run_folder.exercises import find_exercise
 
 
 def above_0(text: str) -> float:
@@ -34,7 +35,7 @@ def chosen_logs(arguments: argparse.Namespace) -> list[Path]:
         InputError: one is an exercise's folder, written after --logs by mistake.
     """
     for folder in arguments.logs or ():
-        if (folder / "submit.txt").exists():
+        if (folder / "submit.txt").exists() or (not folder.exists() and find_exercise(folder, "submit.txt")):
             raise InputError(f"--logs {folder}: an exercise's folder, not one of runs; write an exercise before --logs")
     return arguments.logs or [default_logs()]
 

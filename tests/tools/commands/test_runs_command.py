@@ -46,3 +46,9 @@ def test_figures_are_columns_with_their_units_and_a_failed_run_has_its_cause(mak
     assert two[-3:] == ["OOM", "OOM", "CUDA out of memory"]
     assert four[-2:] == ["FAILED (disk full)", f"disk full: {full}"]
     assert five[-2:] == ["FAILED", f"disk full: train.out:1: {full}"]
+
+
+def test_exercise_after_logs_is_said_to_belong_before_it(capsys):
+    """`lora`, in further/, was "no such folder"."""
+    assert main(["runs", "--logs", "logs/reference/h200x1", "lora"]) == 2
+    assert "--logs lora: an exercise's folder, not one of runs" in capsys.readouterr().err
