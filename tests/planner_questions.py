@@ -1,0 +1,107 @@
+"""The table of questions in documents/PLANNER.md, asked anew: `python -m tests.planner_questions`. It tests nothing.
+
+Each question is asked in an empty cache, and once more. Seconds are of one core, as user and system time.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from tempfile import TemporaryDirectory, TemporaryFile
+
+import psutil
+
+from tests.launching import REPO
+from workshop.run_folder.printable import markdown
+
+_LONG = {"4k": "--length 4096 --batch 4", "8k": "--length 8192 --batch 2", "32k": "--length 32768 --batch 1"}
+_NODES = "--fabric 50"
+# A question, and its arguments.
+QUESTIONS = {
+    "BLOOM-7b1, 4 H200 (README.md)": "bloom-7b1 --gpus 4 --gpu h200",
+    **{f"Llama 3.1 8B, {n} H100, 4k": f"llama-3.1-8b --gpus {n} {_LONG['4k']}" for n in (2, 4, 8)},
+    "Llama 3.1 8B, 8 H100, 8k": f"llama-3.1-8b --gpus 8 {_LONG['8k']}",
+    **{f"Llama 3.1 8B, {n} H100, 32k": f"llama-3.1-8b --gpus {n} {_LONG['32k']}" for n in (2, 4, 8)},
+    "Llama 3.1 70B, LoRA, 8 H100": "llama-3.1-70b --gpus 8 --batch 2 --method lora",
+    "Llama 3.1 70B, full, 16 H100": f"llama-3.1-70b --gpus 16 --nodes 2 {_NODES} --batch 2 --method full",
+    "Llama 3.1 70B, full, 64 H100": f"llama-3.1-70b --gpus 64 --nodes 8 {_NODES} --batch 2 --method full",
+    "Qwen2.5 7B, one A100 40 GB": "qwen-2.5-7b --gpu a100-40gb",
+    "Qwen2.5 7B, one L40S": "qwen-2.5-7b --gpu l40s",
+    "Qwen2.5 7B, one RTX 4090": "qwen-2.5-7b --gpu rtx-4090",
+    "Qwen2.5 7B, one V100": "qwen-2.5-7b --gpu v100-32gb",
+    "BLOOM-7b1, 4 V100": "bloom-7b1 --gpus 4 --gpu v100-32gb",
+    "Mistral 7B, QLoRA, 24 GB": "mistral-7b --gpu rtx-4090 --method qlora",
+    "Llama 3.1 8B, LoRA, RTX 4090": "llama-3.1-8b --gpu rtx-4090 --batch 2 --method lora",
+    "Llama 3.1 8B, QLoRA, RTX 4090": "llama-3.1-8b --gpu rtx-4090 --batch 2 --method qlora",
+    "Llama 3.1 8B, LoRA, one H100, 4k": "llama-3.1-8b --length 4096 --batch 8 --method lora",
+    "Llama 3.1 8B, largest micro-batch, 4 H100": "llama-3.1-8b --gpus 4 --largest",
+    "Gemma 3 4B (its text decoder), one H100": "gemma-3-4b",
+    "Phi-4, 4 H100": "phi-4 --gpus 4",
+    "Granite 3.3 8B, 2 H100": "granite-3.3-8b --gpus 2",
+    "Qwen3-30B-A3B, 8 H100": "qwen-3-30b-a3b --gpus 8",
+    "Mistral Nemo 12B, 4 H100": "mistral-nemo-12b --gpus 4",
+    "Falcon-H1 7B, 2 H100": "falcon-h1-7b --gpus 2",
+    "Llama 4 Scout, 16 H100": f"llama-4-scout --gpus 16 --nodes 2 {_NODES}",
+    "GPT-2, one V100": "gpt2 --gpu v100-32gb",
+}
+# By question: what others publish, and of which strategy and micro-batches our allocated memory stands beside it.
+PUBLISHED = {
+    "Llama 3.1 8B, 8 H100, 8k": ("torchtitan, compiled: 6,667 tokens/s per GPU", "", ()),
+    "Llama 3.1 70B, LoRA, 8 H100": ("torchtune: 27.6 GiB", "LoRA full_shard", ("2 x 1",)),
+    "Llama 3.1 8B, LoRA, RTX 4090": ("torchtune: 16.2 GiB", "LoRA one GPU", ("1 x 2", "2 x 1")),
+    "Llama 3.1 8B, QLoRA, RTX 4090": ("torchtune: 7.4 GiB", "QLoRA one GPU", ("1 x 2", "2 x 1")),
+    "Llama 3.1 8B, LoRA, one H100, 4k": ("AutoModel, its own kernels: 12,473 tokens/s", "", ()),
+}
+# In the text of an answer: the first choice, and what may be cheaper; or why there is none.
+_FIRST = re.compile(r"First: (none)?\.? ?(.+?)(?: rows, [\d.,]+ GPU-hours\.|: )")
+_CHEAPER = re.compile(r"([\d.]+ times cheaper if it fits: .+?) rows\.")
+
+
+def ask(arguments: str, cache: str, form: str) -> tuple[str, float]:
+    """The answer, and seconds of one core."""
+    gpu = [] if "--gpu " in arguments else ["--gpu", "h100-80gb"]
+    command = [sys.executable, "-m", "tools", "plan", "model", *arguments.split(), *gpu, "--format", form]
+    used_s: dict[int, float] = {}  # by process: the simulating ones are ended, so that no parent counts them
+    with TemporaryFile("w+") as told:
+        environment = os.environ | {"XDG_CACHE_HOME": cache}
+        asked = psutil.Popen(command, cwd=REPO, env=environment, stdout=told, stderr=subprocess.DEVNULL)
+        while asked.poll() is None:
+            for process in [asked, *asked.children(recursive=True)]:
+                with suppress(psutil.Error):
+                    used_s[process.pid] = sum(process.cpu_times()[:2])
+            with suppress(psutil.TimeoutExpired):
+                asked.wait(0.05)
+        told.seek(0)
+        return told.read(), sum(used_s.values())
+
+
+def row(name: str, cache: str) -> list[str]:
+    answer, new_s = ask(QUESTIONS[name], cache, "json")
+    words, again_s = ask(QUESTIONS[name], cache, "text")
+    every = json.loads(answer)["candidates"]
+    first, gpus = every[0], json.loads(answer)["question"]["gpus"]
+    words = " ".join(words.split())
+    none, choice = _FIRST.search(words).groups()
+    choice = "; ".join([f"none: {choice}" if none else choice, *_CHEAPER.findall(words)])
+    text, strategy, beside = PUBLISHED.get(name, ("", "", ()))
+    for one in every:
+        if one["strategy"] == strategy and one["checkpointing"] and one["micro_batches"] in beside:
+            text += f"; ours {one['peak_allocated_mib']['expected'] / 1024:.1f} allocated, {one['micro_batches']}"
+    hours = first["gpu_hours"]["expected"]
+    figures = [
+        f"{first['needed_mib'] / 1024:.1f}",
+        f"{first['least_cpu_gib']:,.0f}",
+        f"{first['tokens_per_second']['expected'] / gpus:,.0f}",
+        f"{hours:,.{0 if hours >= 100 else 2}f}",
+        *(f"{new_s:.0f}", f"{again_s:.1f}"),
+    ]
+    return [name, choice, *figures, text]
+
+
+if __name__ == "__main__":
+    titles = ["Question", "First", "GiB", "CPU (GiB)", "Tokens/s per GPU", "GPU-hours", "New (s)", "Again (s)"]
+    with TemporaryDirectory() as cache:
+        rows = [row(name, cache) for name in QUESTIONS]
+    print(markdown([*titles, "Published"], rows))
