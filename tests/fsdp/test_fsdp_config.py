@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.fsdp_config import check_keys
+from workshop.run_folder.fsdp_config import check_keys, read
 from workshop.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
@@ -62,6 +62,11 @@ def test_combination_that_cannot_work_is_an_error_before_training(
         fsdp_config(settings(config, **{"FP16": "true", "BF16": "false", name: value}))
     monkeypatch.setenv(name, mended)
     fsdp_config(settings(config, **{"FP16": "true", "BF16": "false", name: mended}))
+
+
+def test_asynchronous_save_of_a_gathered_state_is_an_error() -> None:
+    with pytest.raises(InputError, match='async_save writes shards; expected "state_dict_type": "SHARDED_STATE_DICT"'):
+        read(Path("fsdp_config.json"), {"async_save": True}, {"grad_acc": 1}, 2)
 
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:

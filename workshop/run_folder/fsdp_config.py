@@ -1,7 +1,8 @@
-"""An FSDP configuration: the Trainer's own `fsdp_config`, and two keys more that select the method:
+"""An FSDP configuration: the Trainer's own `fsdp_config`, and three keys more:
 
     fsdp               false: plain DDP, for comparison; beside it DDP's options, of which the Trainer knows half
     dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
+    async_save         true: checkpoints are written while the training continues (workshop/training/async_save.py)
 
 The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
 neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
@@ -51,6 +52,8 @@ def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
             "Trainer's own would gather every block once more in the backward pass"
         )
+    if config.get("async_save") and config.get("state_dict_type") != "SHARDED_STATE_DICT":
+        raise InputError(f'{path}: async_save writes shards; expected "state_dict_type": "SHARDED_STATE_DICT"')
     check_copies(path, "dp_replicate_size", config.get("dp_replicate_size", 1), world_size)
     return config
 

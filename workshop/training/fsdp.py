@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import DeclaredSettings
-from workshop.settings import configuration, world_size
+from workshop.settings import Settings, configuration, world_size
 from workshop.training.deepspeed import deepspeed_config
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
@@ -23,6 +23,7 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
     config = configuration(settings).values
     if not config.pop("fsdp", True):
         return None, None
+    config.pop("async_save", None)  # prepare_wrapping's
     replicas = config.pop("dp_replicate_size", 1)
     if replicas == 1:
         return config, None
@@ -68,10 +69,16 @@ def shard_on_cpu(arguments: TrainingArguments) -> None:
         plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
 
 
-def prepare_wrapping(settings: DeclaredSettings, trainer: Trainer) -> None:
-    """Set DDP's options, and the first scale of fp16 under FSDP2."""
+def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
+    """Set DDP's options; under FSDP2 asynchronous saving and the first scale of fp16."""
     start_scaler(trainer)
     options = read_json(Path(settings.config)) if settings.config else {}
+    if options.pop("async_save", False) and settings.saves_often:
+        from workshop.training.async_save import AsyncSaver
+        from workshop.training.callbacks import find_callback
+        from workshop.training.saving import CheckpointWriter
+
+        find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
     if options.pop("fsdp", True):
         return
     from accelerate.utils import DDPCommunicationHookType

@@ -9,8 +9,9 @@ and a data loader's workers or W&B's process die of it. Here the ranks agree at 
 import os
 import signal
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
@@ -30,6 +31,9 @@ from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
 
+if TYPE_CHECKING:  # PyTorch's distributed checkpoints with it
+    from workshop.training.async_save import AsyncSaver
+
 CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
 MOST_TIME_SHARE = 0.01
@@ -42,20 +46,26 @@ FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
 class CheckpointWriter(TrainerCallback):
     """Saves each checkpoint aside and renames it when it is whole; on request saves once more and ends.
 
+    With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
+
     Requests are `stop` of the supervisor (run_folder/control.py) and a rank's SIGTERM. Give it to the Trainer as the
     last callback: it reads what the others have decided. When a resumed training passes its last step before the
     interruption, it records the lost time in run.json.
 
     Attributes:
-        save_times_s, sizes_bytes: per checkpoint, on rank 0; the training waits for so long.
-        write_times_s, hash_times_s: the parts of that time in which the ranks write files and compute their SHA-256.
+        saver: writes FSDP2's shards asynchronously; None: the training waits for the disk.
+        save_times_s: per checkpoint, for how long the training stands still.
+        disk_times_s, sizes_bytes: per checkpoint, the time until it is whole; its bytes, on rank 0.
+        write_times_s, hash_times_s: the parts of disk_times_s in which the ranks write files and compute their SHA-256.
         trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
 
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
         self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
+        self.saver: AsyncSaver | None = None
         self.save_times_s: list[float] = []
+        self.disk_times_s: list[float] = []
         self.write_times_s: list[float] = []
         self.hash_times_s: list[float] = []
         self.sizes_bytes: list[int] = []
@@ -66,6 +76,8 @@ class CheckpointWriter(TrainerCallback):
         self._begin_s = self._save_begin_s = 0.0
         self._first_s = 0.0  # estimate for the first save
         self._saved_step = -1
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[None] | None = None  # the checkpoint that the thread finishes
         self._handler: Any = None
         self._attempt: dict[str, Any] = {}  # the one before, until this one has come further
         self._step_begin_s = 0.0
@@ -95,6 +107,8 @@ class CheckpointWriter(TrainerCallback):
             seconds_lost = round(self._step_begin_s - self._attempt["last_step_s"], 1)
             update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
             self._attempt = {}
+        if self._pending and self._pending.done():
+            self._wait()  # an error ends the training now, not at the next save
         self._request = max(self._request, self._agree(state, args.device))
         # At the end of an epoch the evaluation comes first: a resumed run skips it. The last step ends the last epoch.
         at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
@@ -131,7 +145,8 @@ class CheckpointWriter(TrainerCallback):
         if self.settings.save_steps:
             return step % self.settings.save_steps == 0
         next_s = max(self.save_times_s, default=self._first_s)
-        return sum(self.save_times_s) + next_s <= MOST_TIME_SHARE * (time.monotonic() - self._begin_s)
+        share_s = MOST_TIME_SHARE * (time.monotonic() - self._begin_s)
+        return not self._pending and sum(self.save_times_s) + next_s <= share_s
 
     def _decide(self, control: Any) -> None:
         control.should_save = True
@@ -141,6 +156,7 @@ class CheckpointWriter(TrainerCallback):
 
     def _prepare(self, args: Any, control: Any) -> None:
         if control.should_save:
+            self._wait()
             progress(slow=True)
             args.output_dir = str(self.settings.output_path / UNFINISHED)
             self._save_begin_s = time.monotonic()
@@ -151,38 +167,59 @@ class CheckpointWriter(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         args.output_dir = str(self.settings.output_path)
         self._saved_step = state.global_step
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()  # every rank has written its part
-        self.write_times_s.append(time.monotonic() - self._save_begin_s)
-        folder = self.settings.output_path / UNFINISHED / f"checkpoint-{state.global_step}"
-        shares = gather_objects(digests(folder, args.process_index, args.world_size))
-        self.hash_times_s.append(time.monotonic() - self._save_begin_s - self.write_times_s[-1])
-        if state.is_world_process_zero:
-            self._finish(args, state, folder, shares)
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()
+        save = (args, state.global_step, self._save_begin_s, self.ending)
+        if self.saver:
+            self._pending = self._thread.submit(self._complete, *save)
+        else:
+            self._complete(*save)
         self.recorder.start_clock()  # the manifest belongs to no step either
         self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
-    def _finish(self, args: Any, state: Any, folder: Path, shares: list[Digests]) -> None:
+    def _wait(self) -> None:
+        """Wait for the checkpoint before; that time is part of its save. Raises what its thread raised."""
+        if self._pending:
+            progress(slow=True)
+            begin_s = time.monotonic()
+            self._pending.result()
+            self._pending = None
+            self.save_times_s[-1] += time.monotonic() - begin_s
+
+    def _complete(self, args: Any, step: int, begin_s: float, ending: bool) -> None:
+        """Make the checkpoint whole when all ranks have written their parts. Collective."""
+        group = self.saver.wait() if self.saver else None
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier(group)
+        self.write_times_s.append(time.monotonic() - begin_s)
+        folder = self.settings.output_path / UNFINISHED / f"checkpoint-{step}"
+        shares = gather_objects(digests(folder, args.process_index, args.world_size), group)
+        self.hash_times_s.append(time.monotonic() - begin_s - self.write_times_s[-1])
+        if args.process_index == 0:
+            trained_until_s = begin_s if self.saver else time.monotonic()
+            self._finish(args, step, folder, shares, trained_until_s - self._begin_s)
+            if ending:
+                self.control.say(f"saved {step}")
+                print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier(group)
+        self.disk_times_s.append(time.monotonic() - begin_s)
+
+    def _finish(self, args: Any, step: int, folder: Path, shares: list[Digests], trained_s: float) -> None:
         output = self.settings.output_path
         zero = args.hf_deepspeed_config.config.get("zero_optimization", {}) if args.deepspeed else {}
         size = finish(
             folder,
             output / folder.name,
             shares,
-            step=state.global_step,
+            step=step,
             world_size=args.world_size,
             fixed_world_size=zero.get("stage", 0) > 0,
-            train_runtime_s=self.trained_before_s + time.monotonic() - self._begin_s,
+            train_runtime_s=self.trained_before_s + trained_s,
         )
         self.sizes_bytes.append(size)
         keep_newest(output, self.settings.save_limit)
-        if self.ending:
-            self.control.say(f"saved {state.global_step}")
-            print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._wait()
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
             dump_on_sigterm()
@@ -197,6 +234,8 @@ class CheckpointWriter(TrainerCallback):
         return {
             "checkpoints": len(times_s),
             "checkpoint_time_s": sum(times_s) / len(times_s),
+            "checkpoint_last_time_s": times_s[-1],
+            "checkpoint_disk_time_s": sum(self.disk_times_s) / len(times_s),
             "checkpoint_write_time_s": sum(self.write_times_s) / len(times_s),
             "checkpoint_hash_time_s": sum(self.hash_times_s) / len(times_s),
             "checkpoint_mib": self.sizes_bytes[-1] / 2**20,
