@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workshop.run_folder.errors import LogError
 from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import STEPS_VERSIONS
+from workshop.run_folder.schema import STEPS_COLUMNS_1
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
 _STEP_NUMBERS = ("step", "step_time_s", "tokens", "loss", "samples")
@@ -82,8 +82,8 @@ def step_rows(path: Path | str, lines: Sequence[str] | None = None, header: str 
     if not header:
         return
     names = cells(header)
-    if missing := [name for name in STEPS_VERSIONS[1][:5] if name not in names]:
-        expected = f"the header {','.join(STEPS_VERSIONS[1])} (missing: {', '.join(missing)})"
+    if missing := [name for name in STEPS_COLUMNS_1[:5] if name not in names]:
+        expected = f"the header {','.join(STEPS_COLUMNS_1)} (missing: {', '.join(missing)})"
         raise LogError(path, 1, header, expected)
     yield from rows(path, lines, names, header)
 

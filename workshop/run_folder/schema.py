@@ -6,7 +6,7 @@ listed are ignored, so that older tools can read a newer job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -171,19 +171,25 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("generated_examples", "train_generated_examples"), int),
 }
 
-# Of all versions, in the file's order; version 2 added the last three.
-STEPS_COLUMNS = {
-    "step": int,
-    "step_time_s": float,
-    "tokens": int,
-    "real_tokens": int,
-    "loss": float,
-    "epoch": float,
-    "samples": int,
-    "logit_positions": int,
-    "peak_mem_alloc_mib": float,
-}
-STEPS_VERSIONS = {1: tuple(STEPS_COLUMNS)[:6], 2: tuple(STEPS_COLUMNS)}
+
+@dataclass(frozen=True)
+class Step:
+    """A line of steps.csv. Counts are summed over all ranks; `real_tokens` has no padding."""
+
+    step: int
+    step_time_s: float
+    tokens: int
+    real_tokens: int
+    loss: float
+    epoch: float
+    # since version 2
+    samples: int
+    logit_positions: int
+    peak_mem_alloc_mib: float | None  # rank 0's, since the training or the last evaluation began; None without a GPU
+
+
+STEPS_COLUMNS = tuple(column.name for column in fields(Step))
+STEPS_COLUMNS_1 = STEPS_COLUMNS[:6]  # of version 1
 
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 

@@ -4,7 +4,7 @@ import csv
 import statistics
 import time
 from concurrent.futures import Future
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from workshop.run_folder import csv_log
-from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS
+from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
 from workshop.training.energy import GpuCounters, Reading
 
 PROGRESS_INTERVAL_S = 10
@@ -21,21 +21,6 @@ NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 _SIZES = {"allocated": "allocated_bytes.all.current", "peak_allocated": "allocated_bytes.all.peak"}
 _SIZES |= {"reserved": "reserved_bytes.all.current", "peak_reserved": "reserved_bytes.all.peak"}
 WARMUP_STEPS = 5  # not in mean speeds: the first steps allocate memory, build kernels and start the collectives
-
-
-@dataclass(frozen=True)
-class Step:
-    """One line of steps.csv. Counts are summed over all ranks; `real_tokens` has no padding."""
-
-    step: int
-    step_time_s: float
-    tokens: int
-    real_tokens: int
-    loss: float
-    epoch: float
-    samples: int
-    logit_positions: int
-    peak_mem_alloc_mib: float | None  # rank 0's, since the training or the last evaluation began; None without a GPU
 
 
 def synchronise() -> None:
@@ -133,9 +118,9 @@ class StepRecorder(TrainerCallback):
 
     def _forget_steps_after(self, last: int) -> None:
         """Remove the steps that this attempt repeats, so that each step has one line."""
-        types = STEPS_COLUMNS | {"peak_mem_alloc_mib": lambda text: float(text) if text else None}
+        types = types_of(Step)
         rows = [row for _, row in csv_log.step_rows(self.path) if int(row["step"]) <= last]
-        self.steps = [Step(**{name: types[name](text) for name, text in row.items()}) for row in rows]
+        self.steps = [Step(**{name: types[name](text) if text else None for name, text in row.items()}) for row in rows]
         temporary = self.path.with_suffix(".tmp")  # a process killed meanwhile loses no step
         with temporary.open("w", newline="") as file:
             csv.writer(file).writerows([STEPS_COLUMNS, *(row.values() for row in rows)])
