@@ -6,15 +6,13 @@ The jobs are independent of each other. They are submitted together, so that all
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from submitting import SHORT, Job, stand_in, submit
+from submitting import Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
-from tests.launching import REPO, losses, record, tiny_profile, wait_until
-from tests.leftovers import processes_of
+from tests.launching import REPO, losses, record
 from workshop.run_folder import nccl_log
 
 PROCESSORS = f"""#!/bin/bash
@@ -155,16 +153,3 @@ def test_launcher_of_each_node_shares_out_all_its_processors(jobs: dict[str, Job
     job.record()
     assert job.output.count("step CPUs=12") == 2
     assert "threads of a process: 3" in job.output, "torchrun would give each process one"
-
-
-def test_K11_launcher_killed_without_slurm_leaves_no_logger(tmp_path: Path) -> None:
-    settings = tiny_profile() | SHORT | {"LOG_DIR": str(tmp_path), "MAX_STEPS": "100000"}
-    launcher = subprocess.Popen(["bash", "baseline/baseline.slurm"], cwd=REPO, env=settings, stdout=subprocess.DEVNULL)
-    runs = tmp_path / "baseline"
-    for logger in ("psrecord", "memory_logger"):  # which start after the training
-        wait_until(lambda name=logger: any(name in " ".join(processes_of(run)) for run in runs.glob("*")))
-    (run,) = runs.iterdir()
-    launcher.kill()
-    launcher.wait()
-    wait_until(lambda: processes_of(run) == [])
-    assert record(run)["state"] == "running", "which `runs` shows as lost"

@@ -7,17 +7,21 @@ from test_processes import started as training
 from test_supervisor import FINISHED, finished, started
 
 from tests.launching import only_run, record, wait_until
+from tests.leftovers import processes_of
 from workshop.run_folder.run_record import update_run_record
 
 SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
+LOGGED = FSDP.replace("log_pss", "log_cpus psrecord --include-children --interval 1; log_pss")
 HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
 
 
-def test_run_is_not_resumed_while_it_runs_and_is_once_its_supervisor_was_killed(tmp_path: Path) -> None:
-    """Its rank then has ten seconds to end: the next job waits for it."""
-    job = training(tmp_path, FSDP, GPUS_PER_NODE="1")
+def test_K11_run_is_not_resumed_while_it_runs_and_is_once_its_supervisor_was_killed(tmp_path: Path) -> None:
+    """Its rank then has ten seconds to end: the next job waits for it. No logger is left either."""
+    job = training(tmp_path, LOGGED, GPUS_PER_NODE="1")
     run = waiting(job, tmp_path)
     before = record(run)
+    assert before["state"] == "running", "which `runs` shows as lost once the supervisor is dead"
+    wait_until(lambda: all(name in str(processes_of(run)) for name in ("psrecord", "memory_logger")))
     second = training(tmp_path, FSDP, GPUS_PER_NODE="1", RESUME_RUN=str(run))
     shown, _ = second.communicate(timeout=400)
     assert (second.returncode, record(run)) == (1, before)
