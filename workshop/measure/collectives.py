@@ -57,4 +57,8 @@ def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective
     dtype = str(message[0].dtype).removeprefix("torch.") if message else ""
     peer = arguments.get("dst" if kind == "send" else "src") if kind in ("send", "receive") else None
     peer = None if peer is None else ranks[peer]
-    return Collective(kind, ranks, sum(tensor.nbytes for tensor in message), peer=peer, dtype=dtype)
+    message_bytes = sum(tensor.nbytes for tensor in message)
+    if rows := arguments.get("input_split_sizes"):  # an uneven all-to-all: as an even one that sends as much
+        sent = arguments["input"].nbytes * (1 - rows[dist.get_group_rank(group, dist.get_rank())] / max(1, sum(rows)))
+        message_bytes = round(sent * len(ranks) / max(1, len(ranks) - 1))
+    return Collective(kind, ranks, message_bytes, peer=peer, dtype=dtype)
