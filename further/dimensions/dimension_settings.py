@@ -1,4 +1,4 @@
-"""The settings of the four scripts, checked without torch: by-hand's, and how the ranks are laid out."""
+"""The settings of the five scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ SETTINGS_OF = {
     "cp": ("cp_size",),
     "ulysses": ("sp_size",),
     "pp": ("pp_size", "schedule"),
+    "ep": ("ep_size",),
 }
 
 
@@ -36,6 +37,7 @@ class DimensionSettings(ByHandSettings):
     cp_size: int = setting(count, 0)  # ranks that share each row's positions
     sp_size: int = setting(count, 0)  # the same, of Ulysses
     pp_size: int = setting(count, 0)  # ranks that share the layers; GRAD_ACC is the number of micro-batches
+    ep_size: int = setting(count, 0)  # ranks that share the experts, each with rows of its own
     schedule: str = setting(choice("gpipe", "1f1b", "interleaved"), "1f1b")
     loss_chunk: int = setting(count, 0)  # positions per row whose logits exist at a time; 0: all
 
@@ -72,7 +74,7 @@ class DimensionSettings(ByHandSettings):
         size = getattr(self, name) or ranks
         if ranks % size:
             raise InputError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
-        if self.dimension != "tp" and self.padding != "max_length":
+        if self.dimension not in ("tp", "ep") and self.padding != "max_length":
             raise InputError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
         if self.dimension == "cp" and self.max_length % (2 * size):
             expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"

@@ -16,11 +16,12 @@ export SEQ_LENGTH="${SEQ_LENGTH:-512}"
 export MAX_LENGTH="${MAX_LENGTH:-$SEQ_LENGTH}"
 export TOKENIZER_NAME="${TOKENIZER_NAME:-HuggingFaceTB/SmolLM2-135M}"   # its 49,152 entries fit VOCAB_SIZE
 
-# The ranks that share a row, of tp.py, cp.py, ulysses.py, pp.py: 0 takes all; of fewer there are groups with rows of their own.
+# The ranks that share a row, of tp.py, cp.py, ulysses.py, pp.py, or the experts, of ep.py: 0 takes all; of fewer there are groups.
 export TP_SIZE="${TP_SIZE:-0}"
 export CP_SIZE="${CP_SIZE:-0}"
 export SP_SIZE="${SP_SIZE:-0}"
 export PP_SIZE="${PP_SIZE:-0}"
+export EP_SIZE="${EP_SIZE:-0}"
 # tp.py: the ranks also share the positions between the matrices. pp.py: gpipe, 1f1b or interleaved.
 export SEQUENCE_PARALLEL="${SEQUENCE_PARALLEL:-false}"
 export SCHEDULE="${SCHEDULE:-1f1b}"

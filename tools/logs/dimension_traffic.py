@@ -1,4 +1,4 @@
-"""What a rank sends with tensor, context or pipeline parallelism, by formula: Table 25, and the planner's layouts.
+"""What a rank sends with tensor, context, pipeline or expert parallelism, by formula: Table 25, the planner's layouts.
 
 The scripts are in dimensions/. A is what passes between two layers: rows x length x hidden size, of a micro-batch.
 """
@@ -121,4 +121,19 @@ def _pipeline(run: dict[str, Any]) -> float:
     return stages(run["ranks"], run["stages"] // run["ranks"], passed, tied)
 
 
-FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline}
+def _experts(run: dict[str, Any]) -> float:
+    """Four all-to-alls per layer, of the tokens that the routers sent to experts elsewhere, into a rank and out of it.
+
+    Balanced, (n - 1)/n of a token's experts are elsewhere. FSDP shards the experts over their copies only.
+    """
+    ranks, all_ranks, width, experts = run["ep_size"], run["dp_size"], run["width"], run["expert_parameters"]
+    forward_passes = 1 + run["gradient_checkpointing"]
+    rows = (forward_passes + 1) * run["exchanged_tokens"] * run["hidden_size"] * width
+    sizes = forward_passes * run["layers"] * run["grad_acc"] * run["experts"] * _INT64 * (ranks - 1) / ranks
+    rest, own = run["parameters"] - experts, experts / ranks * width
+    gathered = (rest + run["block_parameters"] - experts) * width
+    sharded = shards_of_weights(all_ranks, run["grad_acc"], gathered, rest * width)
+    return rows + sizes + sharded + shards_of_weights(all_ranks // ranks, run["grad_acc"], 2 * own, own)
+
+
+FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline, "ep": _experts}

@@ -17,7 +17,7 @@ from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import collectives
-from workshop.run_folder.run_record import add_to_summary, record_settings, update_run_record
+from workshop.run_folder.run_record import add_to_summary, read_run_record, record_settings, update_run_record
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
@@ -92,6 +92,12 @@ class StepEvidence:
             calls_of_ranks = gather_objects(counter.calls)
             if self.writes:
                 collectives.write(self.settings.run_dir / "collectives.csv", self._number, calls_of_ranks)
+
+    def add(self, **sharding: Any) -> None:
+        """Add facts that are known after a step to run.json's `sharding`."""
+        if self.writes:
+            found = read_run_record(self.settings.run_dir)["sharding"]
+            update_run_record(self.settings.run_dir, sharding=found | sharding)
 
     def record(self, loss: float) -> None:
         """Record the step with its loss over all ranks."""

@@ -69,6 +69,12 @@ class Sharding:
     cp_size: int | None = None
     sp_size: int | None = None
     pp_size: int | None = None
+    ep_size: int | None = None
+    experts: int | None = None
+    expert_parameters: int | None = None
+    exchanged_tokens: int | None = None
+    fullest_expert: float | None = None
+    fullest_rank: float | None = None
     rank_parameters: int | None = None
     stages: int | None = None
     schedule: str | None = None

@@ -78,6 +78,34 @@ def gradients_divided_by_micro_batches(pp: ModuleType) -> Replacement:
     return pp, "SCHEDULES", {"1f1b": lambda *given, **_: schedule(*given, scale_grads=True)}
 
 
+def balance_of_own_tokens(ep: ModuleType) -> Replacement:
+    balance = ep.balance
+
+    def own(*given: Any) -> Any:
+        with patch.object(dist, "all_reduce", lambda *_: None):
+            loss, rows = balance(*given)
+        return loss / dist.get_world_size(), rows
+
+    return ep, "balance", own
+
+
+def gradients_stay_on_their_rank(ep: ModuleType) -> Replacement:
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient.new_zeros(sum(ctx.sent), gradient.shape[1]), None, None, None
+
+    return ep.AllToAll, "backward", staticmethod(backward)
+
+
+def experts_averaged_over_their_copies_only(ep: ModuleType) -> Replacement:
+    through = ep.through_experts
+
+    def undivided(*given: Any) -> torch.Tensor:
+        with patch.object(torch.Tensor, "register_hook", lambda *_: None):
+            return through(*given)
+
+    return ep, "through_experts", undivided
+
+
 TP_FAULTS = {"wrong heads": heads_in_another_order, "untied head": head_left_untied}
 CP_FAULTS = {
     "gradients times 2, as with the world size twice": scaled_gradients(lambda: 2),
@@ -94,11 +122,18 @@ PP_FAULTS = {
     "gradients divided by micro-batches": gradients_divided_by_micro_batches,
 }
 
+EP_FAULTS = {
+    "balance of each rank's own tokens": balance_of_own_tokens,
+    "gradients do not travel back": gradients_stay_on_their_rank,
+    "experts averaged over their copies only": experts_averaged_over_their_copies_only,
+}
+
 
 @contextmanager
 def planted(name: str, script: ModuleType) -> Iterator[None]:
     """While it lasts, the script has the error of this name; none has the name ""."""
     with ExitStack() as stack:
         if name:
-            stack.enter_context(patch.object(*(TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS)[name](script)))
+            faults = TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS | EP_FAULTS
+            stack.enter_context(patch.object(*faults[name](script)))
         yield

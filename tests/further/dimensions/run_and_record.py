@@ -2,15 +2,18 @@
 
 It has the norm of the gradients before clipping of each step and, whole and by their names, the gradients of the first
 and the last step, and the weights at the end: of a pipeline those that the rank has, a tied matrix under both names.
-UNTIED gives the custom model a head of its own; FAULT names an error of faults.py, planted in the script.
+Of a mixture of experts ddp.py has the auxiliary loss that Transformers computes. UNTIED gives the custom model a head
+of its own; FAULT names an error of faults.py, planted in the script.
 """
 
 import importlib
 import os
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -19,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from custom_model import model as gpt
 from tests.further.dimensions.faults import planted
 from workshop.data import load
+from workshop.data.encoding import IGNORE
 
 sys.path.append(str(Path(__file__).parents[3] / "further/by-hand"))
 script = importlib.import_module(sys.argv[1])
@@ -27,6 +31,7 @@ common = importlib.import_module("common")
 CLIPS = {"ddp": "clip_grad_norm_", "pp": "clip_grads_with_norm_"}
 clip_name = CLIPS.get(sys.argv[1], "clip_grad_norm")
 clip = getattr(torch.nn.utils if sys.argv[1] in CLIPS else importlib.import_module("shared"), clip_name)
+undo = ExitStack()  # of what would change the next training in this process
 models: list[torch.nn.Module] = []
 proof: dict[str, Any] = {"norms": [], "gradients": []}
 
@@ -49,7 +54,25 @@ def load_data(*given: Any) -> Any:
 
 def build_model(*given: Any) -> torch.nn.Module:
     models.append(common.build_model(*given))
+    if script.__name__ == "ddp" and hasattr(models[-1].config, "router_aux_loss_coef"):
+        add_auxiliary_loss(models[-1])
     return models[-1]
+
+
+def add_auxiliary_loss(model: torch.nn.Module) -> None:
+    """To ddp.py's loss, which is divided by the targets of all micro-batches, each of which has as many here."""
+    forward, loss_sum, seen = model.forward, script.loss_sum, []
+
+    def with_router(**batch: Any) -> Any:
+        seen.append(forward(**batch, output_router_logits=True))
+        return seen[-1]
+
+    def summed(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        targets = (labels[:, 1:] != IGNORE).sum()
+        return loss_sum(logits, labels) + targets * model.config.router_aux_loss_coef * seen.pop().aux_loss
+
+    model.forward = with_router
+    undo.enter_context(patch.object(script, "loss_sum", summed))
 
 
 def clipped(*given: Any) -> torch.Tensor:
@@ -65,7 +88,7 @@ if __name__ == "__main__":
     setattr(loop, clip_name, clipped)
     untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
     gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)
-    with planted(os.environ.get("FAULT", ""), script):
+    with planted(os.environ.get("FAULT", ""), script), undo:
         script.main()
     proof["weights"] = named("data")
     torch.save(proof, Path(os.environ["RUN_DIR"], f"proof-{dist.get_rank()}.pt"))
