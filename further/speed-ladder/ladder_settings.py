@@ -72,10 +72,13 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
     arguments, path = workshop_arguments(settings, gpu), Path(settings.config)
     if "deepspeed" in arguments and settings.float8 != "none":
         raise InputError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
-    if settings.compile and arguments.get("deepspeed", {}).get("zero_optimization", {}).get("stage") == 3:
+    config = arguments.get("deepspeed", {})
+    if config.get("compile", {}).get("deepcompile"):
+        arguments["torch_compile"] = True  # accelerate has DeepSpeed's engine compile the whole model
+    elif settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
         raise InputError(
-            f"COMPILE=true: {path} is ZeRO-3, whose hooks gather parameters inside the blocks that we compile "
-            "(DeepSpeed's own DeepCompile is not in the workshop); expected COMPILE=false, or stage 0, 1 or 2"
+            f"COMPILE=true: {path} is ZeRO-3, whose hooks gather parameters inside the blocks that we compile; "
+            "expected COMPILE=false, stage 0, 1 or 2, or ds_configs/tuning/zero3_deepcompile.json"
         )
     if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
         raise InputError(

@@ -55,7 +55,7 @@ def main() -> None:
         fast_models.use_loss(model, settings.loss, settings.loss_chunk)
         fast_models.use_residual_dtype(blocks_of(model), settings.stream)
         fast_models.use_float8(blocks_of(model), settings.float8)  # or "none"; near the same function
-    if settings.compile:
+    if settings.compile and not arguments.torch_compile:  # which is DeepCompile's
         fast_models.compile_blocks(blocks_of(model))
     trainer = Trainer(
         model=model,

@@ -96,7 +96,7 @@ REFUSED = {
     "d56-max-grad-norm.json": "nothing reads 'optimizer.params.max_grad_norm'; expected gradient_clipping",
     "d57-warmup-zero.json": "scheduler.params.warmup_num_steps is 0; expected a whole number of at least 1",
     "d59-total-steps.json": 'total_num_steps is 5000, but MAX_STEPS is 0; expected "auto"',
-    "d60-compile.json": "nothing reads 'compile'; expected it left out, and COMPILE=true of the speed ladder",
+    "d60-compile.json": "nothing reads 'compile.disable'; expected keys out of deepcompile",
     "d61-prescale.json": "prescale_gradients is True; expected false",
     "d62-key-twice.json": "'stage' stands twice in one object",
     "d63-nan.json": "gradient_clipping is nan; expected a number of at least 0",

@@ -326,8 +326,9 @@ def of_settings(
     name = shape_name(settings)
     if config and "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
-    if config and "data_types" in config:
-        raise InputError("data_types: not planned; expected it left out")
+    for key in ("data_types", "compile"):
+        if config and key in config:
+            raise InputError(f"{key}: not planned; expected it left out")
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     config = _filled(config or {}, settings, name)
     method = _method(settings, config, world_size)

@@ -52,12 +52,13 @@ def of_file(path: Path) -> dict[str, Any]:
 
 
 def needed(config: dict[str, Any]) -> list[str]:
-    """Return the operator of this configuration's optimizer; [] if it is PyTorch's."""
+    """Return the operators of this configuration: of its optimizer, if it is not PyTorch's, and of DeepCompile."""
+    compiler = ["dc"] * config.get("compile", {}).get("deepcompile", False)
     offloaded = "offload_optimizer" in config.get("zero_optimization", {})
     if "optimizer" not in config:  # accelerate makes the Trainer's AdamW DeepSpeed's where it is offloaded
-        return ["cpu_adam"] * (offloaded and config.get("zero_force_ds_cpu_optimizer", True))
+        return compiler + ["cpu_adam"] * (offloaded and config.get("zero_force_ds_cpu_optimizer", True))
     own = not config["optimizer"].get("params", {}).get("torch_adam")
-    return ["cpu_adam" if offloaded else "fused_adam"] * own
+    return compiler + ["cpu_adam" if offloaded else "fused_adam"] * own
 
 
 def load(names: Sequence[str]) -> None:
@@ -79,8 +80,9 @@ def missing(names: Sequence[str]) -> list[str]:
     if not absent:
         return []  # without DeepSpeed's import
     from deepspeed.git_version_info import installed_ops
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS  # those for this device
 
-    return [name for name in absent if not installed_ops.get(name, True)]  # True: DeepSpeed has none for this device
+    return [name for name in absent if name in ALL_OPS and not installed_ops.get(name)]
 
 
 def find(name: str) -> Path | None:
@@ -167,6 +169,9 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
     with TemporaryDirectory(prefix=BUILDING, dir=folder, ignore_cleanup_errors=True) as building:
         os.environ["TORCH_EXTENSIONS_DIR"] = building
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # ninja lies beside python
+        if nvidia := importlib.util.find_spec("nvidia"):  # PyTorch's wheels, one with the nccl.h that dc includes
+            headers = [f"{folder}/nccl/include" for folder in nvidia.submodule_search_locations]
+            os.environ["CPATH"] = ":".join(headers + [path for path in [os.environ.get("CPATH")] if path])
         if architecture := gpu_architecture():
             # For the GPU of this node, whatever is preset: DeepSpeed's builder cannot read values such as 9.0a.
             if (preset := os.environ.get("TORCH_CUDA_ARCH_LIST", architecture)) != architecture:

@@ -73,6 +73,8 @@ def read(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
         )
     _check_settings(path, config, settings, world_size)
+    if config.get("compile", {}).get("deepcompile") and settings and not settings.get("compile"):
+        raise InputError(f"{path}: compile.deepcompile needs COMPILE=true of the speed ladder; expected it left out")
     notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
     notes += _check_stage(path, config["zero_optimization"])
     if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:

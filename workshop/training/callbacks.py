@@ -61,7 +61,14 @@ class TokenCounter:
         # This rank's positions, real tokens, training examples and positions with logits in this step. They are added
         # on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        if model is not None:
+        if compiled := getattr(model, "_compiled_call_impl", None):  # as a whole; a hook would be compiled with it
+
+            def counted(*inputs: Any, **batch: torch.Tensor) -> Any:
+                self._count(model, inputs, batch)
+                return compiled(*inputs, **batch)
+
+            model._compiled_call_impl = counted
+        elif model is not None:
             model.register_forward_pre_hook(self._count, with_kwargs=True)
 
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:

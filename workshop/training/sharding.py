@@ -132,6 +132,10 @@ class ShardingRecorder(TrainerCallback):
             self.full["gradients"] = self.full["optimizer"]
         self.precision = SeenPrecision(self.blocks)
         self._hooks = [model.register_forward_hook(self._after_forward), self.precision.hook]
+        if args.deepspeed and args.torch_compile:  # hooks would be compiled; ZeRO's weights have the type it computes in
+            for hook in self._hooks:
+                hook.remove()
+            self.precision.name = PRECISIONS[next(self.blocks.parameters()).dtype]
 
     def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
@@ -155,6 +159,7 @@ class ShardingRecorder(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
         if not self._hooks:
             return
+        self._after_forward(model)  # if no hook has called it
         if state.is_world_process_zero:
             update_run_record(self.settings.run_dir, precision=self.precision.name)
         if args.deepspeed:  # accelerate wraps ZeRO's optimizer, which wraps the one that computes

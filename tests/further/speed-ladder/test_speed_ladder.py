@@ -120,6 +120,7 @@ SWITCHES = {"ATTENTION": "sdpa", "PACKING": "true"}
 FLEX = SWITCHES | {"ATTENTION": "flex"}
 DROPOUT = {"model_type": "llama", "attention_dropout": 0.1}
 TENSORWISE = {"FLOAT8": "tensorwise", "BF16": "true"}
+DEEPCOMPILE = "ds_configs/tuning/zero3_deepcompile.json"
 STATES = {"OPTIMIZER": "adamw_torch_8bit"}
 WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -134,6 +135,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
         (DROPOUT, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
         pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
+        ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
         pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),

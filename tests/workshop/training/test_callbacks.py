@@ -49,6 +49,21 @@ def train(recorder: StepRecorder, clock: Clock, step_times_s: list[float], steps
             recorder.on_evaluate()
 
 
+def test_model_that_is_compiled_as_a_whole_is_counted_outside_its_graph() -> None:
+    """A hook would be compiled with the model, and DeepCompile would run it while it profiles the graph."""
+    graphs = []
+
+    class Model(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return input_ids * 2
+
+    (model := Model()).compile(backend=lambda graph, _: graphs.append(graph.code) or graph.forward)
+    counter = TokenCounter(model, torch.device("cpu"))
+    model(input_ids=torch.ones(3, 5, dtype=torch.int64))
+    assert counter.take() == {"tokens": 15, "real_tokens": 15, "samples": 3, "logit_positions": 15}
+    assert len(graphs) == 1 and "counts" not in graphs[0], graphs
+
+
 def older_timer(step_times_s: list[float]) -> list[float]:
     """Older material's timer: it takes the start at every tenth step, and reads the time at every step."""
     reported, now_s, start_s = [], 0.0, 0.0
