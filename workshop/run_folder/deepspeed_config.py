@@ -146,7 +146,7 @@ def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, A
         "train_micro_batch_size_per_gpu": ("BATCH_SIZE", rows[0]),
         "gradient_accumulation_steps": ("GRAD_ACC", rows[1]),
         "train_batch_size": ("BATCH_SIZE x GRAD_ACC x GPUs", None if None in rows else rows[0] * rows[1] * world_size),
-        "gradient_clipping": ("the workshop's gradient clipping", 1.0),
+        "gradient_clipping": ("the workshop's gradient clipping", config.get("gradient_clipping") and 1.0),  # or 0
         "optimizer.params.lr": rate,
         "optimizer.params.betas": ("the workshop's pair", [0.9, 0.999]),
         "optimizer.params.eps": ("the workshop's eps", 1e-8),

@@ -27,6 +27,11 @@ def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
 
+def gradient_clipping(settings: DeclaredSettings) -> float:
+    """Return the Trainer's max_grad_norm, which has to be the launcher's JSON's: 0 is none, "auto" is 1."""
+    return 0.0 if configuration(settings).values["gradient_clipping"] == 0 else 1.0
+
+
 def ask_cuda_for_free_memory() -> None:
     """Have ZeRO's stages 1 and 2 ask CUDA, not NVML, which fails if CUDA_VISIBLE_DEVICES names GPUs by UUID."""
     import torch

@@ -132,7 +132,7 @@ class ShardingRecorder(TrainerCallback):
             self.full["gradients"] = self.full["optimizer"]
         self.precision = SeenPrecision(self.blocks)
         self._hooks = [model.register_forward_hook(self._after_forward), self.precision.hook]
-        if args.deepspeed and args.torch_compile:  # hooks would be compiled; ZeRO's weights have the type it computes in
+        if args.deepspeed and args.torch_compile:  # it compiles hooks; ZeRO's weights have the type it computes in
             for hook in self._hooks:
                 hook.remove()
             self.precision.name = PRECISIONS[next(self.blocks.parameters()).dtype]
