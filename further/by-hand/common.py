@@ -40,6 +40,9 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     ask_cuda_for_free_memory()
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)
+    if settings.optimizer == "muon":
+        params = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "torch_adam": True}
+        config["optimizer"] = {"type": "Muon", "params": params}
     return config | {
         "train_micro_batch_size_per_gpu": settings.batch_size,
         "gradient_accumulation_steps": settings.grad_acc,

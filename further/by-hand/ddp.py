@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from by_hand_settings import ByHandSettings
 from common import build_model, end_rank, own_device
+from muon import MuonAndAdamW
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
+from workshop.training.models import blocks_of
 
 
 def main() -> None:
@@ -53,8 +55,10 @@ def main() -> None:
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    fused = settings.optimizer == "adamw_torch_fused"  # one kernel for many parameters
+    fused = settings.optimizer != "adamw_torch"  # one kernel for many parameters
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
+    if settings.optimizer == "muon":  # of the blocks' matrices
+        optimizer = MuonAndAdamW(optimizer, blocks_of(model))
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
@@ -84,7 +88,7 @@ def main() -> None:
             optimizer.zero_grad()
             dist.all_reduce(loss)
         evidence.record(loss.item())
-    evidence.close()
+    evidence.close(optimizer)
 
 
 def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from by_hand_settings import ByHandSettings, FSDPConfig
 from common import build_model, end_rank, own_device
+from muon import MuonAndAdamW
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.functional import cross_entropy
@@ -61,8 +62,10 @@ def main() -> None:
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    fused = settings.optimizer == "adamw_torch_fused"  # one kernel for many parameters
+    fused = settings.optimizer != "adamw_torch"  # one kernel for many parameters
     optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
+    if settings.optimizer == "muon":  # of the blocks' matrices
+        optimizer = MuonAndAdamW(optimizer, blocks_of(model))
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
@@ -91,7 +94,7 @@ def main() -> None:
             optimizer.zero_grad()
             dist.all_reduce(loss)
         evidence.record(loss.item())
-    evidence.close()
+    evidence.close(optimizer)
 
 
 def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:

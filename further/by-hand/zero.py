@@ -8,6 +8,7 @@ Compare with DDP: diff further/by-hand/ddp.py further/by-hand/zero.py
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count, islice
 from math import ceil
 
@@ -52,12 +53,18 @@ def main() -> None:
         {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
     ]
     fused = settings.optimizer == "adamw_torch_fused"  # one kernel for many parameters
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
+    # DeepSpeed makes its own Muon (zero_config), for all matrices but the embedding; it needs whole ones.
+    muon = settings.optimizer == "muon"
+    optimizer = None if muon else torch.optim.AdamW(groups, lr=settings.learning_rate, fused=fused)
     steps = settings.max_steps or settings.num_epochs * ceil(len(loader) / settings.grad_acc)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: share_of_learning_rate(step, settings.lr_warmup_steps, steps)
+
+    def scheduler(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+        shares = partial(share_of_learning_rate, warmup=settings.lr_warmup_steps, steps=steps)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, shares)
+
+    engine, *_ = deepspeed.initialize(
+        model=model, optimizer=optimizer, model_parameters=groups, lr_scheduler=scheduler, config=config
     )
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=scheduler, config=config)
 
     for micro_batches in islice(batches_of_steps(loader, settings), steps):
         with evidence.step():
@@ -79,7 +86,7 @@ def main() -> None:
             engine.step()
             dist.all_reduce(loss)
         evidence.record(loss.item())
-    evidence.close()
+    evidence.close(engine.optimizer.optimizer)
 
 
 def batches_of_steps(loader: DataLoader, settings: ByHandSettings) -> Iterator[list[dict[str, torch.Tensor]]]:

@@ -59,7 +59,23 @@ def predicted(run: Run) -> dict[str, float]:
     if not all([record.model.parameters, record.precision in _BYTES, sharding.method, accumulation, run.world_size]):
         return {}
     messages = messages_of(vars(sharding), run.world_size, accumulation)
-    return {"sent_mib": sum(messages) * record.model.parameters * _BYTES[record.precision] / 2**20}
+    weights = sum(messages) * record.model.parameters * _BYTES[record.precision]
+    products = 0.0
+    if sharding.method == "fsdp2":
+        sizes = [tuple(map(int, size.split("x"))) for size in sharding.matrices or ()]
+        shards = run.world_size // (sharding.replicas or 1)
+        products = sum(muon_numbers(*size) for size in sizes) * _BYTES["bf16"] * (shards - 1) / shards
+    return {"sent_mib": (weights + products) / 2**20}
+
+
+def muon_numbers(rows: int, columns: int) -> int:
+    """Numbers that torch.optim.Muon passes around a ring in a step for a DTensor of which each rank has some rows.
+
+    Each of five Newton-Schulz iterations has three products. Of a wide matrix a rank needs the whole matrix in two of
+    them, and rows x rows of its products in one: all-gathers. A tall one is transposed, so two are sums over the ranks
+    of columns x columns: all-reduces, which pass twice. Source: torch/optim/_muon.py, and DTensor's choice in 2.13.
+    """
+    return 5 * (2 * rows * columns + rows * rows if rows <= columns else 2 * 2 * columns * columns)
 
 
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:

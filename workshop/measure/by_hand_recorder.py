@@ -22,7 +22,7 @@ from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
-from workshop.training.sharding import SeenPrecision
+from workshop.training.sharding import SeenPrecision, held_mib, optimizer_states
 
 # Collectives are counted in one step of the warm-up, because counting slows it down. Not in the first, in which
 # DeepSpeed's stage 3 learns the order of the layers.
@@ -53,7 +53,7 @@ class StepEvidence:
         dp_size: int | None = None,
         **sharding: Any,
     ) -> None:
-        self.settings = settings
+        self.settings, self.model = settings, model
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         device, ranks = torch.device("cuda" if torch.cuda.is_available() else "cpu"), dist.get_world_size()
@@ -65,6 +65,9 @@ class StepEvidence:
         self._number = 0
         self._start_s = 0.0  # of the first step
         record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
+        if settings.optimizer == "muon":
+            shapes = [weight.shape for weight in blocks_of(model).parameters() if weight.ndim == 2]
+            sharding["matrices"] = ["x".join(map(str, shape)) for shape in shapes]
         size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
         if self.writes:
             update_run_record(settings.run_dir, sharding={"method": method, **size, **sharding})
@@ -111,12 +114,14 @@ class StepEvidence:
                 update_run_record(self.settings.run_dir, precision=self.precision.name)
             print(f"step {step.step}: loss {loss:.4f}, {step.step_time_s * 1000:.1f} ms", flush=True)
 
-    def close(self) -> None:
-        """Write summary.json."""
+    def close(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Write summary.json, with the largest rank's states of the `optimizer` (of ZeRO: the one that computes)."""
+        states = [] if optimizer is None else optimizer_states(self.model, optimizer)
         self.hang_watch.stop()
         self.profiler.on_train_end()
         peaks_mib = gather_objects(self.recorder.steps[-1].peak_mem_alloc_mib)
         summary = {
+            "optimizer_states_mib": max(gather_objects(held_mib(states))) if states else None,
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
             **self.recorder.summary(),

@@ -64,6 +64,7 @@ class Sharding:
     states_mib: float | None = None
     own_modules: list[str] | None = None
     replicas: int | None = None
+    matrices: list[str] | None = None  # rows x columns of those that Muon updates
     # of further/dimensions/
     tp_size: int | None = None
     cp_size: int | None = None

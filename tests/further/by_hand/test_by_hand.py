@@ -33,6 +33,14 @@ GPT_RUNS: dict[str, Strategy] = {
     "ddp_alone": ("ddp", "", ALONE),
     "zero2_alone": ("zero", "ds_configs/zero2.json", ALONE),
 }
+MUON = {"OPTIMIZER": "muon", "LEARNING_RATE": "5e-3"}
+GPT_RUNS |= {
+    "ddp_muon": ("ddp", "", MUON),
+    "full_shard_muon": ("fsdp", "fsdp_configs/full_shard.json", MUON),
+    "zero1_muon": ("zero", "ds_configs/zero1.json", MUON | {"TORCH_COMPILE_DISABLE": "1"}),  # a minute
+}
+AS_THE_FORMULA = ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
+AS_THE_FORMULA += ["ddp_muon", "full_shard_muon"]
 BLOOM = {"MODEL_NAME": "tiny"}
 BLOOM_RUNS: dict[str, Strategy] = {
     "bloom_ddp": ("ddp", "", BLOOM),
@@ -41,7 +49,9 @@ BLOOM_RUNS: dict[str, Strategy] = {
 }
 # Four ranks with one micro-batch each have the examples of two ranks with two.
 FOUR_RANKS: dict[str, Strategy] = {"hybrid_shard": ("fsdp", "fsdp_configs/hybrid_shard.json", {"GRAD_ACC": "1"})}
-FULL_LENGTH = [name for name, (_, _, own) in (GPT_RUNS | FOUR_RANKS).items() if "MAX_STEPS" not in own]
+FULL_LENGTH = [
+    name for name, (_, _, own) in (GPT_RUNS | FOUR_RANKS).items() if not own.keys() & {"MAX_STEPS", "OPTIMIZER"}
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +92,29 @@ def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: P
     assert len(found_s) > 1 or name == "ddp", "no group but the first: nothing was tested"
 
 
-@pytest.mark.parametrize(
-    "name", ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
-)
+@pytest.mark.parametrize("name", AS_THE_FORMULA)
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs / name, "by-hand")
     assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
     assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
+
+
+def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:
+    """Not to the last digit: its products are bf16's, and sums over the ranks are rounded in another order."""
+    whole, rows, adamw = (losses(runs / name) for name in ("ddp_muon", "full_shard_muon", "ddp"))
+    assert rows == pytest.approx(whole, abs=0.002)
+    assert whole[-1] < whole[0] - 0.1 and abs(whole[-1] - adamw[-1]) > 0.02, "hardly a training, or AdamW's"
+    muon, other = (counted(runs / name, "by-hand") for name in ("ddp_muon", "ddp"))
+    matrices = sum(int(r) * int(c) for r, c in (size.split("x") for size in muon.record.sharding.matrices))
+    saved_mib = figure(other, "optimizer_states_mib") - figure(muon, "optimizer_states_mib")
+    assert saved_mib == pytest.approx(matrices * 4 / 2**20, rel=0.001), "one moment, not two"
+
+
+def test_deepspeed_s_muon_sends_no_more_than_its_adamw(runs: Path) -> None:
+    """Each rank has whole gradients, as they are all-reduced, and updates the matrices of its own part."""
+    muon, adamw = (counted(runs / name, "by-hand") for name in ("zero1_muon", "zero1"))
+    assert figure(muon, "sent_mib") == pytest.approx(figure(adamw, "sent_mib"), rel=0.001)
+    assert losses(runs / "zero1_muon")[-1] < losses(runs / "zero1_muon")[0] - 0.1
 
 
 def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
