@@ -6,7 +6,7 @@ from typing import Any, Self
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.run_folder.configuration import BY_HAND
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import choice, setting
+from workshop.run_folder.settings import setting
 from workshop.settings import Settings, configuration
 
 
@@ -15,8 +15,8 @@ class ByHandSettings(GPTSettings):
     """The settings of the custom model; MODEL_NAME may also be a BLOOM, as in the other chapters."""
 
     model_name: str = setting(default=MODEL_NAME)
-    optimizer: str = setting(choice("adamw_torch_fused", "adamw_torch", "muon"), "adamw_torch_fused")
 
+    takes_muon = True
     not_shown = ("gradient_checkpointing", "resume_from")
 
     def check(self) -> None:

@@ -329,6 +329,8 @@ def of_settings(
     for key in ("data_types", "compile"):
         if config and key in config:
             raise InputError(f"{key}: not planned; expected it left out")
+    if settings.get("optimizer") == "muon":
+        raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     config = _filled(config or {}, settings, name)
     method = _method(settings, config, world_size)

@@ -128,9 +128,9 @@ class DeclaredSettings:
     fp16: bool = setting(boolean, by="the Trainer")
     bf16: bool = setting(boolean, by="the Trainer")
     gradient_checkpointing: bool = setting(boolean, False, by="the Trainer")
-    # 8bit: torchao's, whose states have 2 bytes per parameter instead of 8; not exact
+    # 8bit: torchao's, whose states have 2 bytes per parameter instead of 8; not exact. muon: in further/by-hand/ only
     optimizer: str = setting(
-        choice("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit"), "adamw_torch_fused", by="the Trainer"
+        choice("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit", "muon"), "adamw_torch_fused", by="the Trainer"
     )
     seed: int = setting(count, 42, by="the Trainer")
     resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder
