@@ -17,7 +17,7 @@ from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.settings import Settings
-from workshop.training.deepspeed import deepspeed_config, gradient_clipping, join_gloo_ranks
+from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
 from workshop.training.models import find_gpu, load_model
 
 
@@ -34,7 +34,6 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
-        max_grad_norm=gradient_clipping(settings),
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,

@@ -78,7 +78,7 @@ def main() -> None:
         )
         # The adapters in fp32, as full fine-tuning has its weights; DeepSpeed keeps its own fp32 copy of bf16 ones.
         model = get_peft_model(model, adapters, autocast_adapter_dtype=not arguments.deepspeed)
-    if settings.compile:
+    if settings.compile and not arguments.torch_compile:  # which is DeepCompile's
         fast_models.compile_blocks(blocks_of(model))
     trainer = Trainer(
         model=model,

@@ -14,6 +14,7 @@ from workshop.run_folder.control import Control
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings
 from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
+from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
@@ -25,9 +26,10 @@ from workshop.training.weights_and_biases import keep_wandb_local, report_summar
 def reporting(settings: Settings) -> dict[str, Any]:
     """Return the Trainer's arguments for logging: every step's loss, as lines of a log file, and REPORT_TO.
 
-    The time-out of collectives is among them.
+    The time-out of collectives and gradient clipping are among them.
     """
     return {
+        "max_grad_norm": gradient_clipping(settings),
         "logging_strategy": "steps",
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes

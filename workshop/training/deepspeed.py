@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.checkpoints import UNIVERSAL
+from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import configuration
 
@@ -28,8 +29,9 @@ def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
 
 
 def gradient_clipping(settings: DeclaredSettings) -> float:
-    """Return the Trainer's max_grad_norm, which has to be the launcher's JSON's: 0 is none, "auto" is 1."""
-    return 0.0 if configuration(settings).values["gradient_clipping"] == 0 else 1.0
+    """Return the Trainer's max_grad_norm, which has to agree with the launcher's JSON: 0 there is no clipping."""
+    path = Path(settings.config)
+    return 0.0 if path.suffix == ".json" and read_json(path).get("gradient_clipping") == 0 else 1.0
 
 
 def ask_cuda_for_free_memory() -> None:

@@ -16,7 +16,9 @@ from tests.launching import PATH, REPO, launch, losses, record, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
+from workshop.kernels.operators import needed, of_file
 from workshop.run_folder.errors import InputError
+from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
 # 16 examples, in two processes two per row or one: an epoch is one optimizer step either way.
@@ -126,6 +128,20 @@ WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="t
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
+def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from deepspeed.compile import init_z3
+
+    monkeypatch.setattr(init_z3, "WARMUP", init_z3.WARMUP)
+    monkeypatch.chdir(REPO / "further/speed-ladder")
+    own = {"RUNG": "mine", "CONFIG": DEEPCOMPILE, "COMPILE": "true", "BF16": "true", "FP16": "false"}
+    settings = LadderSettings.from_environment(ENVIRONMENT | own)
+    assert sharding_arguments(settings, gpu=True)["torch_compile"], "accelerate would not call DeepSpeed's compile()"
+    assert init_z3.WARMUP < WARMUP_STEPS
+    assert needed(of_file(REPO / f"further/speed-ladder/{DEEPCOMPILE}")) == ["dc", "fused_adam"]
+
+
 @pytest.mark.parametrize(
     ("model", "switches", "message"),
     [
@@ -136,6 +152,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
         pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
+        ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: only further/by-hand/ trains with it"),
         pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
