@@ -21,7 +21,7 @@ RUN_ELSEWHERE = (
     r"bash instructor/rehearse\.sh",  # tests/test_rehearsal.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/further/resilience/test_drill_launcher.py
-    r"further/resilience/convert\.py",  # tests/further/resilience/test_convert.py
+    r"python -m further\.resilience\.convert",  # tests/further/resilience/test_convert.py
     r"bash further/lora/quality\.sh",  # tests/further/lora
     r"git (restore|clean)",  # tests/test_installation.py: in a repository of its own
     r"python -m tools profile",  # tests/tools/commands/test_profile_command.py: needs a run with PROFILE

@@ -1,6 +1,6 @@
 """Convert a ZeRO checkpoint, so that a run can go on from it with another number of GPUs.
 
-    python further/resilience/convert.py logs/resilience/RUN/bloom-qa-finetuned/checkpoint-20
+    python -m further.resilience.convert logs/resilience/RUN/bloom-qa-finetuned/checkpoint-20
 
 ZeRO saves a file of optimizer states per rank. DeepSpeed's converter joins them to one file per parameter, a universal
 checkpoint, which any number of ranks can load. It needs no GPU. The converted files lie beside the others, because the

@@ -152,7 +152,7 @@ def check_processes(folder: Path, world_size: int) -> None:
     if of != world_size and not takes_any_number(saved):
         raise InputError(
             f"{folder}: saved by {counted(of, 'process', 'processes')}, and DeepSpeed's ZeRO loads this checkpoint on "
-            f"as many only; found {world_size}, expected {of}, or first `python further/resilience/convert.py {folder}`"
+            f"as many only; found {world_size}, expected {of}, or first `python -m further.resilience.convert {folder}`"
         )
 
 

@@ -31,7 +31,7 @@ def trained(ranks: Ranks, run: Path, config: str | Path, processes: int, **setti
 
 
 def converted(checkpoint: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "further/resilience/convert.py", str(checkpoint)]
+    command = [sys.executable, "-m", "further.resilience.convert", str(checkpoint)]
     return subprocess.run(command, cwd=REPO, capture_output=True, text=True)
 
 
@@ -53,7 +53,7 @@ def test_converted_checkpoint_goes_on_with_another_number(
 ) -> None:
     path = f"ds_configs/{config}.json"
     checkpoint = trained(ranks, tmp_path / "undisturbed", path, before)
-    with pytest.raises(InputError, match=r"expected \d, or first `python further/resilience/convert.py /"):
+    with pytest.raises(InputError, match=r"expected \d, or first `python -m further.resilience.convert /"):
         check_processes(checkpoint, after)
     (checkpoint / "global_step5_universal/tmp").mkdir(parents=True)  # of one that was killed
     answer = converted(checkpoint)
