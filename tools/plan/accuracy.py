@@ -225,6 +225,7 @@ def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
         for formula, ratios in found.items():
             own = (decided_by, f"{decided_by}, {workload.family}") if formula == "step_time_s" else (workload.family,)
+            own = (memory.reserve_kind(workload, guess.step),) if formula == "reserved_mib" else own
             predicted = target(formula, expected, workload)
             every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
             for kind in ("all", *own):

@@ -192,11 +192,18 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 # ---- beside the allocated tensors ----
 
 
-def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
-    """What PyTorch's allocator reserves: `allocated`, and by the names of terms.csv what gaps grow with. All MiB.
+def reserve_kind(workload: Workload, step: dict[str, Any]) -> str:
+    """By what the gaps are predicted: "replayed", or else the family, whose runs they are fitted to."""
+    alone = workload.strategy.method == "none" and not workload.layout and not workload.dynamic_padding
+    return "replayed" if alone and "gaps" in step else workload.family
 
-    The gaps that nothing fitted into cannot be computed without replaying every allocation in its order. They are
-    fitted: they grow with the activations, and with the buffers that a method makes and frees in every step.
+
+def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
+    """What PyTorch's allocator reserves: `allocated`, and gaps: replayed, or by the names of terms.csv. All MiB.
+
+    On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
+    (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
+    activations, and with the buffers that a method makes and frees in every step.
     """
     strategy = workload.strategy
     method = strategy.method
@@ -207,13 +214,16 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     parameters = width * trained(step)["parameters"] / MIB
     largest = width * (step if gathers else trained(step))["largest_parameter"] / MIB
     activations = terms.get("activations", 0) / MIB
+    work = dict.fromkeys((*FORMULAS["reserved_mib"], "replayed"), 0.0) | {"allocated": sum(terms.values()) / MIB}
+    if reserve_kind(workload, step) == "replayed":
+        return work | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
     if workload.shape.get("compile"):
         kind = "compiled"
     elif strategy.accumulation > 1:
         kind = "accumulated"
     else:
         kind = "autocast" if workload.shape["engine"] == "autocast" else "activations"
-    work = dict.fromkeys(FORMULAS["reserved_mib"], 0.0) | {"allocated": sum(terms.values()) / MIB, kind: activations}
+    work[kind] = activations
     # Fitted to the one configuration that was measured, rung 3, in two runs; left out in no check.
     work["changing"] = workload.dynamic_padding * activations
     work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)

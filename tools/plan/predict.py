@@ -225,7 +225,9 @@ def _gpu_memory(
     late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
     allocated = Range(expected * (1 - error), expected, expected * (1 + error) + late_mib)
     held_mib = total(memory.reserved_work(workload, step), fitted.constants["reserved_mib"])
-    held = _within(held_mib, fitted.ratios["reserved_mib"], "all", workload.family)
+    kind = memory.reserve_kind(workload, step)
+    kinds = (kind,) if kind == "replayed" else ("all", kind)
+    held = _within(held_mib, fitted.ratios["reserved_mib"], *kinds)
     held = Range(max(expected, held.least), held.expected, max(held.largest, allocated.largest))
     least, median, largest = context
     nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)

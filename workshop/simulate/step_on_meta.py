@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
@@ -26,6 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
+from workshop.simulate.allocator import gaps, of_all_blocks
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, mimic_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Part, Tracker
 from workshop.training.models import blocks_of, shape_config
@@ -182,6 +183,7 @@ def batch(shape: StepShape) -> dict[str, torch.Tensor]:
 def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
+    gaps: what PyTorch reserves beside it on one GPU, for one micro-batch per step and for several.
     Operations of compiled blocks are taken from eager ones, without float8's casts, which are fused. The parts of a
     shorter last micro-batch follow those of a usual one. Of the blocks between the first and the last one of each kind
     is simulated, and counted as often as the model has it.
@@ -208,14 +210,18 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, order)]
     repeats = [block for number, block in enumerate(blocks) for _ in range(order.count(number) - 1)]
     modules = [*model.modules(), *(module for block in repeats for module in block.modules())]
-    adapted = {}
+    adapted: dict[str, dict[str, int]] = {}
     if shape.adapter_rank:
         trained, trained_of_blocks = ([one for one in some if one.requires_grad] for some in (parameters, of_blocks))
         frozen = frozen_bytes(parameters, of_blocks)
         frozen["block_bytes"] //= len(order)
         adapted = {"trained": _sizes(trained, trained_of_blocks, len(order)), "frozen": frozen}
+    if shape.engine == "autocast" and not shape.compile and not shape.loss_outside:
+        events = [*of_all_blocks(usual.parts, [*_sequence(usual.parts, order)], order)]
+        weights = [(one.nbytes, one.requires_grad) for one in parameters]
+        adapted["gaps"] = {"once": gaps(events, weights, 1), "added": gaps(events, weights, 2)}
     return {
-        "parts": [asdict(part) for part in parts],
+        "parts": [{name: value for name, value in vars(part).items() if name != "events"} for part in parts],
         "blocks": len(order),
         **_sizes(parameters, of_blocks, len(order)),
         **adapted,
@@ -241,13 +247,13 @@ def _with_all_blocks(parts: list[Part], order: list[int]) -> list[Part]:
 
     Args: order: the stand-in's number of each block.
     """
-    place = {(part.phase, part.unit): number for number, part in enumerate(parts)}
+    place = _places(parts)
     freed = [
         parts[place["backward", str(number)] - 1].end_bytes - parts[place["backward", str(number)]].end_bytes
         for number in range(max(order) + 1)
     ]
     found: list[Part] = []
-    for number, unit in _sequence(parts, order, place):
+    for number, unit in _sequence(parts, order):
         part, before = parts[number], parts[number - 1] if number else Part("", "")
         now = found[-1] if found else before
         if part.phase == "backward" and now.phase == "forward":
@@ -266,8 +272,13 @@ def _with_all_blocks(parts: list[Part], order: list[int]) -> list[Part]:
     return found
 
 
-def _sequence(parts: list[Part], order: list[int], place: dict[tuple[str, str], int]) -> Iterator[tuple[int, str]]:
+def _places(parts: list[Part]) -> dict[tuple[str, str], int]:
+    return {(part.phase, part.unit): number for number, part in enumerate(parts)}
+
+
+def _sequence(parts: list[Part], order: list[int]) -> Iterator[tuple[int, str]]:
     """The parts' numbers and units as the whole model has them."""
+    place = _places(parts)
     for number, part in enumerate(parts):
         if not part.unit.isdecimal():
             yield number, part.unit
@@ -356,7 +367,7 @@ def _as_on_cuda(shape: StepShape) -> Iterator[None]:
 
 
 def _take_gradient(tracker: Tracker, parameter: torch.Tensor) -> None:
-    tracker.gradient_bytes += parameter.grad.nbytes
+    tracker.keep(parameter.grad)
     parameter.grad = None
 
 

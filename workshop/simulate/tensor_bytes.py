@@ -1,7 +1,7 @@
 """How many bytes of tensors live while PyTorch computes, part by part, with the operations that were launched."""
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +13,10 @@ from torch.utils.flop_counter import flop_registry
 ALLOCATION_BYTES = 512
 # Per block and micro-batch; a few hundred are usual, a loop over 512 positions launches 7,000 or more.
 _MOST_LAUNCHES = 20_000
+
+# A tensor's number, and its bytes where it is made, 0 where it is freed, KEPT where it becomes a gradient.
+Event = tuple[int, int]
+KEPT = -1
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
@@ -34,6 +38,7 @@ class Part:
         peak_with_gradients_bytes: the same and the gradients that are ready by then, from none at the step's beginning.
         end_bytes: beside parameters and gradients when it ends.
         gradient_bytes: of the gradients that are ready when it ends.
+        events: in their order.
     """
 
     phase: str
@@ -42,6 +47,7 @@ class Part:
     peak_with_gradients_bytes: int = 0
     end_bytes: int = 0
     gradient_bytes: int = 0
+    events: list[Event] = field(default_factory=list)
 
 
 class Tracker(TorchDispatchMode):
@@ -57,6 +63,8 @@ class Tracker(TorchDispatchMode):
         self.parts: list[Part] = []
         self.operations: dict[str, dict[str, dict[str, int]]] = {}
         self.gradient_bytes = 0
+        self.count = 0  # of all tensors that were made
+        self._numbers: dict[int, int] = {}  # of those in `live`
 
     def begin(self, phase: str, unit: str) -> None:
         self.end()
@@ -87,10 +95,21 @@ class Tracker(TorchDispatchMode):
         self.live[key] = size
         self.now_bytes += size
         self.note(0)
+        self.count += 1
+        self._numbers[key] = self.count
+        self.parts[-1].events.append((self.count, size))
         weakref.finalize(storage, self._free, key)
+
+    def keep(self, gradient: torch.Tensor) -> None:
+        """It is a parameter's from now on, and not counted."""
+        self.gradient_bytes += gradient.nbytes
+        if number := self._numbers.get(gradient.untyped_storage()._cdata):
+            self.parts[-1].events.append((number, KEPT))
 
     def _free(self, key: int) -> None:
         self.now_bytes -= self.live.pop(key, 0)
+        if number := self._numbers.pop(key, 0):
+            self.parts[-1].events.append((number, 0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
