@@ -129,19 +129,26 @@ def _config_path(submission: Submission) -> Path | None:
     return (submission.exercise / named).resolve() if named else None
 
 
+def workloads_of(lines: Sequence[Submission]) -> list[Workload | InputError | None]:
+    """As workload_of; an error for a line that it refuses."""
+    found: list[Workload | InputError | None] = []
+    for line in lines:
+        try:
+            found.append(workload_of(line))
+        except InputError as error:
+            found.append(error)
+    return found
+
+
 def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | InputError | None]:
     """One for each line: None if workload_of gives none, an error if it cannot be planned.
 
     Raises:
         InputError: a line asks for more GPUs than a node has.
     """
-    workloads: list[Workload | InputError | None] = []
     for line in lines:
         check_node(line, gpu)
-        try:
-            workloads.append(workload_of(line))
-        except InputError as error:
-            workloads.append(error)
+    workloads = workloads_of(lines)
     found = iter(predict([one for one in workloads if isinstance(one, Workload)], gpu))
     return [next(found) if isinstance(one, Workload) else one for one in workloads]
 

@@ -14,7 +14,8 @@ from tools.plan.accuracy import comparisons
 from tools.plan.cost import MUST_DO
 from tools.plan.published import PUBLISHED, table
 from tools.plan.ranking import shapes_of
-from tools.plan.submitted_lines import workload_of
+from tools.plan.submitted_lines import workloads_of
+from tools.plan.workload import Workload
 from tools.submit.submissions import every_list, exercise_files, read
 from workshop.run_folder.model_file import SHAPES
 from workshop.simulate import step_on_meta
@@ -76,6 +77,6 @@ def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
     """On a rented machine the GPU would wait meanwhile."""
-    workloads = [workload_of(line) for line in read(path, {})]
-    missing = {simulate.key(one.shape) for one in workloads if one} - KEPT.keys()
+    workloads = [one for one in workloads_of(read(path, {})) if isinstance(one, Workload)]
+    missing = {simulate.key(one.shape) for one in workloads} - KEPT.keys()
     assert not missing, "expected `python -m tools plan fit` after a change of the list"
