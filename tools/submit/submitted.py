@@ -81,6 +81,8 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
         recorded = run.settings
         if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
             continue
+        if not configs and (run.record.submission or "").endswith(".json"):  # not the launcher's default
+            continue
         command = " ".join(run.record.command)
         other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
         if run.matches(wanted) and all(file.name in command for file in scripts) and not apart & other:
