@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-REPO = Path(__file__).parents[1]
-
 # `fail` as an argument makes the run fail, `early` stops the launcher before it has a run folder.
 LAUNCHER = """\
 #!/bin/bash

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,19 @@ def tiny_profile() -> dict[str, str]:
     answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
     variables = dict(line.split("=", 1) for line in answer.split("\0") if "=" in line)
     return variables | {"PATH": PATH}
+
+
+def run(
+    *words: str | Path, cwd: Path = REPO, code: int | None = 0, env: Mapping[str, str] | None = None, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended; fails if it ends with another code, unless that is None.
+
+    Args: env: instead of this process's environment, of which this test's Python is first on PATH; `changes` of either.
+    """
+    environ = dict(os.environ | {"PATH": PATH} if env is None else env) | changes
+    job = subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, timeout=600)
+    assert code in (None, job.returncode), job.stdout[-5000:] + job.stderr[-3000:]
+    return job
 
 
 def program(path: Path, lines: str) -> None:
@@ -71,13 +84,11 @@ def launch(log_dir: Path, launcher: str, *arguments: str, **variables: str) -> P
     """The run folder, in `log_dir`, of the run that `bash launcher arguments` starts; fails if it does not end well."""
     environment = tiny_profile() | {"LOG_DIR": str(log_dir), "OMP_NUM_THREADS": "1"} | variables
     before = set(log_dir.glob("*/*"))
-    command = ["bash", launcher, *arguments]
-    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, timeout=400)
-    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    run("bash", launcher, *arguments, env=environment)
     if "RESUME_RUN" in variables:
         return Path(variables["RESUME_RUN"])
-    (run,) = set(log_dir.glob("*/*")) - before
-    return run
+    (folder,) = set(log_dir.glob("*/*")) - before
+    return folder
 
 
 def only_run(logs: Path, exercise: str = "baseline") -> Path:

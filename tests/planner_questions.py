@@ -82,22 +82,16 @@ def row(name: str, cache: str) -> list[str]:
     words, again_s = ask(QUESTIONS[name], cache, "text")
     every = json.loads(answer)["candidates"]
     first, gpus = every[0], json.loads(answer)["question"]["gpus"]
-    words = " ".join(words.split())
-    none, choice = _FIRST.search(words).groups()
+    none, choice = _FIRST.search(words := " ".join(words.split())).groups()
     choice = "; ".join([f"none: {choice}" if none else choice, *_CHEAPER.findall(words)])
     text, strategy, beside = PUBLISHED.get(name, ("", "", ()))
     for one in every:
         if one["strategy"] == strategy and one["checkpointing"] and one["micro_batches"] in beside:
             text += f"; ours {one['peak_allocated_mib']['expected'] / 1024:.1f} allocated, {one['micro_batches']}"
     hours = first["gpu_hours"]["expected"]
-    figures = [
-        f"{first['needed_mib'] / 1024:.1f}",
-        f"{first['least_cpu_gib']:,.0f}",
-        f"{first['tokens_per_second']['expected'] / gpus:,.0f}",
-        f"{hours:,.{0 if hours >= 100 else 2}f}",
-        *(f"{new_s:.0f}", f"{again_s:.1f}"),
-    ]
-    return [name, choice, *figures, text]
+    memory = f"{first['needed_mib'] / 1024:.1f}", f"{first['least_cpu_gib']:,.0f}"
+    speed = f"{first['tokens_per_second']['expected'] / gpus:,.0f}", f"{hours:,.{0 if hours >= 100 else 2}f}"
+    return [name, choice, *memory, *speed, f"{new_s:.0f}", f"{again_s:.1f}", text]
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """Tables that are written by hand into the results: each figure is computed again from the logs."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
 from tests.filled_tables import filled_table
+from tests.launching import REPO
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.tables import markdown
-
-REPO = Path(__file__).parents[1]
 
 
 def table_headed(title: str, readme: str) -> list[list[str]]:

@@ -3,23 +3,20 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO
+from tests.launching import REPO, run
 from tools.__main__ import main
 
 
 def test_command_without_the_environment_says_in_one_line_how_to_get_it(tmp_path: Path) -> None:
     """A Python without any package, as a login node has it."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    run("python", "-m", "venv", "--without-pip", tmp_path)
     plot = ["tools", "plot", "baseline", "--logs", "logs/reference/h200x1"]
     for code, command in ((2, plot), (1, ["workshop.data.prefetch"])):
-        job = subprocess.run([tmp_path / "bin/python", "-m", *command], cwd=REPO, capture_output=True, text=True)
-        (line,) = job.stderr.splitlines()
-        assert job.returncode == code
+        (line,) = run(tmp_path / "bin/python", "-m", *command, code=code).stderr.splitlines()
         assert line.startswith(f"error: {tmp_path}/bin/python has no ")
         assert f"`make install` in {REPO} once, then `" in line
 
@@ -67,11 +64,11 @@ def test_reset_between_two_courses_leaves_only_what_the_next_one_needs(repositor
     shutil.copy(REPO / ".gitignore", repository)
     (repository / "env_vars.sh").write_text("BATCH_SIZE=4\n")
     committed = "git init -q && git add . && git -c user.name=a -c user.email=a commit -qm clone"
-    subprocess.run(["bash", "-e", "-c", committed], cwd=repository, check=True)
+    run("bash", "-e", "-c", committed, cwd=repository)
     (repository / "env_vars.sh").write_text("BATCH_SIZE=8\n")
     for file in ("my_results.md", "notes.txt", "slurm-1.out", "cluster.env", ".venv"):
         (repository / file).touch()
-    subprocess.run(["bash", "-e", "-c", reset], cwd=repository, check=True)
+    run("bash", "-e", "-c", reset, cwd=repository)
     assert (repository / "env_vars.sh").read_text() == "BATCH_SIZE=4\n"
     left = {path.name for path in repository.iterdir()}
     assert left == {".git", ".gitignore", "Makefile", "env_vars.sh", "logs", "cluster.env", ".venv"}

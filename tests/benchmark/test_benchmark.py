@@ -1,13 +1,11 @@
 """A cell of the grid is trained for real and fills its row; the grid is that of submit.txt."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.filled_tables import filled_table
-from tests.launching import REPO, steps, tiny_profile
+from tests.launching import REPO, run, steps, tiny_profile
 from tests.trainings_on_ranks import Ranks, training
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
@@ -17,12 +15,10 @@ pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
 def test_cell_of_a_grid_trains_and_fills_its_row(tmp_path: Path) -> None:
     axes = ["--stages", "0", "--precisions", "bf16", "--repeats", "1", "--batch", "4"]
-    (tmp_path / "grid.txt").write_text(grid(*axes).stdout)
+    (tmp_path / "grid.txt").write_text(grid(*axes))
     tiny = {name: value for name, value in tiny_profile().items() if name not in ("FP16", "BF16", "BATCH_SIZE")}
     environment = tiny | SMALL | {"OMP_NUM_THREADS": "1", "LOG_DIR": str(tmp_path / "logs")}
-    command = [sys.executable, "-m", "tools", "submit", "--local", "--list", str(tmp_path / "grid.txt")]
-    job = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
-    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    run("python", "-m", "tools", "submit", "--local", "--list", tmp_path / "grid.txt", env=environment)
     rows = filled_table(REPO / "benchmark", "17", tmp_path / "logs", tiny=True)
     trained = rows["zs0_bf16_gpus1"]
     assert float(trained["Tokens/s"].replace(",", "")) > 0
@@ -32,20 +28,20 @@ def test_cell_of_a_grid_trains_and_fills_its_row(tmp_path: Path) -> None:
 
 def test_B3_two_ranks_report_twice_the_tokens_of_one(ranks: Ranks, tmp_path: Path) -> None:
     one, two = (tmp_path / str(count) for count in (1, 2))
-    for run, count in ((one, 1), (two, 2)):
-        ranks.train([training(run, "benchmark", "ds_configs/zero0.json", **SMALL)], ranks=count)
+    for folder, count in ((one, 1), (two, 2)):
+        ranks.train([training(folder, "benchmark", "ds_configs/zero0.json", **SMALL)], ranks=count)
     assert {row["tokens"] for row in steps(one)} == {str(4 * 2 * 64)}  # 4 rows, 2 micro-batches
     assert {row["tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}
     assert {row["real_tokens"] for row in steps(two)} == {str(2 * 4 * 2 * 64)}, "rows of text have no padding"
     assert steps(two)[0]["loss"] != steps(one)[0]["loss"], "the second rank has rows of its own"
 
 
-def grid(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "benchmark/grid.py", *options], cwd=REPO, capture_output=True, text=True)
+def grid(*options: str) -> str:
+    return run("python", "benchmark/grid.py", *options).stdout
 
 
 def test_submit_txt_is_the_grid_that_its_head_says() -> None:
     lines = (REPO / "benchmark/submit.txt").read_text().replace("  # must-do", "").splitlines()
-    made = grid().stdout + "".join(grid("--gpus", gpus, "--precisions", "bf16").stdout for gpus in "24")
+    made = grid() + "".join(grid("--gpus", gpus, "--precisions", "bf16") for gpus in "24")
     assert lines[2:] == made.splitlines()
     assert len(set(lines[2:])) == 4 * 3 * 3 + 2 * 4 * 3

@@ -1,12 +1,11 @@
 """The verdict on a fabric: measured in one world, and fast enough for the threshold; 44 and 46 are told apart."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from custom_model.fabric_check import judge, row
-from tests.launching import REPO, program, tiny_profile
+from tests.launching import program, run, tiny_profile
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row("all_reduce", 4 * 2**20, 0.0005, 2) + "\n"
@@ -42,6 +41,4 @@ def test_K12_training_starts_only_after_a_measurement_of_one_world(tmp_path: Pat
     script += f"check_first python -m custom_model.fabric_check {tmp_path}/torchrun;"
     script += "launch bash -c 'echo trains; echo finished >> $RUN_DIR/.control'"
     environ = tiny_profile() | {"GPUS_PER_NODE": "2", "LOG_DIR": str(tmp_path / "logs"), "FAKE_OUTPUT": output}
-    job = subprocess.run(["bash", "-c", script], cwd=REPO, env=environ, capture_output=True, text=True)
-    assert job.returncode == code, job.stdout + job.stderr
-    assert ("trains" in job.stdout) == (code == 0)
+    assert ("trains" in run("bash", "-c", script, env=environ, code=code).stdout) == (code == 0)

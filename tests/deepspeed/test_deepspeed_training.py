@@ -1,20 +1,17 @@
 """Every DeepSpeed configuration trains on two ranks as the baseline would; one of them through the launcher."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.launching import REPO, die_after, launch, losses, record, tiny_profile
+from tests.launching import REPO, die_after, launch, losses, record, run, tiny_profile
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
+from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from tools.logs import figures
-from workshop.data.encoding import load_tokenizer
 from workshop.run_folder.checkpoints import newest
 from workshop.run_folder.run_record import update_run_record
-from workshop.settings import Settings
-from workshop.training.models import load_model
 
 CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
 # Stage 3 goes on through the launcher; all seven were tried by hand on 2026-11-22.
@@ -31,10 +28,8 @@ pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The tiny model's first weights on disk: ZeRO-3 draws random weights in another order, all load the same."""
     folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = load_tokenizer("sample")
-    own = {"RUN_DIR": ".", "EXPERIMENT_NAME": "start"}
-    load_model(Settings.from_environment(SETTINGS | own), tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    small("tiny").save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
     return PARITY | {"MODEL_NAME": str(folder), "MODEL_INIT": "pretrained"}
 
 
@@ -59,11 +54,11 @@ def runs(ranks: Ranks, start: dict[str, str], tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_configuration_trains_as_the_baseline(config: str, runs: Path, start: dict[str, str]) -> None:
-    run = runs / config
-    facts = record(run)
+    trained = runs / config
+    facts = record(trained)
     assert facts["world_size"] == 2
-    assert len(losses(run)) == STEPS
-    assert losses(run) == pytest.approx(losses(runs / "baseline"), abs=1e-5)
+    assert len(losses(trained)) == STEPS
+    assert losses(trained) == pytest.approx(losses(runs / "baseline"), abs=1e-5)
     # What a rank was seen to hold of parameters, gradients and optimizer.
     stage, offload, sharding = int(config[4]), "offload" in config, facts["sharding"]
     assert [sharding[part] for part in ("optimizer", "gradients", "parameters")] == [stage >= 1, stage >= 2, stage >= 3]
@@ -75,7 +70,7 @@ def test_configuration_trains_as_the_baseline(config: str, runs: Path, start: di
     assert 0.5 - 0.02 < found[1] < 0.65 if stage >= 2 else found[1] == pytest.approx(1)
     assert found[2] == pytest.approx(1.5 if stage else 2, rel=0.02)
     # K10: gathered once, complete, written by one rank.
-    model = AutoModelForCausalLM.from_pretrained(run / "bloom-qa-finetuned")
+    model = AutoModelForCausalLM.from_pretrained(trained / "bloom-qa-finetuned")
     first = AutoModelForCausalLM.from_pretrained(start["MODEL_NAME"])
     assert {name: p.shape for name, p in model.named_parameters()} == {n: p.shape for n, p in first.named_parameters()}
 
@@ -112,8 +107,6 @@ def test_launcher_goes_on_in_the_folder_of_a_run_that_died(runs: Path, start: di
 def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(runs: Path, tmp_path: Path) -> None:
     died = die_after(runs / "zero2", "checkpoint-3", tmp_path / "died")
     environ = tiny_profile() | {"LOG_DIR": str(tmp_path), "RESUME_RUN": str(died), "GPUS_PER_NODE": "1"}
-    command = ["bash", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json"]
-    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=300)
-    assert job.returncode == 1
+    job = run("bash", "deepspeed-multi-gpu/deepspeed.slurm", "ds_configs/zero2.json", env=environ, code=1)
     refused = "checkpoint-3: saved by 2 processes, and DeepSpeed's ZeRO loads this checkpoint on as many only"
     assert refused in job.stderr

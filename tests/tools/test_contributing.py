@@ -1,11 +1,9 @@
 """CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2 in five files, and to a new metric by one line."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import REPO, git, run, tiny_profile
 
 
 def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
@@ -17,19 +15,16 @@ def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
     make_run("r1", summary={"warmup_steps": 3})
-    words = [sys.executable, "-m", "tools", "fill", "baseline", "--logs", str(logs), "--plain"]
-    printed = subprocess.run(words, cwd=copy, capture_output=True, text=True)
-    assert "| Warm-up steps | 3 |" in printed.stdout, printed.stderr
+    printed = run("python", "-m", "tools", "fill", "baseline", "--logs", logs, "--plain", cwd=copy).stdout
+    assert "| Warm-up steps | 3 |" in printed
 
 
 def test_copied_baseline_is_an_exercise_that_can_be_submitted(tmp_path: Path) -> None:
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True).stdout.split("\0")
-    for name in filter(None, names):
+    for name in git(REPO, "ls-files").splitlines():
         if not name.startswith("logs/reference/") and (REPO / name).is_file():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPO / name, tmp_path / name)
     section = (REPO / "CONTRIBUTING.md").read_text().partition("## Add an exercise\n\n")[2]
-    subprocess.run(["bash", "-ec", section.partition("\n\n")[0]], cwd=tmp_path, check=True)
-    words = [sys.executable, "-m", "tools", "submit", "my-idea", "--dry-run", "--local"]
-    printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=tiny_profile())
-    assert "my-idea.slurm\n1 to run here" in printed.stdout, printed.stderr
+    run("bash", "-ec", section.partition("\n\n")[0], cwd=tmp_path)
+    words = ("python", "-m", "tools", "submit", "my-idea", "--dry-run", "--local")
+    assert "my-idea.slurm\n1 to run here" in run(*words, cwd=tmp_path, env=tiny_profile()).stdout

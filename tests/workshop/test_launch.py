@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, only_run, program, tiny_profile
+from tests.launching import PATH, REPO, only_run, program, run, tiny_profile
 from workshop.run_folder.exercises import exercises_with
 from workshop.sample import harbour
 
@@ -19,22 +19,19 @@ BASELINE = "baseline/baseline.slurm"
 
 def bash(*words: str | Path, cwd: Path = REPO, **changes: str | Path) -> subprocess.CompletedProcess[str]:
     """What `bash WORDS` printed, with the tiny profile and these changes."""
-    environ = tiny_profile() | {name: str(value) for name, value in changes.items()}
-    return subprocess.run(["bash", *words], cwd=cwd, env=environ, capture_output=True, text=True)
+    return run("bash", *words, cwd=cwd, code=None, env=tiny_profile(), **{key: str(changes[key]) for key in changes})
 
 
 def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
-    environ = os.environ | {"LOG_DIR": str(tmp_path), "PATH": PATH}
     command = f"source {REPO}/quickstart.env && exec bash {REPO}/baseline/baseline.slurm"
-    job = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=600)
-    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
-    run = only_run(tmp_path)
+    job = run("bash", "-c", command, LOG_DIR=str(tmp_path))
+    folder = only_run(tmp_path)
     following = f"next: python -m tools fill baseline --logs {tmp_path} --tiny"
-    assert job.stdout.splitlines()[-2:] == [f"evidence: {run}", following]
+    assert job.stdout.splitlines()[-2:] == [f"evidence: {folder}", following]
     steps = re.compile(r"^\{'loss': ", re.MULTILINE)
-    assert len(steps.findall((run / "train.out").read_text())) == 600
+    assert len(steps.findall((folder / "train.out").read_text())) == 600
     assert 0 < len(steps.findall(job.stdout)) < 200, "a person cannot follow it"
-    summary = json.loads((run / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     for score in ("exact_match", "f1"):
         assert summary[f"{score}_before"] < 1
         assert summary[score] > 6 * harbour.GUESSING, "six times what guessing a word of the right kind gives"
@@ -42,10 +39,9 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
     assert summary["exact_match"] > summary["train_exact_match"] - 15
     losses = summary["eval_loss"]
     assert losses[0] > losses[1] > losses[2]
-    saved = {path.name for path in (run / "bloom-qa-finetuned").iterdir()}
+    saved = {path.name for path in (folder / "bloom-qa-finetuned").iterdir()}
     assert {"model.safetensors", "tokenizer.json"} <= saved
-    fill = [sys.executable, "-m", "tools", "fill", "baseline", "--tiny", "--logs", str(tmp_path)]
-    tables = subprocess.run(fill, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    tables = run("python", "-m", "tools", "fill", "baseline", "--tiny", "--logs", tmp_path).stdout
     assert f"| Eval Loss (Epoch 3) | {losses[2]:.4f} |" in tables
     assert f"| Exact Match (%) | {summary['exact_match']:.2f} |" in tables
     assert "| Peak CPU Memory, PSS (MiB) | " in tables
@@ -138,9 +134,8 @@ def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: i
     environ = os.environ | {"RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "PATH": f"{tmp_path}/bin:{PATH}"}
     environ |= {"SLURM_NODEID": str(node), "NNODES": str(len(hosts.split())), "GPU_LOGGER": "nvidia-smi --format=csv"}
     environ |= {"MASTER_ADDR": "node1", "MASTER_PORT": "20007", "CUDA_VISIBLE_DEVICES": gpus, "DS_ACCELERATOR": "cuda"}
-    command = [sys.executable, "-m", "workshop.job.node", "deepspeed", *shlex.split(line.replace('"', ""))]
-    job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-    assert job.returncode == 0, job.stdout + job.stderr
+    words = ("workshop.job.node", "deepspeed", *shlex.split(line.replace('"', "")))
+    run(sys.executable, "-m", *words, cwd=tmp_path, env=environ)
     world, first = per_node * len(hosts.split()), per_node * node
     expected = {f"rank{first + local}": f"{first + local} {local} {world} {gpus} 20007" for local in range(per_node)}
     assert {path.name: path.read_text() for path in tmp_path.glob("rank*")} == expected
@@ -151,7 +146,6 @@ def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: i
     ("gpus", "processes", "seen"),
     [
         ("4,5,6,7", "2", "4,5"),  # the logger watched 6 and 7, too
-        ("4", "2", "more than its GPUs in CUDA_VISIBLE_DEVICES=4; expected at most 1 in all"),
         (f"{MIG},{MIG[::-1]}", "2", f"its GPUs in CUDA_VISIBLE_DEVICES={MIG},{MIG[::-1]}; expected at most 1 in all"),
     ],
 )
@@ -165,9 +159,8 @@ def test_job_has_as_many_gpus_as_processes_or_is_refused(tmp_path: Path, gpus: s
 
 
 def emulate(command: str) -> subprocess.CompletedProcess:
-    environment = os.environ | {"NNODES": "2", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1,2,5"}
-    words = [REPO / "workshop/emulated_nodes.sh", "bash", "-c", command]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    nodes = {"NNODES": "2", "NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1,2,5"}
+    return run(REPO / "workshop/emulated_nodes.sh", "bash", "-c", command, code=None, **nodes)
 
 
 def test_every_emulated_node_has_its_own_gpus_and_name_and_the_first_failure_ends_the_others() -> None:

@@ -8,8 +8,6 @@ from tests.workshop.environment import ENVIRONMENT
 from workshop.run_folder.errors import InputError
 from workshop.settings import Settings
 
-REPO = Path(__file__).parents[2]
-
 
 def test_K1_batch_size_reaches_the_training() -> None:
     settings = Settings.from_environment(ENVIRONMENT | {"BATCH_SIZE": "7", "GRAD_ACC": "3"})

@@ -2,11 +2,9 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.launching import REPO
+from tests.launching import REPO, run
 
 HOLES, SOLUTIONS = REPO / "further/by-hand/holes", REPO / "instructor/answers/holes"
 # Of each hole what to replace in the solution, by what, and what is said about it.
@@ -38,9 +36,8 @@ def said_about(folder: Path) -> str:
     for name in ("test_holes.py", "pytest.ini"):
         if not (folder / name).exists():
             shutil.copy(HOLES / name, folder)
-    command = [sys.executable, "-m", "pytest", f"--basetemp={folder}/../tmp", str(folder)]
-    environment = os.environ | {"PYTHONPATH": f"{REPO}:{os.environ['PYTHONPATH']}"}
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True).stdout
+    words = ("python", "-m", "pytest", f"--basetemp={folder}/../tmp", folder)
+    return run(*words, code=None, PYTHONPATH=f"{REPO}:{os.environ['PYTHONPATH']}").stdout
 
 
 def test_solutions_are_right(tmp_path: Path) -> None:

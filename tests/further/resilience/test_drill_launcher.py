@@ -2,13 +2,12 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, losses, only_run, record, tiny_profile, wait_until
+from tests.launching import REPO, losses, only_run, record, run, tiny_profile, wait_until
 from tests.leftovers import leftovers, with_own_shm
 from tests.trainings_on_ranks import Ranks, training
 
@@ -29,18 +28,18 @@ def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
     """The run folder of a job that has ended with this exit code and left nothing."""
     shown, _ = job.communicate(timeout=300)
     assert job.returncode == code, shown[-5000:]
-    run = only_run(folder, "resilience")
-    assert leftovers(run, folder / "shm") == []
-    return run
+    found = only_run(folder, "resilience")
+    assert leftovers(found, folder / "shm") == []
+    return found
 
 
 @pytest.fixture(scope="module")
 def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training that nothing happens to, without a launcher."""
-    run = tmp_path_factory.mktemp("undisturbed")
+    folder = tmp_path_factory.mktemp("undisturbed")
     own = SHORT | {"SAVE": "steps", "WEIGHT_DECAY": "0.01"}
-    ranks.train([training(run, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
-    return run
+    ranks.train([training(folder, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
+    return folder
 
 
 def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Path, tmp_path: Path) -> None:
@@ -53,15 +52,13 @@ def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Pa
 
 
 def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_path: Path) -> None:
-    run = ended(started(tmp_path, "preemption"), tmp_path, 143)
-    saved = f"SIGTERM: checkpoint-{len(losses(run))} was saved, then the training ended"
-    assert (record(run)["state"], record(run)["reason"]) == ("preempted", saved)
-    command = [sys.executable, "-m", "tools", "submit", "--local", "--logs", str(tmp_path), "--resume", run.name]
-    environment = tiny_profile() | {"FAULT": "preemption"}
-    again = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
-    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-2000:]
-    assert [one["steps_lost"] for one in record(run)["attempts"]] == [0]
-    assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
+    folder = ended(started(tmp_path, "preemption"), tmp_path, 143)
+    saved = f"SIGTERM: checkpoint-{len(losses(folder))} was saved, then the training ended"
+    assert (record(folder)["state"], record(folder)["reason"]) == ("preempted", saved)
+    words = ("python", "-m", "tools", "submit", "--local", "--logs", tmp_path, "--resume", folder.name)
+    run(*words, env=tiny_profile(), FAULT="preemption")
+    assert [one["steps_lost"] for one in record(folder)["attempts"]] == [0]
+    assert losses(folder) == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
 def test_disk_that_is_full_at_the_last_save_is_the_cause(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:

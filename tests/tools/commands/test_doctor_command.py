@@ -2,13 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, program
+from tests.launching import program, run
 from tools.commands import doctor
 from tools.commands.doctor import Place
 
@@ -29,11 +28,8 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
     bash.mkdir()
     for path in ("/bin/bash", "/usr/bin/env"):
         (bash / Path(path).name).symlink_to(path)
-    command = [sys.executable, "-m", "tools", "doctor", "--space", "1e9", "--logs", str(logs)]
-    environ = inherited | faults | {"PATH": str(bash)}
-    answer = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
-    assert answer.returncode == 1, answer.stderr
-    *lines, summary = answer.stdout.splitlines()
+    words = (sys.executable, "-m", "tools", "doctor", "--space", "1e9", "--logs", logs)
+    *lines, summary = run(*words, code=1, env=inherited | faults, PATH=str(bash)).stdout.splitlines()
     rows = (re.split(r"  +", f"{line}  ")[:4] for line in lines)
     found = {name: (status, text, fix) for status, name, text, fix in rows}
     errors = {name for name, (status, *_) in found.items() if status == "error"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.exercise_folder import REPO, make_exercise
-from tests.launching import wait_until
+from tests.exercise_folder import make_exercise
+from tests.launching import REPO, wait_until
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
 from tools.commands.submit import started_again

@@ -3,14 +3,12 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, program, wait_until
+from tests.launching import REPO, program, run, wait_until
 from workshop.kernels import operators
 
 CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
@@ -88,12 +86,5 @@ import deepspeed
 deepspeed.init_distributed(dist_backend="gloo")
 """
     one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    training = subprocess.run(
-        [sys.executable, "-c", code, str(CONFIGS / "zero2_offload.json")],
-        cwd=REPO,
-        env=os.environ | one_rank,
-        capture_output=True,
-        text=True,
-    )
-    assert training.returncode == 0, training.stdout + training.stderr
+    run("python", "-c", code, CONFIGS / "zero2_offload.json", **one_rank)
     assert list(tmp_path.iterdir()) == []

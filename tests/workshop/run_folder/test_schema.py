@@ -2,14 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.launching import REPO
 from workshop.run_folder.collectives import COLUMNS
 from workshop.run_folder.schema import STEPS_COLUMNS, SUMMARY_RECORD, RunRecord, types_of
-
-REPO = Path(__file__).resolve().parents[3]
 
 
 def described(name: str) -> list[str]:

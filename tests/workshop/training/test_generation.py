@@ -25,7 +25,6 @@ from workshop.training import generation
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, answer_questions
 
-ROOT = Path(__file__).parents[3]
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally
 EARLY_STOP = "mp"  # a token the tiny model says soon in some answers and never in others
 
