@@ -1,13 +1,29 @@
-"""One hub for all of these tests, filled once; and a cache that a prefetch has filled from it."""
+"""One hub for all of these tests, filled once; a cache that a prefetch has filled from it; and what a user runs."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hub.commands import python
 from tests.hub.hub_server import HubServer
 from tests.hub.repositories import make_repositories
+from tests.launching import PATH, run
+
+REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
+HUB_VARIABLES = ("HF_", "HUGGING", "TRANSFORMERS_", "MODEL_", "DATASET", "TOKENIZER_NAME")
+
+
+def user(cache: Path, endpoint: str, **changes: str) -> dict[str, str]:
+    """The environment of somebody who has set nothing but the cache, on a machine whose hub is at `endpoint`."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(HUB_VARIABLES)}
+    proxies = {"NO_PROXY": "*", "no_proxy": "*"}
+    return clean | proxies | {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, "PATH": PATH} | changes
+
+
+def python(cache: Path, endpoint: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return run("python", *arguments, code=None, env=user(cache, endpoint, **changes))
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.hub.commands import python, user
+from tests.hub.conftest import REFUSED, python, user
 from tests.hub.hub_server import HubServer
-from tests.launching import REPO, losses, record
+from tests.launching import REPO, losses, record, run
 from tests.trainings_on_ranks import Ranks, Training
 from workshop.job.outcome import record_end
 from workshop.run_folder.env_file import sourced
 
-REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 SHORT = {
     **{"TRAIN_SIZE": "16", "EVAL_SIZE": "8", "MAX_LENGTH": "128", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
     **{"NUM_EPOCHS": "1", "GENERATE_SIZE": "0", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -56,9 +55,7 @@ def runs(
     """Run folders of the baseline's launcher and of TRAININGS, without network; the cache was filled."""
     folder = tmp_path_factory.mktemp("runs")
     own = {"LOG_DIR": str(folder), "HF_HUB_OFFLINE": "1", "SAVE": "end", "MAX_STEPS": "2"}
-    environ, command = user(cache, REFUSED) | SHORT | own, ["bash", "baseline/baseline.slurm"]
-    job = subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True)
-    assert job.returncode == 0, job.stdout[-5000:] + job.stderr[-2000:]
+    run("bash", "baseline/baseline.slurm", env=user(cache, REFUSED) | SHORT | own)
     (baseline,) = folder.glob("baseline/*")
     offline.train([training(folder / name, *plan, **own | more) for name, (*plan, more) in TRAININGS.items()])
     return {"baseline": baseline} | {name: folder / name for name in TRAININGS}
@@ -68,7 +65,14 @@ def runs(
 def test_pretrained_weights_are_trained(hub: HubServer, runs: dict[str, Path], name: str) -> None:
     """Every saved parameter is the served one plus what Adam can add in so many steps; and something was added."""
     model = "bloom-7b1" if name == "exercise 4" else "bloom-560m"  # bloom-7b1's weights lie in several files
-    assert record(runs[name])["model"]["name"] == model
+    facts = record(runs[name])
+    assert facts["model"]["name"] == model
+    if name == "baseline":  # seen in the run: its settings say FP16=true
+        assert (facts["sharding"]["method"], facts["sharding"]["own_modules"], facts["precision"]) == (
+            "none",
+            [],
+            "fp32",
+        )
     served = {}
     for file in (hub.root / "models/bigscience" / model).glob("*.safetensors"):
         served |= load_file(file)
@@ -86,18 +90,18 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     """HF_HUB_OFFLINE is not set: the launcher finds out, before the library tries for minutes."""
     begin = "cd baseline; source ../workshop/launch.sh; start_run; echo HF_HUB_OFFLINE=$HF_HUB_OFFLINE"
     environment = user(tmp_path / "hf", REFUSED) | SHORT | {"LOG_DIR": str(tmp_path)}
-    shell = subprocess.run(["bash", "-c", begin], cwd=REPO, env=environment, capture_output=True, text=True)
+    shell = run("bash", "-c", begin, env=environment)
     assert f"note: {REFUSED} cannot be reached" in shell.stderr
     assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in shell.stderr
     assert shell.stdout == "HF_HUB_OFFLINE=1\n"
 
-    run, model = tmp_path / "run", "bigscience/bloom-1b1"  # which nobody has fetched
-    assert offline.ask(trainings=[training(run, "baseline", [], MODEL_NAME=model)], ranks=1) == [1]
-    printed = (run / "train.out").read_text().replace("[rank0]: ", "").splitlines()
+    folder, model = tmp_path / "run", "bigscience/bloom-1b1"  # which nobody has fetched
+    assert offline.ask(trainings=[training(folder, "baseline", [], MODEL_NAME=model)], ranks=1) == [1]
+    printed = (folder / "train.out").read_text().replace("[rank0]: ", "").splitlines()
     (error,) = [line for line in printed if line.startswith(("error", "Traceback", "Retrying"))]
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in error
     assert f"run `python -m workshop.data.prefetch {model}` where there is a network" in error
-    assert "workshop.data.prefetch" in record_end(run, 1, "")["reason"]
+    assert "workshop.data.prefetch" in record_end(folder, 1, "")["reason"]
 
 
 # In one process, because the libraries take seconds to import.

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.commands import python
+from tests.hub.conftest import REFUSED, python
 from tests.hub.hub_server import HubServer
-
-REFUSED = "http://127.0.0.1:9"  # the discard port: nobody listens there
 
 
 def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tmp_path: Path) -> None:

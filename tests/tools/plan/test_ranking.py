@@ -14,7 +14,6 @@ from tools.plan.predict import Range, predict
 from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
-TINY = Question("tiny", 2, 1, "h200", batch=2, length=64, tokens=1e6)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
 SEVENTY = Question("llama-3.1-70b", 8, 1, "h100-80gb", batch=1)
 LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
@@ -24,11 +23,6 @@ LONG = Question("tiny-llama", 4, 2, "h200", batch=2, length=8192)
 def without_processes() -> Iterator[None]:
     with simulated_here():
         yield
-
-
-@pytest.fixture(scope="module")
-def tiny() -> list[Candidate]:
-    return rank(TINY)
 
 
 @pytest.fixture(scope="module")
@@ -166,24 +160,6 @@ def test_experts_are_in_memory_all_of_them_and_in_time_those_that_a_token_meets(
     assert step["operations"]["blocks"]["expert product"]["flops"] == 6 * of_experts * 512
 
 
-def test_gpu_hours_are_of_the_same_work_for_all(tiny: list[Candidate]) -> None:
-    """ZeRO took its exercise's 40,000 examples and FSDP the 500 of its own: 0.9 hours beside 0.2."""
-    assert TINY.steps == 3907  # 1e6 / 256, rounded up
-    assert {one.workload.steps * one.workload.tokens_per_step for one in tiny} == {1_000_192}
-    assert {(one.workload.examples, one.workload.eval_examples) for one in tiny} == {(2 * 2 * 3907, 100)}
-    text = answer.text(TINY, tiny)
-    assert "1,000,000 tokens in all" in text
-    assert "MODEL_NAME=tiny MODEL_INIT=random" in text and "no name on the hub is known here for tiny" in text
-
-
-def test_node_without_the_cpu_memory_does_not_fit(gpt2: list[Candidate]) -> None:
-    """948 GiB of CPU memory in a node were said to fit."""
-    assert "a node 2,048 GiB of CPU memory" in said(GPT2, gpt2)
-    offload = next(one.prediction for one in gpt2 if one.strategy == "zero2_offload")
-    small = replace(offload, gpu=replace(GPT2, node_gib=1).hardware)
-    assert small.reason == f"does not fit: needs {offload.ranges['cpu_mib'].expected / 1024:,.0f} of a node's 1 GiB"
-
-
 def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_them() -> None:
     """Checkpointed blocks with flex_attention could not be simulated."""
     ranked = rank(LONG)
@@ -205,11 +181,7 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
 
 
 def test_folder_of_a_configuration_is_planned_by_its_path(tmp_path: Path) -> None:
-    folder = tmp_path / "My-Model"
-    with pytest.raises(InputError, match=r"My-Model: unknown; the nearest are "):
-        replace(GPT2, model=str(folder)).check()
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "olmo2", "_name_or_path": "somebody/base"}')
-    own = next(iter(candidates(replace(GPT2, model=str(folder)))))
-    assert own.workload.shape["model_name"] == str(folder)
-    assert own.line.startswith(f"MODEL_NAME={folder} MODEL_INIT=random ")
+    (tmp_path / "config.json").write_text('{"model_type": "olmo2", "_name_or_path": "somebody/base"}')
+    own = next(iter(candidates(replace(GPT2, model=str(tmp_path)))))
+    assert own.workload.shape["model_name"] == str(tmp_path)
+    assert own.line.startswith(f"MODEL_NAME={tmp_path} MODEL_INIT=random ")

@@ -26,9 +26,7 @@ LOST = "RuntimeError: connection closed by peer"
 @pytest.mark.parametrize(
     ("exit_code", "signal", "output", "oom_kills", "state", "reason"),
     [
-        (0, "", "nothing said", 0, "failed", f"exit code 0, but {outcome.NO_END}"),
         (1, "", "ValueError: bad batch", 0, "failed", "ValueError: bad batch"),
-        (143, "TERM", "", 0, "cancelled", "the launcher received SIGTERM"),
         (137, "", f"{RANK_1}\nsrun: error: node4: task 1: Exited with exit code 1", 0, "failed", RANK_1),
         (137, "", f"{STEP}\nsrun: error: node3: task 0: Killed", 0, "cancelled", STEP),
         (137, "", "CommError: no network\n{'loss': 0.5}", 0, "failed", LAUNCHER_KILLED),
