@@ -19,7 +19,7 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
     r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tests\.planner_questions",  # a benchmark: ten minutes
-    r"bash instructor/rehearse\.sh",  # tests/test_rehearsal.py
+    r"bash instructor/rehearse\.sh",  # tests/test_tiny_profile.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume",  # tests/further/resilience/test_drill_launcher.py
     r"python -m further\.resilience\.convert",  # tests/further/resilience/test_convert.py

@@ -1,17 +1,19 @@
 """A chapter is a diff to the one before; a copy that drifts, or a figure that no log backs, would spoil the lesson."""
 
+import ast
+import difflib
 import re
-import subprocess
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
-from tests.launching import folder_of
+from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from workshop.run_folder.exercises import exercises_with
+from workshop.settings import Settings
 
-REPO = Path(__file__).parents[1]
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 
 
@@ -32,7 +34,7 @@ def test_reference_logs_name_no_folder_of_the_machine_they_come_from() -> None:
 
 
 def test_secrets_are_in_no_tracked_file() -> None:
-    files = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    files = git(REPO, "ls-files").split()
     assigned = re.compile(r"WANDB_API_KEY\s*=\s*['\"]?[0-9a-f]{20,}")
     texts = {name: (REPO / name).read_text(errors="replace") for name in files if (REPO / name).is_file()}
     assert [name for name, text in texts.items() if assigned.search(text)] == []
@@ -50,3 +52,77 @@ def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
         quoted = [" ".join(question.replace("\n>", "").split()) for question in quoted]
         assert quoted == [" ".join(question.split()) for question in without_links]
         assert asked or name == "Prediction"
+
+
+TRAINERS = [folder.name for folder in exercises_with("train.py") if "Trainer(" in (folder / "train.py").read_text()]
+# The chapter that each is compared with, and how many lines of code are removed and added since, at most. An exercise
+# that is not described here is compared with the baseline.
+CHAPTERS: dict[str, tuple[str, int]] = {
+    **{name: ("baseline", 35) for name in TRAINERS if name != "baseline"},
+    **{"deepspeed-single-gpu": ("baseline", 7), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
+    **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 13), "custom_model": ("fsdp", 21)},
+    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 19), "speed-ladder": ("baseline", 34)},
+    "lora": ("speed-ladder", 23),
+}
+
+
+def code_lines(chapter: str) -> list[str]:
+    """Its train.py's lines without docstring and comments, as `diff` compares them."""
+    text = (folder_of(chapter) / "train.py").read_text()
+    below = text.splitlines()[ast.parse(text).body[0].end_lineno :]
+    lines = (line.split("  # ")[0].rstrip() for line in below if not line.lstrip().startswith("#"))
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_chapter_differs_from_the_one_before_by_its_lesson_only(chapter: str) -> None:
+    before, most = CHAPTERS[chapter]
+    changed = [line for line in difflib.ndiff(code_lines(before), code_lines(chapter)) if line[0] in "+-"]
+    assert len(changed) <= most, "\n".join(changed)
+
+
+# env_vars.sh
+
+CHANGED, REST = "# ---- What this exercise changes ----", "# ---- As in the baseline ----"
+EXPORT = re.compile(r'^export (\w+)="\$\{\1:-(.*)\}"$', re.MULTILINE)
+OWN_MODEL = {"custom_model": {"MODEL_NAME", "MODEL_INIT"}}  # whose sizes are settings instead
+BASELINE = dict(EXPORT.findall((REPO / "baseline/env_vars.sh").read_text()))
+
+
+def test_every_setting_and_variable_is_where_a_participant_looks_for_it() -> None:
+    """baseline/env_vars.sh shows the code's default of the settings that it does not export."""
+    shown = re.findall(r"^#export (\w+)=(\S*) ", (REPO / "baseline/env_vars.sh").read_text(), re.MULTILINE)
+    values = {item.name.upper(): item.default for item in fields(Settings) if item.default is not MISSING}
+    code = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    code["GPU_LOG_INTERVAL_MS"] = "1000"
+    assert dict(shown) == {name: code[name] for name in code.keys() - BASELINE.keys() - {"CONFIG"}}
+    assert [name for name in BASELINE.keys() & code.keys() if BASELINE[name] != code[name]] == []
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_what_a_chapter_changes_comes_first_and_the_rest_is_the_baselines(chapter: str) -> None:
+    text = (folder_of(chapter) / "env_vars.sh").read_text()
+    first, second = text.index(CHANGED), text.index(REST)
+    assert not EXPORT.search(text[:first])
+    changed, rest = dict(EXPORT.findall(text[first:second])), dict(EXPORT.findall(text[second:]))
+    assert rest == {name: BASELINE[name] for name in rest}
+    assert rest.keys() | changed.keys() | OWN_MODEL.get(chapter, set()) >= BASELINE.keys()
+    assert not rest.keys() & changed.keys()
+    assert [name for name, value in changed.items() if BASELINE.get(name) == value] == [], "not changed at all"
+
+
+# Launchers
+
+QUERY = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total,utilization.gpu,power.draw --format=csv"
+LAUNCHERS = [path for folder in exercises_with("*.slurm") for path in sorted(folder.glob("*.slurm"))]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
+    folder, text = str(launcher.parent.relative_to(REPO)), launcher.read_text()
+    assert f"{folder}/{launcher.name}" in text, "no command line of its own"
+    assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
+    loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
+    assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.measure.memory_logger"]
+    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
+    assert text.count("\n") <= (40 if folder == "benchmark" else 30)

@@ -1,11 +1,13 @@
-"""After `source tiny.env` nothing real runs anywhere: no line of any list of runs, no option of a launcher."""
+"""After `source tiny.env` nothing real runs; the rehearsal does that, and says what fails, why and what repeats it."""
 
-import subprocess
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, tiny_profile
+from tests.launching import PATH, REPO, run, tiny_profile
+from tests.tools.conftest import write_run
 from tools.submit.submissions import Submission, read
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import exercises_with
@@ -40,7 +42,31 @@ def test_every_line_is_tiny(path: Path) -> None:
         if any(argument.startswith("-") for argument in line.arguments):
             # Without a Python that could train: a launcher that does not refuse must not begin.
             variables = TINY | {"PATH": "/usr/bin:/bin", "WORKSHOP_VENV": "/nowhere", "LOG_DIR": "/nowhere"}
-            command = ["bash", line.exercise / line.launcher, *line.arguments]
-            job = subprocess.run(command, env=variables, capture_output=True, text=True)
-            assert job.returncode == 1
+            job = run("bash", line.exercise / line.launcher, *line.arguments, code=1, env=variables)
             assert job.stderr.startswith("error: MODEL_NAME=tiny in your shell (tiny.env) and '--")
+
+
+@pytest.mark.parametrize("state", ["completed", "failed"])
+def test_completed_runs_are_filled_checked_and_plotted_and_a_failed_one_is_named(tmp_path: Path, state: str) -> None:
+    """A participant's own runs are not touched."""
+    logs = tmp_path / "done"
+    (line,) = read(REPO / "baseline/tiny.txt", TINY)
+    write_run(logs, "j1", {"submission": line.text, "state": state, "model": {"name": "tiny", "hidden_size": 64}})
+    mine = {"PATH": PATH, "LOGS": str(logs), "LOG_DIR": str(tmp_path / "mine"), "HOME": os.environ.get("HOME", "/")}
+    options = ["--local"] if state == "completed" else ["--local", "--match", "no line of it"]
+    job = run("bash", "instructor/rehearse.sh", "baseline", "--", *options, code=int(state != "completed"), env=mine)
+    assert len([*(logs / "baseline").iterdir()]) == 1 and not (tmp_path / "mine").exists()
+    report = (logs / "report.txt").read_text()
+    if state == "completed":
+        assert "nothing failed" in job.stdout and (logs / "baseline.png").exists() and "1 completed" in report
+    else:
+        assert "FAILED with exit code 2: error: --match" in report and "python -m tools submit --list" in report
+
+
+def test_every_exercise_has_tiny_runs_and_a_demo() -> None:
+    taught = {folder.name for folder in exercises_with("tables.toml")}
+    assert {folder.name for folder in exercises_with("tiny.txt")} == taught
+    assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
+    named = re.findall(r"\]\(([\w/-]+)/README\.md\)", (REPO / "README.md").read_text())  # as the script finds them
+    assert {Path(name).name for name in named} >= taught
+    assert all(line.tiny for folder in exercises_with("tiny.txt") for line in read(folder / "tiny.txt", TINY))

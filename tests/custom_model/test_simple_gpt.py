@@ -1,8 +1,7 @@
-"""The model does what its description says: the library's GPT-2, masking, causality, arithmetic, generation."""
+"""The model does what its description says: the library's GPT-2, masking, causality; weak scaling by its shapes."""
 
 import re
-import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +11,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
-
-REPO = Path(__file__).parents[2]
+from tests.launching import REPO, git
+from tools.tables import markdown
+from workshop.run_folder.configuration import read_rule
+from workshop.run_folder.env_file import sourced
 
 
 def small(seed: int = 0, **sizes: int) -> SimpleGPTModel:
@@ -94,8 +95,7 @@ def test_K9_vocabulary_is_the_setting_and_the_head_is_tied() -> None:
 
 
 def test_K9_the_model_is_one_file() -> None:
-    files = subprocess.run(["git", "ls-files", "*.py"], cwd=REPO, capture_output=True, text=True, check=True).stdout
-    texts = [(REPO / name).read_text() for name in files.split()]
+    texts = [(REPO / name).read_text() for name in git(REPO, "ls-files", "*.py").split()]
     assert sum(bool(re.search(r"^class SimpleGPTModel\b", text, re.MULTILINE)) for text in texts) == 1
 
 
@@ -110,3 +110,41 @@ def test_K8_flops_from_shapes_equal_torchs_counter(layers: int, sequences: int) 
         model(ids, labels=ids).loss.backward()
     assert ours == pytest.approx(counter.get_total_flops(), rel=0.02)
     assert model.flops_per_token(96) * 96 * sequences == ours
+
+
+RULES = REPO / "custom_model" / "weak_scaling_configs"
+DEFAULTS = sourced(REPO / "custom_model/env_vars.sh", {"REPO": str(REPO)})
+WORKSHOP = Shapes(*(int(DEFAULTS[name]) for name in ("HIDDEN_SIZE", "FF_DIM", "VOCAB_SIZE", "MAX_LENGTH")))
+WITH_BLOOMS_HEAD = replace(WORKSHOP, vocab_size=250_880)
+
+
+def work_tflop(rule: str, shapes: Shapes = WORKSHOP) -> list[float]:
+    return [shapes.flops_per_step(*sizes) / 1e12 for sizes in read_rule(RULES / f"{rule}.json").values()]
+
+
+def test_K8_published_rule_loses_a_third_of_the_work() -> None:
+    assert work_tflop("published", WITH_BLOOMS_HEAD) == pytest.approx([16.5, 10.2, 7.0, 5.4], abs=0.05)
+    work = work_tflop("published")
+    assert work == pytest.approx([6.38, 5.12, 4.49, 4.18], abs=0.005)
+    assert 1 - work[-1] / work[0] == pytest.approx(0.34, abs=0.01)
+
+
+def test_K8_corrected_rule_keeps_the_work_within_2_percent() -> None:
+    work = work_tflop("constant")
+    assert max(work) / min(work) < 1.02
+
+
+def test_K8_figures_of_the_readme_are_computed() -> None:
+    lines = (REPO / "custom_model" / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| GPUs | Batch per GPU | Published: layers |"))
+    written = [markdown.cells(line) for line in lines[start + 2 : start + 6]]
+    published, constant = read_rule(RULES / "published.json"), read_rule(RULES / "constant.json")
+    rules = ("published", WORKSHOP), ("published", WITH_BLOOMS_HEAD), ("constant", WORKSHOP)
+    figures = zip(*(work_tflop(*rule) for rule in rules), strict=True)
+    assert written == [
+        [
+            *(str(gpus), str(sizes.batch_size), str(sizes.num_layers), f"{ours:.2f}", f"{blooms:.1f}"),
+            *(str(constant[gpus].num_layers), f"{corrected:.2f}"),
+        ]
+        for (gpus, sizes), (ours, blooms, corrected) in zip(published.items(), figures, strict=True)
+    ]

@@ -1,10 +1,15 @@
 """The step without a Trainer gives the Trainer's losses, and what it sends is counted."""
 
+import importlib
 import json
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
@@ -61,8 +66,7 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def by_hand(name: str, run: Strategy) -> Training:
         script, config, own = run
-        command = [Path(__file__).with_name("run_strategies.py"), script]
-        return training(folder / name, "by-hand", config, command, **SIZES | own)
+        return training(folder / name, "by-hand", config, [__file__, script], **SIZES | own)
 
     ranks.train(
         [
@@ -153,3 +157,16 @@ def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
     assert [row[name] for name in ("All-gather", "Reduce-scatter", "All-reduce")] == ["8", "4", "3"]
     assert row["Sent per rank (MiB)"] == row["Predicted (MiB)"] == "1.28"
     assert float(row["Step time (ms)"]) > 0
+
+
+def time_outs_s() -> list[float]:
+    groups = dist.distributed_c10d._world.pg_map
+    return [group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups]
+
+
+if __name__ == "__main__":  # on ranks: a script of the exercise, and the time-out of each group of ranks
+    try:
+        importlib.import_module(sys.argv[1]).main()
+    finally:  # its end is the process's
+        if dist.get_rank() == 0:
+            Path(os.environ["RUN_DIR"], "time_outs.json").write_text(json.dumps(time_outs_s()))

@@ -1,21 +1,21 @@
 """The rungs are what they say, and the top one trains as the textbook does, also on several ranks and sharded."""
 
 import json
-import os
 import re
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 
+import varlen_attention
 from ladder_settings import RUNGS, LadderSettings, check_rung, sharding_arguments
-from tests.launching import PATH, REPO, launch, losses, record, steps
+from tests.launching import REPO, launch, losses, record, run, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
-from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
+from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
 from workshop.kernels.operators import needed, of_file
 from workshop.run_folder.errors import InputError
 from workshop.training.callbacks import WARMUP_STEPS
@@ -100,16 +100,14 @@ def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path) -> None:
 
 def test_top_rung_runs_on_a_laptop_and_answers_on_the_way(tmp_path: Path) -> None:
     command = f"source tiny.env && RUNG={LADDER[-1]} bash further/speed-ladder/ladder.slurm"
-    environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "CUDA_VISIBLE_DEVICES": ""}
-    environ |= {"COMPILE": "false"}  # half a minute; tests/workshop/kernels/fast_models compile
-    environ |= {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "LR_WARMUP_STEPS": "2"}
-    environ |= {"GENERATE_STEPS": "2"}
-    job = subprocess.run(["bash", "-c", command], cwd=REPO, env=environ, capture_output=True, text=True)
-    assert job.returncode == 0, job.stdout[-4000:] + job.stderr[-2000:]
+    own = {"GENERATE_SIZE": "4", "GENERATE_TRAIN_SIZE": "3", "GENERATE_BEFORE": "true", "GENERATE_STEPS": "2"}
+    own |= {"LOG_DIR": str(tmp_path), "MAX_STEPS": "3", "LR_WARMUP_STEPS": "2", "CUDA_VISIBLE_DEVICES": ""}
+    # Compilation takes half a minute; tests/workshop/kernels/fast_models compile.
+    job = run("bash", "-c", command, COMPILE="false", **own)
     assert f"rung {LADDER[-1]}, repeat 1: ATTENTION=documents PACKING=true" in job.stdout
     assert "warning: ATTENTION=documents needs a GPU" in job.stdout
-    run = next(tmp_path.glob("*/*/train.out"))
-    assert re.findall(r"'learning_rate': '?([\d.e-]+)", run.read_text()) == ["0", "0.001", "0.002"], "no warm-up"
+    printed = next(tmp_path.glob("*/*/train.out")).read_text()
+    assert re.findall(r"'learning_rate': '?([\d.e-]+)", printed) == ["0", "0.001", "0.002"], "no warm-up"
     assert re.search(r"^held-out questions \(4\): exact match .* %; before the training exact match", job.stdout, re.M)
     assert re.search(r"^training questions \(3\): exact match ", job.stdout, re.M)
     (summary,) = tmp_path.glob("speed-ladder/*/summary.json")
@@ -171,3 +169,34 @@ def test_what_cannot_work_is_refused(
         settings = LadderSettings.from_environment(environment)
         sharding_arguments(settings, gpu=False)
         check_rung(settings)
+
+
+def causal_by_sdpa(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):
+    """What torch's kernel, which needs a GPU, computes of these arguments."""
+    sizes = cu_seq_q.diff().tolist()
+    assert (cu_seq_q.dtype, max_q, max_k, window_size) == (torch.int32, max(sizes), max(sizes), (-1, 0))
+    assert torch.equal(cu_seq_q, cu_seq_k)
+    documents = zip(*(part.transpose(0, 1).split(sizes, dim=1) for part in (query, key, value)), strict=True)
+    rows = [sdpa(*document, is_causal=True, scale=scale, enable_gqa=enable_gqa) for document in documents]
+    return torch.cat(rows, dim=1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_examples_in_one_flattened_row_are_computed_as_each_alone(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attention function for TRL's padding-free rows keeps them apart."""
+    monkeypatch.setattr(varlen_attention.varlen, "varlen_attn", causal_by_sdpa)
+    varlen_attention.register()
+    model, examples = small(family), [torch.tensor(example["input_ids"]) for example in EXAMPLES[:3]]
+    alone = torch.cat([model(input_ids=tokens[None]).logits[0] for tokens in examples])
+    model.set_attn_implementation(varlen_attention.NAME)
+
+    # As TRL's collator gives them. Each token of padding is an example of its own.
+    sizes = [len(tokens) for tokens in examples] + [1, 1]
+    row = model(
+        input_ids=torch.cat([*examples, torch.zeros(2, dtype=torch.long)])[None],
+        position_ids=torch.cat([torch.arange(size) for size in sizes])[None],
+        cu_seq_lens_q=torch.tensor([0, *sizes]).cumsum(0).int(),
+        max_length_q=max(sizes),
+        use_cache=False,
+    ).logits[0]
+    torch.testing.assert_close(row[:-2], alone, rtol=1e-4, atol=1e-5)

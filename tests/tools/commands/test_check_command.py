@@ -1,7 +1,14 @@
+"""A participant's file is checked, and a class is graded."""
+
+import csv
+import os
+import pwd
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.tools.conftest import write_run
 from tools.__main__ import main
 from tools.commands import check
 from tools.tables.repository import table_definitions
@@ -19,17 +26,28 @@ RIGHT = ["0.7039", "11.8", "32", "55.12"]
 
 
 @pytest.fixture
-def checked(make_readme, logs, tmp_path, monkeypatch, capsys):
-    """Checks a copy of the README with the given values in its cells; gives exit code, output, errors."""
-    readme = make_readme(README)
-    monkeypatch.setattr(check, "table_definitions", lambda: table_definitions(tmp_path))
+def written(make_readme, tmp_path, monkeypatch):
+    """Writes a copy of the README with the given values in its first cells; gives its path."""
+    make_readme(README)
+    definitions = table_definitions(tmp_path)
+    monkeypatch.setattr(check, "table_definitions", lambda: definitions)
 
-    def checked(values: list[str], *options: str, text: str = README, logs: Path | bool = logs) -> tuple[int, str, str]:
+    def write(name: str, *values: str, text: str = README) -> str:
         for value in values:
             text = text.replace("| |", f"| {value}|", 1)
-        copy = readme.parent.parent / "my_results.md"
-        copy.write_text(text)
-        code = main(["check", str(copy), *(["--logs", str(logs)] if logs else []), *options])
+        (tmp_path / f"{name}.md").write_text(text)
+        return str(tmp_path / f"{name}.md")
+
+    return write
+
+
+@pytest.fixture
+def checked(written, logs, capsys):
+    """Checks such a copy; gives exit code, output, errors."""
+
+    def checked(values: list[str], *options: str, text: str = README, logs: Path | bool = logs) -> tuple[int, str, str]:
+        copy = written("my_results", *values, text=text)
+        code = main(["check", copy, *(["--logs", str(logs)] if logs else []), *options])
         return code, *capsys.readouterr()
 
     return checked
@@ -92,3 +110,53 @@ def test_table_that_is_not_the_readme_s_is_an_error_with_its_line(checked, make_
     make_run("r1")
     code, _, printed = checked([], text=text)
     assert code == 2 and error in printed
+
+
+def test_broken_file_costs_only_its_own_line(written, make_run, logs, tmp_path, capsys):
+    make_run("r1")
+    right, half = written("ada", *RIGHT), written("bob", "0.9")
+    broken, missing = written("eve", text=README.replace("Value", "Figure")), str(tmp_path / "missing.md")
+    assert main(["grade", right, half, broken, missing, "--logs", str(logs), "--format", "csv"]) == 1
+    header, *rows = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["file", "tables", "right", "wrong", "not filled in", "problem"]
+    assert rows[:2] == [[right, "1", "4", "0", "0", ""], [half, "1", "0", "1", "3", ""]]
+    assert rows[2][:5] == [broken, "", "", "", ""]
+    assert rows[2][5].startswith("line 3: the columns of Table 1 are not those of"), "the path has its own column"
+    assert rows[3] == [missing, "", "", "", "", "cannot be read as text: No such file or directory"]
+    assert main(["grade", right, "--logs", str(logs)]) == 0
+    assert capsys.readouterr().out.split()[-5:] == [right, "1", "4", "0", "0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after(written, make_run, logs, capsys):
+    make_run("r1")
+    os.chown(make_run("r2", {"start_time": "2026-11-21T09:50:00+00:00"}, {"train_loss": 0.6}), 54321, -1)
+    root = pwd.getpwuid(0).pw_name
+    mine, theirs, nobody = written(root, *RIGHT), written("54321", "0.6"), written("my_results", "0.6")
+    assert main(["grade", mine, theirs, "--logs", str(logs)]) == 0
+    assert main(["grade", nobody, "--logs", str(logs)]) == 1
+    assert f"named after no owner of runs; expected one of 54321.md, {root}.md" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give the folders to several users")
+def test_class_is_watched_and_graded_and_is_on_the_page(tmp_path, capsys) -> None:
+    users = {50_001: {}, 50_002: {}, 50_003: {"state": "failed", "exit_code": 1}}
+    tiny = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
+    for user, ending in users.items():
+        record = tiny | {"end_time": datetime.now(UTC).isoformat()} | ending
+        os.chown(write_run(tmp_path / str(user), f"20261121-094500-j{user}", record), user, -1)
+
+    def said(*words: str) -> str:
+        main([*words])
+        return capsys.readouterr().out
+
+    logs, files = ["--logs", *(f"{tmp_path}/{user}" for user in users)], []
+    watched = said("watch", "--once", *logs)
+    assert all(str(user) in watched for user in users)
+    for user in users:
+        files.append(tmp_path / f"{user}.md")
+        files[-1].write_text(said("fill", "baseline", "--tiny", "--plain", "--logs", f"{tmp_path}/{user}"))
+    rows = [*csv.DictReader(said("grade", *map(str, files), "--format", "csv", *logs).splitlines())]
+    assert [(row["wrong"], row["right"] > "0", bool(row["problem"])) for row in rows[:2]] == [("0", True, False)] * 2
+    said("page", *logs, "--output", f"{tmp_path}/page")
+    assert "3 runs of 3 people" in (tmp_path / "page/index.html").read_text()

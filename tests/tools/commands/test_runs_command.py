@@ -1,4 +1,8 @@
+"""What the commands about single runs print: runs, summary, plot."""
+
 import re
+
+from matplotlib.figure import Figure
 
 from tools.__main__ import main
 
@@ -52,3 +56,35 @@ def test_exercise_after_logs_is_said_to_belong_before_it(capsys):
     """`lora`, in further/, was "no such folder"."""
     assert main(["runs", "--logs", "logs/reference/h200x1", "lora"]) == 2
     assert "--logs lora: an exercise's folder, not one of runs" in capsys.readouterr().err
+
+
+def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, capsys) -> None:
+    run = make_run("20261121-094500-j1")
+    assert main(["summary", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
+        "speed: 11.80 samples/s, 1,355.9 ms per step",
+        "peak memory: 21,658 MiB of GPU memory, 8,000 MiB of CPU memory (RSS)",
+        f"evidence: {run}",
+        f"next: python -m tools fill baseline --logs {run.parents[1]}",
+    ]
+    nothing = {"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None, "train.out": "error: no\n"}
+    run = make_run("20261121-094500-j2", {"state": "failed", "exit_code": 1}, summary=None, **nothing)
+    assert main(["summary", str(run)]) == 0
+    assert capsys.readouterr() == (f"evidence: {run}\nnext: less {run}/train.out\n", "")
+
+
+def test_run_that_went_on_says_after_which_fault_and_from_which_step(make_run, logs, tmp_path, monkeypatch):
+    undisturbed = {"config": "ddp", "settings": {"fault": "none"}}
+    attempt = {"state": "failed", "last_step": 2, "resumed_step": 1}
+    make_run("20261121-094500-p1", undisturbed)
+    make_run("20261121-094500-p2", undisturbed | {"settings": {"fault": "rank_killed"}, "attempts": [attempt]})
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert main(["plot", "baseline", "--logs", str(logs), "--output", str(tmp_path / "curves.png")]) == 0
+    (figure,) = drawn
+    (legend,) = figure.legends
+    labels = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    runs = ["ddp, bloom-560m, fp32 (20261121-094500-p1)", "ddp, rank killed, bloom-560m, fp32 (20261121-094500-p2)"]
+    assert labels == [runs[0], f"{runs[1]}: failed after step 2, resumed from step 1"]
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_linestyle() == ":"] == [[1, 1]]

@@ -1,4 +1,4 @@
-"""A submit.txt says what was meant, or which line is wrong."""
+"""A list of runs says what was meant, or which line is wrong; each line has the settings that bash gives its run."""
 
 from pathlib import Path
 
@@ -6,8 +6,11 @@ import pytest
 
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
-from tools.submit.submissions import Submission, exercise_files, read
+from tools.logs.runs import find_runs
+from tools.submit.submissions import Submission, every_list, read
+from tools.submit.submitted import effective_settings, nearest
 from tools.tables.repository import ROOT
+from workshop.run_folder.env_file import sourced
 
 
 def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: tuple[str, ...] = ()) -> Submission:
@@ -33,10 +36,24 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str,
     assert expected in error.value.expected
 
 
-LISTS = [*exercise_files([]), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
+LISTS = [*every_list(), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
 
 
-@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.name)
-def test_every_list_of_the_workshop_can_be_read_and_has_no_run_twice(path: Path) -> None:
-    runs = [(line.exercise, line.text) for line in read(path, {})]
-    assert len(runs) == len(set(runs)) > 0
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_list_has_no_run_twice_and_each_line_has_the_settings_that_bash_gives_its_run(path: Path) -> None:
+    """env_vars.sh is read once for many lines."""
+    lines = read(path, {})
+    assert len(lines) == len({(line.exercise, line.text) for line in lines}) > 0
+    for line in lines[::5] if path.name != "runs.txt" else ():  # bash takes 15 ms for each
+        settings = effective_settings(line)
+        world = {"NNODES": str(line.count("nodes")), "NPROC_PER_NODE": str(line.count("gpus-per-node"))}
+        environment = sourced(line.exercise / "env_vars.sh", world | {"REPO": str(ROOT)} | line.settings)
+        assert all(str(environment.get(name.upper()) or settings[name]) == str(settings[name]) for name in settings)
+
+
+def test_a_run_of_another_configuration_is_no_measurement_of_a_line_without_one() -> None:
+    lines = read(ROOT / "further/resilience/submit.txt", {})
+    ddp = next(line for line in lines if line.settings["FAULT"] == "none" and not line.text.endswith(".json"))
+    runs = find_runs(ROOT / "logs/reference/h200x4-2026-11-27", experiment="resilience")
+    assert {"zero3", "full_shard_async"} <= {run.record.config for run in runs}
+    assert nearest(ddp, runs, lines) is None

@@ -1,18 +1,20 @@
 """A rank that makes no progress is ended, its stack says where it was, and the run records it; slow work is no hang."""
 
+import ctypes
 import json
 import os
-import subprocess
+import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hangs_on_ranks import LIMIT_S
+import torch.distributed as dist
 from transformers import Trainer, TrainingArguments
 
-from tests.launching import REPO
+from tests.launching import REPO, run
 from workshop.job.outcome import begin, hang_of, record_end
 from workshop.run_folder import checkpoints
 from workshop.run_folder.checkpoints import UNFINISHED
@@ -22,14 +24,17 @@ from workshop.training.hangs import SLOW_S, START_S
 from workshop.training.saving import CheckpointWriter
 
 LONG_S = 3600
+LIMIT_S = 1
+ENDS = {  # what the parent sends to rank 1
+    **{"stopped": signal.SIGKILL, "hold": None, "save": None, "loading": None},
+    **{"told": signal.SIGTERM, "two_meanings": signal.SIGTERM},
+}
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
-    environment = os.environ | {"PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(Path(__file__).with_name("hangs_on_ranks.py")), str(folder)]
-    subprocess.run(command, env=environment, check=True, timeout=300)
+    run("python", __file__, folder, PYTHONPATH=str(REPO), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     return folder
 
 
@@ -42,26 +47,24 @@ def stacks(run: Path, rank: int) -> str:
 
 
 def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Path) -> None:
-    run = pairs / "stopped"
-    (run / "steps.csv").write_text("step,step_time_s,tokens,real_tokens,loss\n1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
-    assert codes(run) == [1, -9]
-    assert "in wait_for_the_other" in stacks(run, 0)
-    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
+    folder, header = pairs / "stopped", "step,step_time_s,tokens,real_tokens,loss\n"
+    (folder / "steps.csv").write_text(f"{header}1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
+    assert codes(folder) == [1, -9]
+    assert "in wait_for_the_other" in stacks(folder, 0)
+    assert hang_of(folder) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
 
 
 def test_ranks_all_of_which_are_in_c_code_that_keeps_the_lock_end_with_their_stacks(pairs: Path) -> None:
-    run = pairs / "hold"
-    assert codes(run) == [1, 1]
-    assert all("in hold_the_lock" in stacks(run, rank) for rank in (0, 1))
-    assert "no stack" not in hang_of(run)
+    assert codes(pairs / "hold") == [1, 1]
+    assert all("in hold_the_lock" in stacks(pairs / "hold", rank) for rank in (0, 1))
+    assert "no stack" not in hang_of(pairs / "hold")
 
 
 def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs: Path) -> None:
-    run = pairs / "told"
-    assert codes(run) == [1, -15]
-    assert "in do_nothing" in stacks(run, 1)
-    assert "Timeout" not in stacks(run, 1)
-    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
+    assert codes(pairs / "told") == [1, -15]
+    assert "in do_nothing" in stacks(pairs / "told", 1)
+    assert "Timeout" not in stacks(pairs / "told", 1)
+    assert hang_of(pairs / "told") == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
 
 
 def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: Path) -> None:
@@ -172,3 +175,99 @@ def test_0_watches_nothing(tmp_path: Path) -> None:
     hangs.watch(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0)).on_train_begin()
     hangs.progress()
     assert not [*tmp_path.iterdir()]
+
+
+def hold_the_lock() -> None:
+    """For ever, and signals do not end it: a mutex locked twice, through ctypes' door that keeps Python's lock."""
+    mutex = ctypes.create_string_buffer(64)
+    library = ctypes.PyDLL(None)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+
+def do_nothing() -> None:
+    while True:
+        time.sleep(1)
+
+
+def wait_for_the_other() -> None:
+    dist.barrier()
+
+
+def save_then_end(watch: hangs.HangWatch) -> None:
+    os.environ["SLURM_JOB_ID"] = "1"
+    update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
+    writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
+    writer.on_train_begin(None, state, None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert writer._signalled and not watch.stacks.stat().st_size
+    writer.on_train_end(None, state, None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def rank_of_two(rank: int, kind: str, run: Path) -> None:
+    os.environ["RANK"] = str(rank)
+    dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
+    limit_s = 60 if kind == "two_meanings" else LIMIT_S  # it is over as soon as it is done
+    settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, resumes_own_run=False)
+    if kind == "loading":
+        hangs.START_S = 0
+        hangs.watch(settings)
+        do_nothing()
+    watch = hangs.HangWatch(settings)
+    watch.on_train_begin()
+    dist.barrier()
+    if kind == "save":
+        watch.on_save()
+        if rank == 0:
+            time.sleep(2 * LIMIT_S)
+        dist.barrier()
+        watch.stop()
+        return
+    if kind == "two_meanings" and rank == 0:
+        save_then_end(watch)
+    if kind == "stopped" and rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == 0 or kind == "hold":
+        hangs.progress()
+    {"stopped": wait_for_the_other, "hold": hold_the_lock}.get(kind, do_nothing)()
+
+
+def pair(kind: str, run: Path) -> list[int]:
+    children = []
+    for rank in (0, 1):
+        child = os.fork()
+        if not child:
+            rank_of_two(rank, kind, run)
+            os._exit(0)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
+    if ENDS[kind]:
+        os.kill(children[1], ENDS[kind])
+    return [*codes, os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1])]
+
+
+def main() -> None:
+    """Pairs of gloo ranks under HangWatch, each in a folder of its own, all at the same time.
+
+    `stopped`: rank 1 is stopped. `hold`: both are in C code that keeps the interpreter's lock. `told`: rank 0 does
+    nothing, and rank 1 is told to end. `save`: rank 0 saves for longer than the limit.
+    `loading`: both wait before the training begins, for one that never comes.
+    `two_meanings`: SIGTERM to rank 0 means to save, as under SLURM, and to end once the training is over.
+    As torchrun does, the parent ends rank 1 when rank 0 has ended. codes.json has the exit codes.
+    """
+    parents = {}
+    for kind in ENDS:
+        run = Path(sys.argv[1]) / kind
+        (run / hangs.STACKS).mkdir(parents=True)
+        parent = os.fork()
+        if not parent:
+            (run / "codes.json").write_text(json.dumps(pair(kind, run)))
+            os._exit(0)
+        parents[kind] = parent
+    for parent in parents.values():
+        os.waitpid(parent, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,12 @@
 
 import functools
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -20,8 +22,9 @@ from tests.workshop.kernels.fast_models.small_models import (
     gradients,
     small,
 )
-from workshop.kernels.fast_models import compile_blocks, difference, pack
+from workshop.kernels.fast_models import compile_blocks, difference, pack, use_float8
 from workshop.measure.model_facts import idle_parameters
+from workshop.training.four_bits import quantize_blocks
 from workshop.training.models import blocks_of
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}
@@ -175,3 +178,45 @@ PASS = ("deepseek_v2", "deepseek_v3", "gemma3_text", "gpt_neox", "mixtral", "olm
 @pytest.mark.parametrize("kind", ["bloom", *FAMILIES, *PASS])
 def test_decoder_whose_packed_rows_are_exact_is_let_through(kind: str) -> None:
     assert difference(AutoConfig.for_model(kind), 512, "sdpa", "chunked") == ""
+
+
+def with_adapters(model: torch.nn.Module, four_bits: bool) -> PeftModel:
+    """The same random adapters of all linear layers, whose B is not zero: A has gradients, too."""
+    if four_bits:
+        quantize_blocks(model, torch.float32)
+    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"))
+    torch.manual_seed(0)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.1)
+    return adapted
+
+
+@pytest.mark.parametrize(("name", "four_bits"), [("tiny", True), ("llama", False)])
+def test_top_rung_has_the_losses_and_gradients_of_the_librarys_model_with_adapters(name: str, four_bits: bool) -> None:
+    models = [with_adapters(model, four_bits) for model in (small(name), faster(small(name), **TOP))]
+    rows = batch(EXAMPLES), batch(pack(EXAMPLES, LENGTH), labelled=True)
+    losses = [model(**inputs).loss for model, inputs in zip(models, rows, strict=True)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-5)
+    sum(losses).backward()
+    found = [{name: p.grad for name, p in model.named_parameters() if p.grad is not None} for model in models]
+    assert found[0].keys() == found[1].keys() and all(".lora_" in name for name in found[0])
+    for adapter, gradient in found[0].items():
+        torch.testing.assert_close(found[1][adapter], gradient, rtol=1e-4, atol=1e-5, msg=adapter)
+    assert max(gradient.abs().max() for gradient in found[0].values()) > 0.05
+
+
+@pytest.mark.skipif(find_spec("torchao") is None, reason="requirements-gpu.txt")
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+@pytest.mark.parametrize("family", ["tiny", "llama"])
+def test_float8_is_near_the_exact_loss_and_gradients_but_not_equal(family: str, recipe: str) -> None:
+    """It rounds the products of the blocks' linear layers, and nothing else."""
+    found = []
+    for float8 in (False, True):
+        model = faster(small(family), attention="sdpa", loss="chunked")
+        if float8:
+            use_float8(blocks_of(model), recipe, emulate=True)
+        found.append(trained(model, batch(pack(EXAMPLES, LENGTH), labelled=True)))
+    (exact_loss, exact), (loss, gradient) = found
+    assert loss == pytest.approx(exact_loss.item(), rel=0.02)
+    assert 1e-3 < (gradient - exact).norm() / exact.norm() < 0.3

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from workshop.kernels.fast_models.loss import loss_sum
 
@@ -58,6 +59,16 @@ def test_logits_of_all_positions_never_exist_together(method: str, positions_at_
     with Largest() as largest:
         solved(method, chunk=30)
     assert largest.elements == positions_at_a_time * VOCABULARY
+
+
+@pytest.mark.parametrize(("trains_head", "products"), [(True, 3), (False, 2)])
+def test_chunked_loss_computes_no_gradient_of_a_frozen_head(trains_head: bool, products: int) -> None:
+    hidden, weight, _ = problem()
+    weight = weight.detach().requires_grad_(trains_head)
+    with FlopCounterMode(display=False) as counted:
+        loss_sum(hidden, weight, torch.arange(POSITIONS), "chunked", 7).backward()
+    assert counted.get_total_flops() == products * 2 * POSITIONS * HIDDEN * VOCABULARY
+    assert hidden.grad is not None and (weight.grad is not None) == trains_head
 
 
 def test_mixed_precision_multiplies_in_bf16_and_adds_up_in_fp32() -> None:

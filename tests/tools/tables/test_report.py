@@ -1,4 +1,4 @@
-"""A figure in a sentence follows its table: where one drifts, `report --check` fails, and `report` mends it."""
+"""Blocks, plots and figures in sentences: where one drifts, `report --check` fails, and `report` mends it."""
 
 import re
 from pathlib import Path
@@ -95,3 +95,58 @@ def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after:
     assert report(root, "--check") == 2
     error = capsys.readouterr().err
     assert re.search(complaint, error), error
+
+
+# Generated blocks
+
+TABLE = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---:|\n| F1 (%) | |\n"
+COMMAND = "python -m tools fill baseline --logs logs --plain"
+
+
+@pytest.fixture
+def filled(make_readme, make_run, tmp_path):
+    """A repository with one run and a README that has a blank table and an empty generated block."""
+    make_run("r1")
+    make_readme(f"# Baseline\n\n{TABLE}\n## Results\n\n<!-- generated: {COMMAND} -->\n<!-- end generated -->\n\nEnd.\n")
+    return tmp_path
+
+
+def test_block_is_filled_the_blank_table_stays_blank_and_what_drifted_is_named(filled, capsys):
+    assert report(filled) == 0
+    text = (filled / "baseline/README.md").read_text()
+    assert text.count("| F1 (%) | |") == 1
+    assert "|---|---:|\n| F1 (%) | 55.12 |\n\nFrom `logs/baseline/r1`\n\n<!-- end generated -->\n\nEnd.\n" in text
+    assert "baseline/README.md: generated block updated" in capsys.readouterr().out
+    (filled / "baseline/README.md").write_text(text.replace("55.12", "99.99"))
+    assert report(filled, "--check") == 1
+    assert "baseline/README.md: generated block has drifted" in capsys.readouterr().out
+    assert "99.99" in (filled / "baseline/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("rm -rf logs", "only `python -m tools"),
+        ("python -c 'x", "No closing quotation"),
+        ("python -m tools plot baseline --output baseline/loss.png", "expected `--output FILE.svg` at its end"),
+    ],
+)
+def test_readme_cannot_start_another_command_or_write_another_file(filled, capsys, command, says):
+    (filled / "baseline/README.md").write_text(f"<!-- generated: {command} -->\n<!-- end generated -->\n")
+    assert report(filled) == 2
+    error = capsys.readouterr().err
+    assert "baseline/README.md:1: " in error and says in error
+
+
+def test_plot_is_compared_as_text_and_a_check_writes_nothing(filled, capsys):
+    plot = "python -m tools plot baseline --logs logs --plain --output baseline/loss.svg"
+    readme, picture = filled / "baseline/README.md", filled / "baseline/loss.svg"
+    readme.write_text(f"<!-- generated: {plot} -->\n<!-- end generated -->\n")
+    assert report(filled, "--check") == 1 and not picture.exists()
+    assert "baseline/loss.svg: plot has drifted" in capsys.readouterr().out
+    assert report(filled) == 0
+    assert "\n![Training loss and GPU memory of baseline](loss.svg)\n" in readme.read_text()
+    assert report(filled, "--check") == 0
+    assert "prefers-color-scheme: dark" in picture.read_text() and "fill: currentColor" in picture.read_text()
+    picture.write_text(picture.read_text().replace("Training loss", "Loss"))
+    assert report(filled, "--check") == 1 and "Training loss" not in picture.read_text()
