@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -28,8 +27,6 @@ from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import DeclaredSettings
 
-# How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
-_CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 _PARSE = {item.name: item.metadata["kind"] for item in fields(DeclaredSettings)}
 
@@ -47,7 +44,7 @@ def workload_of(submission: Submission) -> Workload | None:
     nodes, config = submission.count("nodes"), None
     world_size = nodes * submission.count("gpus-per-node")
     try:
-        if submission.exercise.name == WEAK_SCALING and (path := _config_path(submission)):
+        if submission.exercise.name == WEAK_SCALING and (path := submission.config_path):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
             settings |= {"grad_acc": 1} | sizes._asdict()
@@ -90,7 +87,7 @@ def _value(place: str, name: str, text: Any) -> Any:
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
     """The configuration that the job reads; None without a file or for a rule. Raises InputError as the job does."""
-    path = _config_path(submission)
+    path = submission.config_path
     if not path or submission.exercise.name == WEAK_SCALING:
         return None
     settings = settings or _settings(submission)
@@ -115,18 +112,6 @@ def exercise_settings(exercise: Path, rung: str) -> dict[str, Any]:
 
 def _settings(submission: Submission) -> dict[str, Any]:
     return {name: _value(submission.place, name, text) for name, text in effective_settings(submission).items()}
-
-
-def _config_path(submission: Submission) -> Path | None:
-    """The launcher's argument or variable that names the configuration, else its default."""
-    if not (said := _CONFIG.search((submission.exercise / submission.launcher).read_text())):
-        return None
-    if said[1].isdecimal():
-        named = "".join(submission.arguments[int(said[1]) - 1 : int(said[1])])
-    else:
-        named = submission.settings.get(said[1])
-    named = named or said[2]
-    return (submission.exercise / named).resolve() if named else None
 
 
 def workloads_of(lines: Sequence[Submission]) -> list[Workload | InputError | None]:

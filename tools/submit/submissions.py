@@ -35,6 +35,8 @@ OPERATIONAL = {
 }
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
+# How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
+_CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,18 @@ class Submission:
         """Options that change what is measured; the last one of a name counts, as it does for sbatch."""
         found = (_OPTION.fullmatch(option) for option in self.options)
         return {match[1]: match[2] for match in found if match and match[1] in _SHAPE and match[2]}
+
+    @property
+    def config_path(self) -> Path | None:
+        """The launcher's argument or variable that names the configuration, else its default."""
+        if not (said := _CONFIG.search((self.exercise / self.launcher).read_text())):
+            return None
+        if said[1].isdecimal():
+            named = "".join(self.arguments[int(said[1]) - 1 : int(said[1])])
+        else:
+            named = self.settings.get(said[1])
+        named = named or said[2]
+        return (self.exercise / named).resolve() if named else None
 
     def count(self, option: str) -> int:
         """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1."""

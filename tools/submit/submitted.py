@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tools.logs.run import SHOWN_STATES, NoneOf, Run
+from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import utf8_lines
@@ -64,15 +64,13 @@ def _as_before(line: str) -> str:
 def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
     """The completed full run that is most like a submission, perhaps shorter, and whether it had as many steps.
 
-    It has the submission's exercise, GPUs, configuration and script, and the settings by which the lines of its list
-    differ; no other such run has fewer settings that differ from env_vars.sh.
+    It has the submission's exercise, GPUs, configuration (or the launcher's default) and script, and the settings by
+    which the lines of its list differ; no other such run has fewer settings that differ from env_vars.sh.
     """
-    files = [Path(argument) for argument in submission.arguments if argument.endswith((".json", ".py"))]
-    configs, scripts = ([file for file in files if file.suffix == suffix] for suffix in (".json", ".py"))
+    scripts = [Path(argument).name for argument in submission.arguments if argument.endswith(".py")]
     wanted = {"exercise": submission.exercise.name, "nodes": submission.count("nodes"), "tiny": False}
     wanted |= {"gpus_per_node": submission.count("gpus-per-node"), "profiled": False, "shared_gpu": False}
-    others = [Path(argument).stem for line in lines for argument in line.arguments if argument.endswith(".json")]
-    wanted["config"] = configs[0].stem if configs else NoneOf(others)  # a launcher has its own default
+    wanted["config"] = path.stem if (path := submission.config_path) else None
     expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
     apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
     steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
@@ -81,11 +79,9 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
         recorded = run.settings
         if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
             continue
-        if not configs and (run.record.submission or "").endswith(".json"):  # not the launcher's default
-            continue
         command = " ".join(run.record.command)
         other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
-        if run.matches(wanted) and all(file.name in command for file in scripts) and not apart & other:
+        if run.matches(wanted) and all(name in command for name in scripts) and not apart & other:
             found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))
     return min(found, key=lambda one: one[:3])[3:] if found else None
 
