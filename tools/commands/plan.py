@@ -17,8 +17,8 @@ from tools.plan import accuracy, answer, constants, cost, published, ranking, si
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import Question, rank
-from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, workloads_of
-from tools.plan.workload import SOCKETS_GB_PER_S, Workload
+from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, shapes_of
+from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import SHAPES, short_name
@@ -121,7 +121,7 @@ def _lines(arguments: argparse.Namespace) -> str:
     gpu = named(arguments.gpu, arguments.node_memory)
     if arguments.total:
         return cost.table(submissions, gpu)
-    rows = list(zip(submissions, simulate.without_errors(predictions_of(submissions, gpu)), strict=True))
+    rows = list(zip(submissions, predictions_of(submissions, gpu), strict=True))
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
@@ -240,8 +240,7 @@ def _check(arguments: argparse.Namespace) -> str:
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
-    planned = [one.shape for one in workloads_of(lines) if isinstance(one, Workload)]
     models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*planned, *accuracy.shapes(runs), *published.shapes(), *models])
+    simulate.keep([*shapes_of(lines), *accuracy.shapes(runs), *published.shapes(), *models])
     constants.save(accuracy.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 import textwrap
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,16 @@ from tools.logs.run import Run, read_object
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, Range, first_choice, predict_from
-from tools.plan.simulate import Shape, Step, steps
+from tools.plan.predict import Prediction, Range, first_choice, kinds_of, predict_from
+from tools.plan.simulate import Shape, Step, prepare, step_of
 from tools.plan.workload import Workload, of_run
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
-METRICS = (*MEMORY, "cpu_mib", "step_time_s", "total_runtime_s")
-TITLES = ("allocated", "reserved", "nvidia-smi", "CPU memory", "step", "whole job")  # of the columns of METRICS
+# With the titles of their columns.
+METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True))
+METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
@@ -67,9 +71,6 @@ class Case:
     @property
     def ran_out(self) -> bool:
         return not self.measured
-
-    def expected(self, metric: str) -> float:
-        return self.predicted.ranges[metric].expected
 
     def error_percent(self, metric: str) -> float:
         return self.predicted.ranges[metric].error_percent(self.measured[metric])
@@ -136,36 +137,34 @@ def shapes(runs: Sequence[Run]) -> list[Shape]:
 
 def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
     """Comparable runs by family, workload and type of GPU; their lengths may differ."""
-    groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = {}
+    groups = defaultdict(list)
     for run in runs:
         if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
             continue
         if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
             continue
-        try:
+        with suppress(InputError):
             workload = of_run(run)
-        except InputError:
-            continue
-        names = run.record.gpu_names
-        gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
-        groups.setdefault((run.record.exercise, workload.key, gpu), []).append((workload, run))
+            names = run.record.gpu_names
+            gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
+            groups[run.record.exercise, workload.key, gpu].append((workload, run))
     return groups
 
 
 def _configurations(runs: Sequence[Run]) -> list[Case]:
     """The cases that can be simulated, without predictions."""
-    groups = _groups(runs)
+    prepare(shapes(runs))
     found = []
-    simulated = steps([group[0][0].shape for group in groups.values()])
-    for ((family, _, gpu), group), step in zip(groups.items(), simulated, strict=True):
-        if isinstance(step, InputError):
-            continue
-        first, completed = group[0][0], [(workload, run) for workload, run in group if run.state == "completed"]
-        each = [measured_of(run) for _, run in completed]
-        for (workload, _), one in zip(completed, each, strict=True):
-            if workload != first:
-                one.pop("total_runtime_s", None)
-        found.append(Case(family, [run for _, run in group], first, gpu, step, each))
+    for (family, _, gpu), group in _groups(runs).items():
+        first = group[0][0]
+        each = []
+        for workload, run in group:
+            if run.state == "completed":
+                each.append(measured_of(run))
+                if workload != first:
+                    each[-1].pop("total_runtime_s", None)
+        with suppress(InputError):
+            found.append(Case(family, [run for _, run in group], first, gpu, step_of(first.shape), each))
     return found
 
 
@@ -178,17 +177,16 @@ def measured_of(run: Run) -> dict[str, float]:
     summary = run.summary
     found = {
         "peak_allocated_mib": summary["peak_mem_alloc_mib"],
-        "peak_reserved_mib": summary["peak_mem_reserved_mib"],
-        "nvidia_smi_mib": measured_figure(run, "peak_gpu_mib"),
         "cpu_mib": measured_figure(run, "peak_cpu_mib"),
     }
+    if not run.record.attempts:
+        found["peak_reserved_mib"] = summary["peak_mem_reserved_mib"]
+        found["nvidia_smi_mib"] = measured_figure(run, "peak_gpu_mib")
     warmup = summary.get("warmup_steps") or 0
     steps = None if run.timed or run.profiled else run.steps
     if steps is not None and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
         found["total_runtime_s"] = measured_figure(run, "total_runtime_s")
-    if run.record.attempts:
-        del found["peak_reserved_mib"], found["nvidia_smi_mib"]
     return {name: float(value) for name, value in found.items() if value}
 
 
@@ -218,24 +216,22 @@ def _others(points: Sequence[Case], point: Case) -> list[Case]:
 
 
 def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
-    """Measured over predicted of single runs, by family and by what decides a step; 2.5th and 97.5th percentile."""
-    found: dict[str, dict[str, list[float]]] = {name: {"all": []} for name in FORMULAS}
+    """Measured over predicted of single runs, by kind (kinds_of); 2.5th and 97.5th percentile."""
+    found: dict[str, dict[str, list[float]]] = {formula: {"all": []} for formula in FORMULAS}
     for guess in guesses:
-        workload, decided_by = guess.workload, guess.predicted.parts.decided_by
+        kinds = kinds_of(guess.workload, guess.step, guess.predicted.parts)
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
         for formula, ratios in found.items():
-            own = (decided_by, f"{decided_by}, {workload.family}") if formula == "step_time_s" else (workload.family,)
-            own = (memory.reserve_kind(workload, guess.step),) if formula == "reserved_mib" else own
-            predicted = target(formula, expected, workload)
-            every = [measured / predicted for one in guess.each if (measured := target(formula, one, workload))]
-            for kind in ("all", *own):
-                ratios.setdefault(kind, []).extend(every)
-    return {name: _middles(kinds) or {"all": (1.0, 1.0)} for name, kinds in found.items()}
+            predicted = target(formula, expected, guess.workload)
+            measured = [target(formula, one, guess.workload) for one in guess.each]
+            for kind in {"all", *kinds[formula]}:
+                ratios.setdefault(kind, []).extend(value / predicted for value in measured if value)
+    return {formula: _ends(ratios) or {"all": (1.0, 1.0)} for formula, ratios in found.items()}
 
 
-def _middles(kinds: dict[str, list[float]]) -> Ratios:
+def _ends(ratios: dict[str, list[float]]) -> Ratios:
     found = {}
-    for kind, values in kinds.items():
+    for kind, values in ratios.items():
         if len(values) >= (2 if kind == "all" else _LEAST_RUNS):
             cuts = statistics.quantiles(values, n=40, method="inclusive")
             found[kind] = (round(cuts[0], 3), round(cuts[-1], 3))
@@ -263,19 +259,20 @@ def summary(cases: Sequence[Case]) -> str:
     by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
     rows = []
     for name, own in (*_by_family(cases).items(), ("all, limited by the host", by_host), ("**all**", cases)):
-        errors: dict[str, list[float]] = {title: [] for title in (*TITLES, *_CLASSES)}
+        errors: dict[str, list[float]] = {column: [] for column in (*METRICS, *_CLASSES)}
         for case in own:
-            for metric, title in zip(METRICS, TITLES, strict=True):
-                errors[title] += [case.error_percent(metric)] if metric in case.measured else []
+            for metric in case.measured:
+                errors[metric].append(case.error_percent(metric))
             if "step_time_s" in case.measured:
                 errors[_class(case)].append(case.error_percent("step_time_s"))
         rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors.values())])
     inside = []
     for metric in METRICS:
-        pairs = [(case.predicted.ranges[metric], one[metric]) for case in cases for one in case.each if metric in one]
-        share = statistics.fmean(expected.holds(value) for expected, value in pairs) if pairs else None
-        inside.append("-" if share is None else f"{100 * share:.0f} %")
-    table = markdown(["", "configurations", *TITLES, *_CLASSES], rows)
+        held = [
+            case.predicted.ranges[metric].holds(one[metric]) for case in cases for one in case.each if metric in one
+        ]
+        inside.append(f"{100 * statistics.fmean(held):.0f} %" if held else "-")
+    table = markdown(["", "configurations", *METRICS.values(), *_CLASSES], rows)
     return f"{table}\n| runs inside the interval | | {' | '.join(inside)} | {'| ' * len(_CLASSES)}"
 
 
@@ -319,8 +316,8 @@ def draw(cases: Sequence[Case], output: Path) -> None:
         for one, (metric, title) in zip(axes, panels, strict=True):
             for family, every in _by_family(cases).items():
                 own = [case for case in every if metric in case.measured]
-                points = [case.measured[metric] for case in own], [case.expected(metric) for case in own]
-                one.scatter(*points, s=18, label=family)
+                predicted = [case.predicted.ranges[metric].expected for case in own]
+                one.scatter([case.measured[metric] for case in own], predicted, s=18, label=family)
             ends = one.get_xlim()
             one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
             one.set(xscale="log", yscale="log", title=title)
@@ -331,10 +328,9 @@ def draw(cases: Sequence[Case], output: Path) -> None:
 
 
 def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
-    for case in sorted(cases, key=lambda case: case.family):
-        found.setdefault(case.family, []).append(case)
-    return found
+    return {
+        family: [case for case in cases if case.family == family] for family in sorted({case.family for case in cases})
+    }
 
 
 def _class(case: Case) -> str:
@@ -347,7 +343,7 @@ def _class(case: Case) -> str:
 
 
 def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, ...]:
-    predicted = f"{case.expected(metric) * factor:,.0f}"
+    predicted = f"{case.predicted.ranges[metric].expected * factor:,.0f}"
     if metric not in case.measured:
         return predicted, *without
     return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.error_percent(metric):+.1f}"
@@ -359,29 +355,24 @@ def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> 
 def kept_table(file: Path, runs: Sequence[Run]) -> str:
     """A row per prediction whose line completed: errors in percent; then mean, worst, and runs inside the intervals.
 
-    Raises:
-        InputError: the file holds no predictions, or none of its lines ran.
+    Raises InputError for a file without predictions, or if none of its lines ran.
     """
     try:
         kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in read_object(file)["runs"]}
     except (KeyError, TypeError):
-        kept = {}
-    if not kept:
-        raise InputError(f"{file}: no predictions; expected what plan --format json prints")
+        raise InputError(f"{file}: no predictions; expected what plan --format json prints") from None
     newest = _newest_runs(list(kept), runs)
     found = [(line, kept[line], measured_of(newest[line])) for line in kept if line in newest]
     if not found:
         raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
-    rows = [[_without_usual(line)] for line, _, _ in found] + [["**mean (worst)**"], ["inside the interval"]]
+    columns = [[*(_without_usual(line) for line, *_ in found), "**mean (worst)**", "inside the interval"]]
     for metric in METRICS:
         pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
         errors = [expected.error_percent(value) for expected, value in pairs if value]
         inside = sum(expected.holds(value) for expected, value in pairs if value)
         cells = [f"{expected.error_percent(value):+.1f}" if value else "-" for expected, value in pairs]
-        cells += [_mean_and_worst(errors, 1), f"{inside} of {len(errors)}"]
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
-    return markdown(["predicted before it ran: error (%)", *TITLES], rows)
+        columns.append([*cells, _mean_and_worst(errors, 1), f"{inside} of {len(errors)}"])
+    return markdown(["predicted before it ran: error (%)", *METRICS.values()], zip(*columns, strict=True))
 
 
 def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
@@ -426,41 +417,35 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
     """A row for each work (equal GPUs, rows per step and GPU, model) that several strategies have a time for.
 
     Returns:
-        `where`: the folder of logs; `work`: in words; `options`: how many; `first`: what the planner would choose,
-        `best`: what was the fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
+        `where`: the folder of logs; `work`: in words; `first`: what the planner would choose, `best`: what was the
+        fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
     """
-    cells: dict[tuple[str, str], dict[str, tuple[Case, list[Run]]]] = {}
     machines = _machines([run for case in cases for run in case.runs])
+    # By machine and work: by strategy a case, and the times of its runs there.
+    works: dict[tuple[str, int, str], dict[str, tuple[Case, list[float]]]] = defaultdict(dict)
     for case in cases:
         for run in case.runs:
-            ways = cells.setdefault((machines[run.folder], _work(case)), {})
-            ways.setdefault(_way(case), (case, []))[1].append(run)
+            time_s = measured_of(run).get("step_time_s") if run.state == "completed" else inf
+            if time_s:  # not a profile, nor DeepSpeed's timers
+                works[*machines[run.folder], _work(case)].setdefault(_way(case), (case, []))[1].append(time_s)
     found = []
-    for (place, work), ways in sorted(cells.items()):
-        options = []
-        for case, runs in ways.values():
-            own = replace(case, runs=runs, each=[measured_of(run) for run in runs if run.state == "completed"])
-            if own.ran_out or "step_time_s" in own.measured:  # not a profile, nor DeepSpeed's timers
-                options.append(own)
-        if sum(not one.ran_out for one in options) < 2:
-            continue
-        times_s = [one.measured.get("step_time_s", float("inf")) for one in options]
-        first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
-        row = {"where": place, "work": work, "options": len(options)}
-        row |= {"first": _name(options[first]), "best": _name(options[best])}
-        found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
+    for (folder, _, work), ways in sorted(works.items()):
+        options = [case for case, _ in ways.values()]
+        times_s = [statistics.median([one for one in own if one < inf] or [inf]) for _, own in ways.values()]
+        if sum(time_s < inf for time_s in times_s) > 1:
+            first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
+            row = {"where": folder, "work": work, "first": _name(options[first]), "best": _name(options[best])}
+            found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
     return found
 
 
-def _machines(runs: Sequence[Run]) -> dict[Path, str]:
-    """By run folder: the folder that holds the exercise's folder, with a number from the second loan on."""
-    found, last, loans = {}, {}, {}
-    for run in sorted(runs, key=lambda run: run.record.start_time):
-        place = Path(run.folder).parent.parent.name
-        start = datetime.fromisoformat(run.record.start_time)
-        loans[place] = loans.get(place, 1) + (start - last.get(place, start) > _ONE_LOAN)
-        last[place] = start
-        found[run.folder] = place + (f" ({loans[place]})" if loans[place] > 1 else "")
+def _machines(runs: Sequence[Run]) -> dict[Path, tuple[str, int]]:
+    """By run folder: the folder that holds the exercise's folder, and the number of the loan."""
+    found: dict[Path, tuple[str, int]] = {}
+    before, loan = None, 0
+    for run in sorted(runs, key=lambda run: (run.folder.parents[1], run.start)):
+        loan += before is None or run.start - before > _ONE_LOAN  # the next folder's number may go on
+        found[run.folder], before = (run.folder.parents[1].name, loan), run.start
     return found
 
 

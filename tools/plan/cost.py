@@ -13,7 +13,6 @@ from itertools import chain
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
-from tools.plan.simulate import without_errors
 from tools.plan.submitted_lines import predictions_of
 from tools.submit.submissions import Submission
 from tools.tables.repository import ROOT
@@ -23,23 +22,16 @@ from workshop.run_folder.printable import markdown
 MUST_DO = "must-do"
 
 
-def times_s(lines: Sequence[Submission], gpu: Gpu) -> list[float | None]:
-    """The time of each run; None where it was neither planned nor measured.
-
-    Raises:
-        InputError: a line that cannot be planned, or more GPUs than a node of this kind has.
-    """
-    return [
-        found.ranges["total_runtime_s"].expected if found else _measured_s(line.exercise.name, line.launcher)
-        for line, found in zip(lines, without_errors(predictions_of(lines, gpu)), strict=True)
-    ]
-
-
 def table(lines: Sequence[Submission], gpu: Gpu) -> str:
-    """Two rows for each exercise, what one must do and all; one row where these are the same. Then those of all."""
+    """Two rows for each exercise, what one must do and all; one row where these are the same. Then those of all.
+
+    Raises InputError for a line that cannot be planned on this GPU.
+    """
     groups: dict[str, list[tuple[Submission, float | None]]] = {}
-    for line, time_s in zip(lines, times_s(lines, gpu), strict=True):
-        groups.setdefault(line.exercise.name, []).append((line, time_s))
+    for line, found in zip(lines, predictions_of(lines, gpu), strict=True):
+        name = line.exercise.name
+        time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)
+        groups.setdefault(name, []).append((line, time_s))
     if several := len(groups) > 1:
         known = [own for own in groups.values() if None not in (time_s for _, time_s in own)]
         groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from tools.errors import InputError
 from tools.plan import constants, memory, timing
-from tools.plan.constants import NOISE, Fitted, Ratios, total
+from tools.plan.constants import NOISE, Fitted, total
 from tools.plan.gpus import Gpu
 from tools.plan.memory import MIB, Terms
-from tools.plan.simulate import Step, steps
+from tools.plan.simulate import Step, step_of
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
@@ -35,8 +35,7 @@ _COLUMNS = (
 TITLES = tuple(title for title, *_ in _COLUMNS)
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """The expected value, and an interval that covers the reference runs of the kind."""
 
     least: float
@@ -44,29 +43,21 @@ class Range:
     largest: float
 
     def text(self, decimals: int = 0) -> str:
-        least, expected, largest = (f"{value:,.{decimals}f}" for value in (self.least, self.expected, self.largest))
+        least, expected, largest = (f"{value:,.{decimals}f}" for value in self)
         return f"{expected} ({least} to {largest})"
 
-    @property
-    def rounded(self) -> dict[str, float]:
-        """With six digits."""
-        return {name: float(f"{value:.6g}") for name, value in vars(self).items()}
-
     def times(self, factor: float) -> Range:
-        return Range(self.least * factor, self.expected * factor, self.largest * factor)
+        return Range(*(factor * value for value in self))
 
-    def at_most(self, most: float) -> Range:
-        return Range(*(min(most, value) for value in (self.least, self.expected, self.largest)))
+    def per(self, amount: float) -> Range:
+        """The amount divided by this range: a longer time is a lower speed."""
+        return Range(*(amount / value for value in reversed(self)))
 
     def error_percent(self, measured: float) -> float:
         return 100 * (self.expected / measured - 1)
 
     def holds(self, measured: float) -> bool:
         return self.least <= measured <= self.largest
-
-    def per(self, amount: float) -> Range:
-        """The amount divided by this range: a longer time is a lower speed."""
-        return Range(amount / self.largest, amount / self.expected, amount / self.least)
 
 
 @dataclass(frozen=True)
@@ -95,7 +86,10 @@ class Prediction:
     @property
     def figures(self) -> dict[str, dict[str, float]]:
         """The ranges with six digits."""
-        return {name: found.rounded for name, found in self.ranges.items()}
+        return {
+            name: {end: float(f"{value:.6g}") for end, value in found._asdict().items()}
+            for name, found in self.ranges.items()
+        }
 
     @property
     def cells(self) -> list[str]:
@@ -167,46 +161,59 @@ class Prediction:
         return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
 
 
-def predict(workloads: Sequence[Workload], gpu: Gpu) -> list[Prediction | InputError]:
-    """Predictions by constants.json; an error where a step cannot be simulated or the GPU lacks the precision."""
-    found: list[Prediction | InputError] = []
-    for step, workload in zip(steps([one.shape for one in workloads]), workloads, strict=True):
-        try:
-            found.append(step if isinstance(step, InputError) else predict_from(step, workload, gpu, constants.load()))
-        except InputError as error:
-            found.append(error)
-    return found
+def predict(workload: Workload, gpu: Gpu) -> Prediction:
+    """By constants.json. Raises InputError where the step cannot be simulated or the GPU lacks the precision."""
+    return predict_from(step_of(workload.shape), workload, gpu, constants.load())
 
 
 def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
-    found, ratios, family = fitted.constants, fitted.ratios, workload.family
     parameters, of_model = memory.trained(step)["parameters"], step["parameters"]
     if workload.layout:
         step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
-    context = memory.cuda_context(fitted.cuda_context, workload)
-    parts = timing.step_time(timing.work_of(workload, step, gpu), found["step_time_s"])
+    allocated_mib = sum(terms.values())
+    parts = timing.step_time(timing.work_of(workload, step, gpu), fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
-    step_s = _within(parts.total, ratios["step_time_s"], f"{parts.decided_by}, {family}", parts.decided_by)
-    other_s = total(timing.other_work(workload, parameters, parts.total), found["other_s"])
-    others = _within(other_s, ratios["other_s"], "all", family)
-    cpu_mib = total(memory.cpu_work(workload, parameters), found["cpu_mib"])
-    run_s = Range(
-        *(getattr(others, end) + workload.steps * getattr(step_s, end) for end in ("least", "expected", "largest"))
-    )
-    ranks = workload.strategy.world_size
-    memory_ranges = _gpu_memory(sum(terms.values()), context, step, workload, fitted)
+    kinds = kinds_of(workload, step, parts)
+
+    def interval(formula: str, expected: float) -> Range:
+        """The one that covers the runs of each kind; of all runs where every kind has too few."""
+        ratios = fitted.ratios[formula]
+        found = [ratios[kind] for kind in kinds[formula] if kind in ratios] or [ratios["all"]]
+        ends = min(1, *(least for least, _ in found)), max(1, *(largest for _, largest in found))
+        return Range(expected * ends[0], expected, expected * ends[1])
+
+    def computed(formula: str, work: dict[str, float]) -> Range:
+        return interval(formula, total(work, fitted.constants[formula]))
+
+    error = ALLOCATED_ERROR_PERCENT / 100
+    # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
+    # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
+    # and both of each BLOOM, took what is expected.
+    late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
+    allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error) + late_mib)
+    held = computed("reserved_mib", memory.reserved_work(workload, step))
+    held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
+    context = memory.cuda_context(fitted.cuda_context, workload)
+    gpu_memory = {
+        "peak_allocated_mib": allocated,
+        "peak_reserved_mib": held,
+        "nvidia_smi_mib": Range(*map(sum, zip(held, context, strict=True))),
+    }
     # PyTorch gives its reserve back before it fails, so nvidia-smi shows no more than there is.
-    most = max(gpu.memory_mib, memory_ranges["peak_allocated_mib"].expected + context[0])
-    ranges = {name: found.at_most(most) for name, found in memory_ranges.items()} | {
-        "cpu_mib": _within(cpu_mib, ratios["cpu_mib"], "all", family),
+    most = max(gpu.memory_mib, allocated_mib + context[0])
+    step_s = interval("step_time_s", parts.total)
+    others = computed("other_s", timing.other_work(workload, parameters, parts.total))
+    run_s = Range(*(other + workload.steps * one for other, one in zip(others, step_s, strict=True)))
+    ranges = {name: Range(*(min(most, value) for value in found)) for name, found in gpu_memory.items()} | {
+        "cpu_mib": computed("cpu_mib", memory.cpu_work(workload, parameters)),
         "step_time_s": step_s,
         "tokens_per_second": step_s.per(workload.tokens_per_step),
         "samples_per_second": step_s.per(workload.rows_per_step * workload.examples_per_row),
         "total_runtime_s": run_s,
-        "gpu_hours": run_s.times(ranks / 3600),
+        "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
     width = 2 if "frozen" in step else 4
     loading_mib = width * step["parameters"] / MIB * workload.readers * workload.pretrained
@@ -214,31 +221,15 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic, of_model)
 
 
-def _gpu_memory(
-    expected: float, context: tuple[float, float, float], step: Step, workload: Workload, fitted: Fitted
-) -> dict[str, Range]:
-    """Args: expected: allocated; context: CUDA's own: least, median, largest. All MiB."""
-    error = ALLOCATED_ERROR_PERCENT / 100
-    # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
-    # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
-    # and both of each BLOOM, took what is expected.
-    late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
-    allocated = Range(expected * (1 - error), expected, expected * (1 + error) + late_mib)
-    held_mib = total(memory.reserved_work(workload, step), fitted.constants["reserved_mib"])
-    kind = memory.reserve_kind(workload, step)
-    kinds = (kind,) if kind == "replayed" else ("all", kind)
-    held = _within(held_mib, fitted.ratios["reserved_mib"], *kinds)
-    held = Range(max(expected, held.least), held.expected, max(held.largest, allocated.largest))
-    least, median, largest = context
-    nvidia_smi = Range(held.least + least, held.expected + median, held.largest + largest)
-    return {"peak_allocated_mib": allocated, "peak_reserved_mib": held, "nvidia_smi_mib": nvidia_smi}
-
-
-def _within(expected: float, ratios: Ratios, *kinds: str) -> Range:
-    """The interval that covers the runs of each of these kinds; of all runs where every kind has too few."""
-    found = [ratios[kind] for kind in kinds if kind in ratios] or [ratios["all"]]
-    least, largest = min(one[0] for one in found), max(one[1] for one in found)
-    return Range(expected * min(1, least), expected, expected * max(1, largest))
+def kinds_of(workload: Workload, step: Step, parts: StepTime) -> dict[str, tuple[str, ...]]:
+    """By formula: the kinds of runs whose ratios of measured to predicted decide about the interval."""
+    reserve, family = memory.reserve_kind(workload, step), workload.family
+    return {
+        "reserved_mib": (reserve,) if reserve == "replayed" else ("all", reserve),
+        "step_time_s": (parts.decided_by, f"{parts.decided_by}, {family}"),
+        "cpu_mib": ("all", family),
+        "other_s": ("all", family),
+    }
 
 
 def first_choice(options: Sequence[Prediction]) -> int:

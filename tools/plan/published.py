@@ -11,7 +11,7 @@ from tools.plan import constants
 from tools.plan.gpus import GPUS
 from tools.plan.layout import Layout
 from tools.plan.predict import predict_from
-from tools.plan.simulate import steps, without_errors
+from tools.plan.simulate import step_of
 from tools.plan.workload import Strategy, Workload, of_layout
 from workshop.run_folder.printable import markdown
 
@@ -44,7 +44,7 @@ def table() -> str:
 
 def _tokens_per_second(workload: Workload, gpu: str, **fast: Any) -> float:
     """Args: fast: of the shape, what is not simulated."""
-    (step,) = without_errors(steps([workload.shape]))
+    step = step_of(workload.shape)
     workload = replace(workload, shape=workload.shape | fast)
     return predict_from(step, workload, GPUS[gpu], constants.load()).ranges["tokens_per_second"].expected
 

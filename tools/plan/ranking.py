@@ -23,7 +23,7 @@ from tools.plan import constants
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction, first_choice, predict, predict_from
-from tools.plan.simulate import steps
+from tools.plan.simulate import prepare, step_of
 from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import (
     PACKED_EXAMPLES_PER_POSITION,
@@ -260,11 +260,15 @@ def _predicted(question: Question) -> list[Candidate]:
     full = [*candidates(question)]
     found = [*full, *layouts(question), *with_8_bits(full)] if question.method in ("", "full") else []
     found += [one for one in adapters(full) if question.method in ("", one.method.lower())]
-    predictions = predict([one.workload for one in found], question.hardware)
-    return [
-        replace(one, error=str(answer)) if isinstance(answer, InputError) else replace(one, prediction=answer)
-        for one, answer in zip(found, predictions, strict=True)
-    ]
+    prepare([one.workload.shape for one in found])
+    return [_with_prediction(one, question.hardware) for one in found]
+
+
+def _with_prediction(one: Candidate, gpu: Gpu) -> Candidate:
+    try:
+        return replace(one, prediction=predict(one.workload, gpu))
+    except InputError as error:
+        return replace(one, error=str(error))
 
 
 def shapes_of(model: str) -> list[dict[str, Any]]:
@@ -288,8 +292,9 @@ def _resized(question: Question, one: Candidate) -> Candidate:
     rows = one.workload.shape["batch_size"]
     if one.error or one.prediction.verdict != "fits" or one.workload.layout or rows == 1:
         return one
-    ends = steps([one.workload.shape | {"batch_size": size} for size in (rows, 2 * rows)])
-    if any(isinstance(step, InputError) for step in ends):
+    try:
+        ends = [step_of(one.workload.shape | {"batch_size": size}) for size in (rows, 2 * rows)]
+    except InputError:
         return one
     for size in range(2 * rows - 1, rows, -1):
         workload = _with_rows(question, one.workload, size)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
 from importlib.metadata import version
+from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -32,10 +33,11 @@ FILE = Path(__file__).with_name("steps.json.xz")
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 # What a remembered step depends on.
 _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training/models.py", "custom_model/model.py")
+_CODE += ("tools/plan/simulate.py",)
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
-_known: dict[str, Step | InputError] = {}  # by this process
+_known: dict[str, Step] = {}  # by this process; one that cannot be simulated has an `error`
 
 
 def key(shape: Shape) -> str:
@@ -44,37 +46,37 @@ def key(shape: Shape) -> str:
     return json.dumps(shape | same, sort_keys=True)
 
 
-def steps(shapes: list[Shape]) -> list[Step | InputError]:
-    """The simulated step of each shape, in their order; equal shapes are simulated once.
-
-    A shape that cannot be simulated, as of an unknown model, gives an error.
+def prepare(shapes: list[Shape]) -> None:
+    """Simulate all of these shapes at once that are neither kept nor remembered.
 
     Raises:
         InputError: PyTorch is not installed.
     """
-    others = {key(shape): shape for shape in shapes if key(shape) not in _known}
-    for name in list(others):
-        if step := _kept().get(name) or _remembered().get(_with_model(others[name])):
-            _known[name] = _whole(step)
-            del others[name]
-    if others:
-        with closing(simulate(list(others.values()))) as found:  # after an error, too, before it is printed
-            for (name, shape), step in zip(others.items(), found, strict=True):
+    missing = {}
+    for name, shape in {key(shape): shape for shape in shapes if key(shape) not in _known}.items():
+        if step := _kept().get(name) or _remembered().get(_with_model(shape)):
+            _known[name] = _unpacked(step)
+        else:
+            missing[name] = shape
+    if missing:
+        with closing(simulate(list(missing.values()))) as found:  # after an error, too, before it is printed
+            for (name, shape), step in zip(missing.items(), found, strict=True):
                 packed = _packed(step)
-                _known[name] = _whole(json.loads(packed))
+                _known[name] = _unpacked(json.loads(packed))
                 _remember(_with_model(shape), packed)
-    return [_known[key(shape)] for shape in shapes]
 
 
-def without_errors(found: list[Any]) -> list[Any]:
-    """All of them. Raises the first error."""
-    if error := next((one for one in found if isinstance(one, InputError)), None):
-        raise error
-    return found
+def step_of(shape: Shape) -> Step:
+    """The simulated step. Raises InputError for a shape that cannot be simulated, as of an unknown model."""
+    prepare([shape])
+    step = _known[key(shape)]
+    if "error" in step:
+        raise InputError(step["error"])
+    return step
 
 
-def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
-    """Simulate all shapes in processes of their own, with a progress bar."""
+def simulate(shapes: list[Shape]) -> Iterator[Step]:
+    """Simulate all shapes in processes of their own, with a progress bar; a shape that cannot be has an `error`."""
     from tqdm import tqdm
 
     # Looking for cycles among what PyTorch's import makes takes a fifth of the start.
@@ -90,8 +92,7 @@ def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
                     if not (line := process.stdout.readline()):
                         errors.seek(0)
                         raise InputError(errors.read().strip().splitlines()[-1])
-                    step = json.loads(line)
-                    yield InputError(step["error"]) if "error" in step else step
+                    yield json.loads(line)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # also those that it has started
@@ -99,7 +100,7 @@ def simulate(shapes: list[Shape]) -> Iterator[Step | InputError]:
 
 @cache
 def _kept() -> dict[str, Step]:
-    return json.loads(lzma.decompress(FILE.read_bytes())) if FILE.exists() else {}
+    return json.loads(lzma.decompress(FILE.read_bytes()))
 
 
 def keep(shapes: list[Shape]) -> None:
@@ -112,34 +113,19 @@ def keep(shapes: list[Shape]) -> None:
     _known.clear()
 
 
-def _packed(step: Step | InputError) -> str:
-    """As JSON. Its parts are runs of equal differences: first values, differences, how many."""
-    if isinstance(step, InputError):
-        return json.dumps({"error": str(step)})
-    rows = [[part[name] for name in _PART] for part in step["parts"]]
-    runs: list[list[Any]] = []
-    for row in rows:
-        if runs:
-            first, by, count = runs[-1]
-            if count == 1:
-                runs[-1][1] = by = [new - old for new, old in zip(row, first, strict=True)]
-            if row == [old + count * one for old, one in zip(first, by, strict=True)]:
-                runs[-1][2] += 1
-                continue
-            runs[-1][1] = by if count > 1 else [0] * len(_PART)
-        runs.append([row, [0] * len(_PART), 1])
-    return json.dumps(step | {"parts": runs}, separators=(",", ":"))
+def _packed(step: Step) -> str:
+    """As JSON, of the parts the differences, which are mostly equal: lzma makes a fifth of it."""
+    if "error" not in step:
+        columns = {name: [0, *(part[name] for part in step["parts"])] for name in _PART}
+        step = step | {"parts": {name: [new - old for old, new in pairwise(one)] for name, one in columns.items()}}
+    return json.dumps(step, separators=(",", ":"))
 
 
-def _whole(step: Step) -> Step | InputError:
+def _unpacked(step: Step) -> Step:
     if "error" in step:
-        return InputError(step["error"])
-    parts = [
-        {name: first + number * by for name, first, by in zip(_PART, *run[:2], strict=True)}
-        for run in step["parts"]
-        for number in range(run[2])
-    ]
-    return step | {"parts": parts}
+        return step
+    rows = zip(*map(accumulate, step["parts"].values()), strict=True)
+    return step | {"parts": [dict(zip(step["parts"], row, strict=True)) for row in rows]}
 
 
 # ---- remembered between questions ----

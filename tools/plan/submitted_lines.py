@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -11,14 +12,8 @@ from typing import Any
 from tools.errors import InputError
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.workload import (
-    SCRIPTS,
-    WEAK_SCALING,
-    Workload,
-    of_settings,
-    reader,
-    shape_name,
-)
+from tools.plan.simulate import Shape, prepare
+from tools.plan.workload import SCRIPTS, WEAK_SCALING, Workload, of_settings, reader, shape_name
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings, settings_of
 from workshop.run_folder import deepspeed_config, fsdp_config
@@ -114,38 +109,46 @@ def _settings(submission: Submission) -> dict[str, Any]:
     return {name: _value(submission.place, name, text) for name, text in effective_settings(submission).items()}
 
 
-def workloads_of(lines: Sequence[Submission]) -> list[Workload | InputError | None]:
-    """As workload_of; an error for a line that it refuses."""
-    found: list[Workload | InputError | None] = []
+def shapes_of(lines: Sequence[Submission]) -> list[Shape]:
+    """The steps to simulate for these lines; none for one that cannot be planned."""
+    found = []
     for line in lines:
-        try:
-            found.append(workload_of(line))
-        except InputError as error:
-            found.append(error)
+        with suppress(InputError):
+            found += [workload.shape] if (workload := workload_of(line)) else []
     return found
 
 
-def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | InputError | None]:
-    """One for each line: None if workload_of gives none, an error if it cannot be planned.
+def prediction_of(line: Submission, gpu: Gpu) -> Prediction | None:
+    """None if workload_of gives none. Raises InputError for a line that cannot be planned on this GPU."""
+    workload = workload_of(line)
+    return predict(workload, gpu) if workload else None
 
-    Raises:
-        InputError: a line asks for more GPUs than a node has.
-    """
-    for line in lines:
-        check_node(line, gpu)
-    workloads = workloads_of(lines)
-    found = iter(predict([one for one in workloads if isinstance(one, Workload)], gpu))
-    return [next(found) if isinstance(one, Workload) else one for one in workloads]
+
+def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | None]:
+    """As prediction_of, with all steps simulated at once. Raises InputError also as check_node."""
+    _prepare(lines, gpu)
+    return [prediction_of(line, gpu) for line in lines]
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
-    """For each line a sentence before it is queued, and whether it may fit. Raises as predictions_of."""
-    return [_fit(one) for one in predictions_of(lines, gpu)]
+    """For each line a sentence before it is queued, and whether it may fit. Raises InputError as check_node."""
+    _prepare(lines, gpu)
+    return [_fit(line, gpu) for line in lines]
 
 
-def _fit(found: Prediction | InputError | None) -> tuple[str, bool]:
-    if not isinstance(found, Prediction):
-        return f"not planned: {found or NOT_SIMULATED}", True
+def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
+    for line in lines:
+        check_node(line, gpu)
+    prepare(shapes_of(lines))
+
+
+def _fit(line: Submission, gpu: Gpu) -> tuple[str, bool]:
+    try:
+        found = prediction_of(line, gpu)
+    except InputError as error:
+        return f"not planned: {error}", True
+    if not found:
+        return f"not planned: {NOT_SIMULATED}", True
     allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
     text = (
         f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "

@@ -14,8 +14,7 @@ from tools.plan.accuracy import comparisons
 from tools.plan.cost import MUST_DO
 from tools.plan.published import PUBLISHED, table
 from tools.plan.ranking import shapes_of
-from tools.plan.submitted_lines import workloads_of
-from tools.plan.workload import Workload
+from tools.plan.submitted_lines import shapes_of as shapes_of_lines
 from tools.submit.submissions import every_list, exercise_files, read
 from workshop.run_folder.model_file import SHAPES
 from workshop.simulate import step_on_meta
@@ -61,7 +60,7 @@ KEPT = simulate._kept()
 @pytest.mark.parametrize("words", [('"simple-gpt"',), ('"flex"', '"bloom-560m"', '"compile": true')])
 def test_kept_steps_are_what_the_simulation_says(words: tuple[str, ...]) -> None:
     shape = json.loads(next(name for name in KEPT if all(word in name for word in words)))
-    (kept,) = simulate.steps([shape])
+    kept = simulate.step_of(shape)
     now = json.loads(json.dumps(step_on_meta.simulate(step_on_meta.StepShape(**shape))))
     parts = [{key: part[key] for key in kept["parts"][0]} for part in now["parts"]]
     assert now | {"parts": parts} == kept, "expected `python -m tools plan fit` after a change"
@@ -77,6 +76,5 @@ def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
     """On a rented machine the GPU would wait meanwhile."""
-    workloads = [one for one in workloads_of(read(path, {})) if isinstance(one, Workload)]
-    missing = {simulate.key(one.shape) for one in workloads} - KEPT.keys()
+    missing = {simulate.key(shape) for shape in shapes_of_lines(read(path, {}))} - KEPT.keys()
     assert not missing, "expected `python -m tools plan fit` after a change of the list"

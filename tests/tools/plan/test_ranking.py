@@ -133,7 +133,7 @@ def test_largest_micro_batch_fits_and_one_row_more_does_not() -> None:
     assert found.prediction.verdict == "fits" and rows not in (1, 2, 4, 8, 16, 32, 64)
     assert found.workload.steps * found.workload.tokens_per_step >= question.work_tokens
     exact = [replace(found.workload, shape=found.workload.shape | {"batch_size": size}) for size in (rows, rows + 1)]
-    fits, more = predict(exact, question.hardware)
+    fits, more = (predict(workload, question.hardware) for workload in exact)
     assert fits.verdict == "fits" and more.verdict != "fits"
     expected = fits.ranges["peak_allocated_mib"].expected
     assert found.prediction.ranges["peak_allocated_mib"].expected == pytest.approx(expected, rel=0.001)
@@ -154,7 +154,7 @@ def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(
 def test_experts_are_in_memory_all_of_them_and_in_time_those_that_a_token_meets() -> None:
     every = candidates(replace(GPT2, model="qwen-3-30b-a3b"))
     workload = next(one.workload for one in every if one.strategy == "zero3" and not one.checkpointing)
-    (step,) = simulate.steps([workload.shape])
+    step = simulate.step_of(workload.shape)
     assert step["parameters"] == 30_532_122_624  # Qwen's model card: 30.5 billion
     of_experts = 48 * 8 * 3 * 2048 * 768  # of each block 8 of 128 experts
     assert step["operations"]["blocks"]["expert product"]["flops"] == 6 * of_experts * 512
