@@ -81,13 +81,8 @@ def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
         drawn.legend(found.values(), found, ncols=fitting, **place)
 
 
-def configuration(run: Run) -> str:
-    """Its rung or configuration; of a run without either how it shards; "" if it does not."""
-    return run.rung or run.record.config or (run.method if run.method != "none" else None) or ""
-
-
 def run_label(run: Run) -> str:
     """What a run is, and its folder's name, which no other run has."""
-    parts = [configuration(run), run.fault if run.fault != "none" else None, run.model, run.precision]
+    parts = [run.configuration, run.fault if run.fault != "none" else None, run.model, run.precision]
     parts += [f"{run.world_size} GPUs" if run.several_gpus else None, "profiled" if run.profiled else None]
     return f"{', '.join(part.replace('_', ' ') for part in parts if part)} ({run.folder.name})"

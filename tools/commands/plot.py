@@ -7,21 +7,16 @@ from pathlib import Path
 
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.errors import InputError, LogError, NoRunsError
-from tools.logs.memory_logs import cpu_lines, gpu_lines
+from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
+from tools.page.curves import OVER, charts
 from tools.tables.fill import fill
 from tools.tables.labels import blank_tables, tiny_view
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.plural import counted
 
-# What the loss can be drawn over: the axis' label, and its values from the steps.
-_OVER = {
-    "step": ("step", lambda steps: steps.step),
-    "examples": ("training examples", lambda steps: None if steps.samples is None else steps.samples.cumsum()),
-    "time": ("time in steps (s)", lambda steps: steps.step_time_s.cumsum()),
-}
+_MOST_POINTS = 1000  # of a line
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
 _COLUMN = "Real tokens/s"  # where a table has it, it is what its rows are compared in
@@ -33,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
     )
-    parser.add_argument("--over", choices=_OVER, default="step", help="what the loss is drawn over (default: step)")
+    parser.add_argument("--over", choices=OVER, default="step", help="what the loss is drawn over (default: step)")
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
@@ -76,32 +71,27 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     """
     without = []
     gpus = any(run.paths("gpu_memory", ".csv") for run in runs)
-    memory = "GPU memory" if gpus else "CPU memory"
+    memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
     with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
+        loss_axes.set_title("Training loss", fontsize="medium")
+        memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            try:
-                steps, lines = run.steps, list(gpu_lines(run) if gpus else cpu_lines(run, "RSS"))
-            except LogError as error:
-                without.append(str(error))
-                continue
-            places = _OVER[over][1](steps) if steps is not None and steps.step.size else None
-            if places is not None:
-                loss_axes.plot(places, steps.loss, **look)
-                for step, _ in run.resumptions:
-                    place = min(steps.step.searchsorted(step), steps.step.size - 1)
-                    loss_axes.axvline(places[place], color=f"C{colour}", linestyle=":")
-            for _, time_s, mib in lines:
-                memory_axes.plot(time_s, mib, **look)
-            if places is None and not lines:
+            found = {chart.key: chart for chart in charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
+            without += [chart.problem for chart in found.values() if chart.problem]
+            for place, line in enumerate(found["loss"].lines if "loss" in found else ()):
+                mark = {"linestyle": ":", "label": None} if place else {}  # where the run was resumed
+                loss_axes.plot(line.x, line.y, **look | mark)
+            for line in found[key].lines if key in found else ():
+                if not line.name.endswith("PSS"):
+                    memory_axes.plot(line.x, line.y, **look)
+            if not found:
                 without.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
-        if len(without) == len(runs):
+        if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
-        for axes, name in ((loss_axes, "Training loss"), (memory_axes, memory)):
-            axes.set_title(name, fontsize="medium")
-        plots.label(loss_axes, _OVER[over][0], "training loss", "no log")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
+        plots.label(loss_axes, OVER[over][0], "training loss", "no log")
         plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
         plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
     return f"Training loss and {memory} of {title}", without

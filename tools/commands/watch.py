@@ -26,8 +26,7 @@ _PIPE_COLUMNS = 200
 _COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "trouble")
 _RIGHT = ("step", "left", "tokens/s", "loss")
 _COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
-_SPARED = ("tokens/s", "exercise", "left", "loss")  # in a narrow terminal, in this order
-_LEAST = {"configuration": 26, "trouble": 14}  # columns wide; what is longer is cut where there is no more room
+_CUT = ("configuration", "trouble")
 _QUEUE_LINES = 8
 
 
@@ -44,14 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
     runs = RecentRuns(chosen_logs(arguments), arguments.owner, arguments.recent * 3600)
     if arguments.once or not sys.__stdout__.isatty():
         columns = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns
-        console = Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False)
-        console.print(view(runs.look(), slurm.waiting(), columns))
+        shown = runs.look()
+        Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False).print(
+            view(shown, slurm.waiting(), len(shown))
+        )
         return 0
     # rich's own sequences must reach the terminal; the view has no others.
     console = Console(file=sys.__stdout__)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:  # until Ctrl-C
-            live.update(view(runs.look(), slurm.waiting(), console.width, console.height), refresh=True)
+            most = max(1, console.height - _QUEUE_LINES - 4)
+            live.update(view(runs.look(), slurm.waiting(), most), refresh=True)
             time.sleep(arguments.every)
 
 
@@ -88,44 +90,26 @@ class RecentRuns:
         return recent and self._owner in (None, run.owner)
 
 
-# ---- the view as text for rich: no word of a log or a name is markup, none can steer the terminal ----
-
-
-def view(shown: Sequence[LiveRun], waits: Sequence[str], width: int, most_rows: int | None = None) -> Group:
-    """Runs, then what waits in the queue, `width` columns wide; with `most_rows` in no more lines than that."""
-    most_waits = _QUEUE_LINES if most_rows is None else min(_QUEUE_LINES, max(1, most_rows // 6))
-    lines = [*waits[:most_waits], *([f"and {len(waits) - most_waits} more"] if len(waits) > most_waits else [])]
-    rows = len(shown) if most_rows is None else max(1, most_rows - 4 - len(lines))
+def view(shown: Sequence[LiveRun], waits: Sequence[str], most: int) -> Group:
+    """At most `most` runs, and a few jobs that wait, for rich: no word of a log or a name is markup or an escape."""
     states = Counter(one.run.state for one in shown)
     count = ", ".join(f"{number} {state}" for state, number in states.items()) or "no run is running or recent"
-    hidden = f", {len(shown) - rows} of them not shown" if len(shown) > rows else ""
-    parts = [Text(f"{count}{hidden}; {len(waits)} waiting", style="bold", no_wrap=True), _table(shown[:rows], width)]
-    if lines:
-        parts += [Text("waiting", style="bold"), *(Text(one_line(line), no_wrap=True) for line in lines)]
-    return Group(*parts)
-
-
-def _table(shown: Sequence[LiveRun], width: int) -> Table:
-    """In a narrow terminal some columns are left out, and rich cuts configurations and troubles."""
-    cells = [[*map(one_line, _cells(one))] for one in shown]
-    longest = [max(map(len, column)) for column in zip(_COLUMNS, *cells, strict=True)]
-    least = {name: min(size, _LEAST.get(name, size)) for name, size in zip(_COLUMNS, longest, strict=True)}
-    for name in _SPARED:
-        if sum(least.values()) + 2 * (len(least) - 1) > width:
-            del least[name]
+    hidden = f", {len(shown) - most} of them not shown" if len(shown) > most else ""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in least:
-        table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name not in _LEAST)
-    for row, one in zip(cells, shown, strict=True):
+    for name in _COLUMNS:  # rich cuts those that may wrap where the terminal is narrow
+        table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name not in _CUT)
+    for one in shown[:most]:
+        cells = zip(_COLUMNS, map(one_line, _cells(one)), strict=True)
         styles = dict.fromkeys(("state", "trouble"), _COLOURS[one.urgency[0]])
-        texts = [(text, name) for text, name in zip(row, _COLUMNS, strict=True) if name in least]
-        table.add_row(*(Text(text, styles.get(name, ""), no_wrap=True, overflow="crop") for text, name in texts))
-    return table
+        table.add_row(*(Text(text, styles.get(name, ""), no_wrap=True, overflow="crop") for name, text in cells))
+    lines = [*waits[:_QUEUE_LINES], *([f"and {len(waits) - _QUEUE_LINES} more"] * (len(waits) > _QUEUE_LINES))]
+    title = Text(f"{count}{hidden}; {len(waits)} waiting", style="bold", no_wrap=True)
+    return Group(title, table, *(Text(f"waiting: {one_line(line)}", no_wrap=True) for line in lines))
 
 
 def _cells(one: LiveRun) -> list[str]:
     run = one.run
-    configuration = [run.record.config or run.rung, run.model, f"x {run.world_size or '?'}"]
+    configuration = [run.configuration, run.model, f"x {run.world_size or '?'}"]
     return [
         run.state,
         run.owner,

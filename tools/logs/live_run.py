@@ -1,10 +1,8 @@
-"""A run's progress and problems, from the last lines of its logs."""
+"""A run's progress and problems, from its logs as they are now."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import re
 import time
 from dataclasses import dataclass
@@ -12,14 +10,13 @@ from pathlib import Path
 
 from tools.errors import LogError
 from tools.logs.run import Run
-from workshop.run_folder import csv_log
 from workshop.run_folder.printable import printable
-from workshop.run_folder.safe_open import open_plain
+from workshop.run_folder.safe_open import read_plain
 
 _SILENT_S = 120
-_RECENT_STEPS, _STEPS_BYTES = 20, 4 << 10
+_RECENT_STEPS = 20
 _MOST_STEPS = 10**9  # more is no training
-_LOG_BYTES, _LONGEST_LINE = 64 << 10, 300
+_LONGEST_LINE = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
 
@@ -55,22 +52,20 @@ class LiveRun:
 
 
 def look(run: Run) -> LiveRun:
-    """The run as the ends of its logs show it now."""
-    last = _last_steps(run.folder / "steps.csv")
-    step, loss = (int(last[-1]["step"]), last[-1]["loss"]) if last else (0, None)
-    total_s = sum(one["step_time_s"] for one in last)
-    step_time_s = total_s / len(last) if total_s > 0 else None
+    """The run as its logs show it now."""
+    step, loss, step_time_s, tokens_per_s, damaged = 0, None, 0.0, None, ""
+    try:
+        if (log := run.steps) is not None and log.step.size:
+            step, loss = int(log.step[-1]), float(log.loss[-1])
+            times_s = log.step_time_s[-_RECENT_STEPS:]
+            if times_s.sum() > 0:
+                step_time_s = float(times_s.mean())
+                tokens_per_s = float(log.tokens[-_RECENT_STEPS:].sum() / times_s.sum())
+    except LogError as error:
+        damaged = str(error)
     steps = _all_steps(run)
-    left = steps and step_time_s and run.state == "running"
-    return LiveRun(
-        run,
-        step,
-        steps,
-        loss,
-        left_s=max(steps - step, 0) * step_time_s if left else None,
-        tokens_per_s=sum(one["tokens"] for one in last) / total_s if step_time_s else None,
-        trouble=_trouble(run, loss, step_time_s or 0),
-    )
+    left_s = max(steps - step, 0) * step_time_s if steps and step_time_s and run.state == "running" else None
+    return LiveRun(run, step, steps, loss, left_s, tokens_per_s, _trouble(run, loss, step_time_s) or damaged)
 
 
 def _all_steps(run: Run) -> int | None:
@@ -92,31 +87,15 @@ def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
     return ""
 
 
-def _last_steps(path: Path) -> list[dict[str, float]]:
-    """The last steps; a line that is cut or damaged costs itself."""
-    (header, lines), found = _ends(path, _STEPS_BYTES), []
-    for line in lines[:-1]:
-        with contextlib.suppress(LogError):
-            found += csv_log.step_numbers(path, csv_log.step_rows(path, [line], header))
-    return found[-_RECENT_STEPS:]
+def last_lines(path: Path, count: int) -> list[str]:
+    """A log's last whole lines as a terminal shows them: of a progress bar its last state, no control codes.
 
-
-def _ends(path: Path, most_bytes: int) -> tuple[str, list[str]]:
-    """A file's first line, and the lines within its last bytes, without one that is cut at its beginning.
-
-    The last one is not ended yet. Of a file that is no plain file or cannot be read there are none.
+    None of a file that cannot be read.
     """
     try:
-        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
-            header = file.read(1024).partition(b"\n")[0].decode(errors="replace").strip()
-            start = file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
-            return header, file.read(most_bytes).decode(errors="replace").split("\n")[start > 0 :]
-    except OSError:
-        return "", []
-
-
-def last_lines(path: Path, count: int) -> list[str]:
-    """A log's last lines as a terminal shows them: the last state of a progress bar, no colours, no control codes."""
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _ends(path, _LOG_BYTES)[1]]
-    shown = [printable(_COLOUR.sub("", line)) for line in lines if line.strip()][-count:]
+        lines = read_plain(path).decode(errors="replace").split("\n")
+    except LogError:
+        return []
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
+    shown = [printable(_COLOUR.sub("", line)) for line in lines[-count:]]
     return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown]

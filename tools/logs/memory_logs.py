@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
 from tools.errors import LogError, UnavailableError
-from tools.logs.run import Run
 from workshop.run_folder import csv_log
 from workshop.run_folder.safe_open import read_plain
 
@@ -28,8 +27,6 @@ _NOT_AVAILABLE = re.compile(r"\[.*\]|N/A|ERR!|[A-Z]\w* [\w ]+|")
 _COLUMNS = ("timestamp", "index", "memory.used")
 _PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 _BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
-
-Line = tuple[str, list[float], list[float]]  # what it is of, time since the log's start (s), memory (MiB)
 
 
 @dataclass(frozen=True)
@@ -62,29 +59,6 @@ def extremes(logs: Sequence[MemoryLog], if_empty: str) -> dict[str, float]:
         raise UnavailableError(if_empty)
     ways = {"peak_mib": max, "mean_mib": fmean, "min_mib": min}
     return {name: max(way(mib) for mib in known if mib) for name, way in ways.items()} if logs else {}
-
-
-def gpu_lines(run: Run) -> Iterator[Line]:
-    """A line per GPU of every node, "node1 GPU 0". Raises LogError for a damaged log."""
-    for node, path in _of_nodes(run, "gpu_memory", ".csv"):
-        log = read_nvidia_smi(path)
-        for gpu in sorted(set(log.gpu)):
-            mine = [place for place, one in enumerate(log.gpu) if one == gpu]
-            yield f"{node}GPU {gpu:.0f}", [log.time_s[place] for place in mine], [log.mib[place] for place in mine]
-
-
-def cpu_lines(run: Run, kind: str) -> Iterator[Line]:
-    """A line per node, "node1 RSS" or "node1 PSS". Raises LogError for a damaged log."""
-    for node, path in _of_nodes(run, {"RSS": "cpu_memory", "PSS": "cpu_pss"}[kind], ".txt"):
-        log = read_psrecord(path)
-        yield f"{node}{kind}", log.time_s, log.mib
-
-
-def _of_nodes(run: Run, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
-    """A log's files, each with the prefix of its lines' names: the node, or nothing."""
-    for path in run.paths(prefix, suffix):
-        node = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-")
-        yield f"{node} " if node else "", path
 
 
 def read_nvidia_smi(path: Path | str) -> MemoryLog:

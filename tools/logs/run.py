@@ -86,6 +86,11 @@ class Run:
     precision = property(lambda run: next((name for name in ("fp16", "bf16") if run.settings.get(name)), "fp32"))
 
     @property
+    def configuration(self) -> str:
+        """Its rung or configuration; of a run without either how it shards; "" if it does not."""
+        return self.rung or self.record.config or (self.method if self.method != "none" else None) or ""
+
+    @property
     def model(self) -> str | None:
         """The name of the model, without its owner."""
         name = self.record.model.name or self.settings.get("model_name") or ""
@@ -222,21 +227,13 @@ def is_fact(name: str) -> bool:
 
 @dataclass(frozen=True)
 class StepLog:
-    """One entry per optimizer step; columns of steps.csv.
-
-    Attributes:
-        step: global step, counted from 1 over the whole training.
-        step_time_s: synchronised wall time of the step (s), without evaluation and saving.
-        tokens: positions processed by all ranks, padding included.
-        loss: training loss of the step.
-        samples: training examples of the step; None in logs of before they were counted.
-    """
+    """Columns of steps.csv, an entry per optimizer step (`Step` in workshop/run_folder/schema.py)."""
 
     step: np.ndarray
     step_time_s: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
-    samples: np.ndarray | None = None
+    samples: np.ndarray | None = None  # None in logs of version 1
 
 
 def read_steps(path: Path | str) -> StepLog:

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tools.errors import LogError
-from tools.logs.memory_logs import cpu_lines, gpu_lines
+from tools.logs.memory_logs import read_nvidia_smi, read_psrecord
 from tools.logs.run import Run
 
 MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small
-_MOST_GPUS_POINTS = 400  # of all lines of a run's GPUs together
+_GPU_LINES = 4  # more lines of a run share their points
+# What a loss can be drawn over: the axis' label, and its values from the steps.
+OVER: dict[str, tuple[str, Callable]] = {
+    "step": ("step", lambda steps: steps.step),
+    "examples": ("training examples", lambda steps: None if steps.samples is None else steps.samples.cumsum()),
+    "time": ("time in steps (s)", lambda steps: steps.step_time_s.cumsum()),
+}
+_MEMORY_LOGS = {
+    "GPU": ("gpu_memory", ".csv", read_nvidia_smi),
+    "RSS": ("cpu_memory", ".txt", read_psrecord),  # summed: shared pages count once per process
+    "PSS": ("cpu_pss", ".txt", read_psrecord),  # shared pages count once
+}
+# Key, title, labels of the axes, and what the lines are of: a column of steps.csv, or logs of memory.
+_CHARTS = (
+    ("loss", "Training loss", "", "loss", "loss"),
+    ("step_time", "Step time", "", "step time (s)", "step_time_s"),
+    ("gpu_memory", "GPU memory in use", "time since the log's start (s)", "memory (MiB)", ("GPU",)),
+    ("cpu_memory", "CPU memory of all processes", "time since the log's start (s)", "memory (MiB)", ("RSS", "PSS")),
+)
 
 
 @dataclass(frozen=True)
@@ -37,46 +56,54 @@ class Chart:
     problem: str = ""
 
 
-def charts(run: Run) -> list[Chart]:
-    """The run's charts that have something to draw, or a log that cannot be read."""
-    time, memory = "time since the log's start (s)", "memory (MiB)"
-    found = [
-        (Chart("loss", "Training loss", "step", "loss"), _over_steps(run, "loss", "loss")),
-        (Chart("step_time", "Step time", "step", "step time (s)"), _over_steps(run, "step time", "step_time_s")),
-        (Chart("gpu_memory", "GPU memory in use", time, memory), _gpu_memory(run)),
-        # Summed RSS counts shared pages once per process, summed PSS once.
-        (
-            Chart("cpu_memory", "CPU memory of all processes", time, memory),
-            (_line(*line) for kind in ("RSS", "PSS") for line in cpu_lines(run, kind)),
-        ),
-    ]
-    for chart, lines in found:
+def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]:
+    """The run's charts that have something to draw, or a log that cannot be read.
+
+    Args: over: one of OVER; most: points of a line.
+    """
+    found = []
+    for key, title, x_label, y_label, source in _CHARTS:
+        chart = Chart(key, title, x_label or OVER[over][0], y_label)
+        lines = _over_steps(run, source, over, most) if isinstance(source, str) else _memory(run, source, most)
         try:
             chart.lines = [line for line in lines if line.x]
         except LogError as error:
             chart.problem = str(error)
-    return [chart for chart, _ in found if chart.lines or chart.problem]
+        found += [chart] if chart.lines or chart.problem else []
+    return found
 
 
-def _over_steps(run: Run, name: str, column: str) -> Iterator[Line]:
+def _over_steps(run: Run, column: str, over: str, most: int) -> Iterator[Line]:
     """The curve, and a vertical line at each step from which the run was resumed."""
-    if (steps := run.steps) is None:
+    steps = run.steps
+    places = None if steps is None or not steps.step.size else OVER[over][1](steps)
+    if places is None:
         return
-    curve = _line(name if run.resumptions else "", steps.step, getattr(steps, column))
+    name = column.removesuffix("_s").replace("_", " ") if run.resumptions else ""
+    curve = _line(name, places, getattr(steps, column), most)
     yield curve
     if curve.y:
-        for place, text in run.resumptions:
+        for step, text in run.resumptions:
+            place = float(places[min(steps.step.searchsorted(step), steps.step.size - 1)])
             yield Line(text, [place, place], [min(curve.y), max(curve.y)])
 
 
-def _gpu_memory(run: Run) -> Iterator[Line]:
-    """A line per GPU of every node."""
-    samples = list(gpu_lines(run))
-    most = max(16, min(MOST_POINTS, _MOST_GPUS_POINTS // max(1, len(samples))))
-    yield from (_line(*sample, most) for sample in samples)
+def _memory(run: Run, kinds: Sequence[str], most: int) -> Iterator[Line]:
+    """A line per node, and per GPU: "node1 GPU 0", "node1 RSS"."""
+    samples = []
+    for kind in kinds:
+        prefix, suffix, read = _MEMORY_LOGS[kind]
+        for path in run.paths(prefix, suffix):
+            node, log = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-"), read(path)
+            for gpu in sorted(set(log.gpu)) or [None]:
+                here = [place for place in range(len(log.mib)) if gpu is None or log.gpu[place] == gpu]
+                name = f"{node} {kind}{'' if gpu is None else f' {gpu:.0f}'}".strip()
+                samples.append((name, [log.time_s[place] for place in here], [log.mib[place] for place in here]))
+    shared = max(16, min(most, most * _GPU_LINES // max(1, len(samples))))
+    yield from (_line(*sample, shared) for sample in samples)
 
 
-def _line(name: str, x: Sequence[float], y: Sequence[float], most: int = MOST_POINTS) -> Line:
+def _line(name: str, x: Sequence[float], y: Sequence[float], most: int) -> Line:
     """At most `most` points, rounded: the first, the last and of each stretch the smallest and the largest."""
     points = [point for point in zip(x, y, strict=True) if math.isfinite(point[0]) and math.isfinite(point[1])]
     if len(points) > most:

@@ -14,7 +14,6 @@ from tools.errors import LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
-from tools.plots import configuration
 from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
@@ -44,7 +43,7 @@ class Entry:
         """What a list calls it: exercise, configuration or rung, fault, folder."""
         run = self.run
         fault = "" if run.fault in (None, "none") else run.fault.replace("_", " ")
-        what = [run.record.exercise or run.folder.parent.name, configuration(run), fault]
+        what = [run.record.exercise or run.folder.parent.name, run.configuration, fault]
         return " · ".join(one_line(str(part)) for part in (*what, run.folder.name) if part)
 
     @property

@@ -28,7 +28,6 @@ from tools.logs.runs import progress
 from tools.page import entries
 from tools.page.curves import charts
 from tools.page.entries import Entry
-from tools.plots import configuration
 from tools.tables.repository import REFERENCE
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import printable
@@ -152,7 +151,7 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "entry": one,
         "whose": one.where if not one.own else run.owner if several_owners else "yours",
         "exercise": record.exercise,
-        "config": configuration(run),
+        "config": run.configuration,
         "fault": run.fault or "",
         "model": run.model or "",
         "gpus": gpus + several_nodes,

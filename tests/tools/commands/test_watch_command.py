@@ -42,12 +42,14 @@ def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
     one = look(run)
     assert (one.step, one.loss, one.left_s, one.tokens_per_s) == (1, 2.5, 4.5, 4096)
     with (run / "steps.csv").open("a") as steps:
-        steps.write("48,650,2.25,0.4\nnot a step\n3,0.5,2048,650,2.0,0.6\n")
+        steps.write("48,650,2.25,0.4\n3,0.5,2048,650,2.0,0.6\n")
     one = look(run)
     assert (one.step, one.steps, one.loss, one.left_s) == (3, 10, 2.0, 3.5)
     (run / "steps.csv").write_text(HEADER + "2,0.5,2048,650,2.1,0.4\n")  # went on from a checkpoint
     one = look(run)
     assert (one.step, one.loss) == (2, 2.1)
+    (run / "steps.csv").write_text(HEADER + "not a step\n2,0.5,2048,650,2.1,0.4\n")
+    assert "steps.csv:2: found 'not a step'" in look(run).trouble
 
 
 def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
