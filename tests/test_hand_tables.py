@@ -53,7 +53,7 @@ def test_rows_of_a_profile_in_a_document_are_the_profiles(
 ) -> None:
     start, *ends = runs.split()
     assert main(["profile", *(f"{REPO}/logs/reference/{start}{end}" for end in ends)]) == 0
-    printed = markdown.grids(capsys.readouterr().out)[0].rows
+    printed = markdown.tables_in(capsys.readouterr().out)[0].rows
     shown = table_headed(title, document)
     assert shown and all(row in printed for row in shown)
 
@@ -76,5 +76,5 @@ def test_errors_of_the_sets_that_were_predicted_before_their_runs(capsys: pytest
         folder = REPO / "logs/reference" / PREDICTED[name]
         with simulated_here():
             assert main(["plan", "check", str(folder), "--against", str(folder / "predictions.json")]) == 0
-        *runs, errors, inside = markdown.grids(capsys.readouterr().out)[0].rows
+        *runs, errors, inside = markdown.tables_in(capsys.readouterr().out)[0].rows
         assert shown == [f"{len(runs)}", errors[1], *errors[3:6], inside[5]], name

@@ -36,7 +36,7 @@ def test_every_log_has_a_case() -> None:
 def test_what_is_not_reported_costs_its_cell_alone(name: str) -> None:
     log = read_nvidia_smi(LOGS / f"{name}.csv")
     assert [mib for mib in log.mib if mib == mib] == READ[name]
-    assert extremes([log], "empty log")["peak_mib"] == max(READ[name])
+    assert extremes([log.mib], "empty log")["peak_mib"] == max(READ[name])
 
 
 @pytest.mark.parametrize("name", REFUSED)

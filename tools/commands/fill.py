@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
         above = [] if arguments.only else [legend, forms.form(folder)]
-        print("\n\n".join([*filter(None, above), *(markdown.render(table, table.rows) for table in tables)]))
+        print("\n\n".join([*filter(None, above), *(markdown.render(table) for table in tables)]))
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)
@@ -83,7 +83,7 @@ def _where_read(tables: list[Table]) -> str:
     for table in tables:
         for label in [*table.header, *(text for row in table.rows for text in row[: table.label_columns])]:
             if (found := meaning(table.path.parent, label)) and found.figure:
-                labels.setdefault(found.figure, {})[label] = None
+                labels.setdefault(found.figure.name, {})[label] = None
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():

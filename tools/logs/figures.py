@@ -2,7 +2,7 @@
 
 A source is a function that reads one kind of file: from a run to figures by key. It raises UnavailableError, with the
 words a cell shows, where none of its figures can exist; a figure that it merely lacks it leaves out. A damaged file is
-a LogError and costs the figures of that source only. In place of a figure there may be such an error, too.
+a LogError and costs all figures of that source. In place of a figure there may be an UnavailableError, too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
-from tools.logs.memory_logs import MemoryLog, extremes, read_nvidia_smi, read_psrecord, seconds
+from tools.logs.memory_logs import extremes, read_nvidia_smi, read_psrecord, seconds
 from tools.logs.run import Run
 from workshop.run_folder import nccl_log
 from workshop.run_folder.safe_open import read_plain
@@ -26,6 +26,7 @@ from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedE
 
 Found = Mapping[str, Any]
 _COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)
+A_WORD, _YES_OR_NO = "a word", "yes or no"  # in place of decimals
 _EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
 
@@ -41,23 +42,21 @@ class Figure:
     Attributes:
         name: in tables.toml, `--figures`, csv and page.
         unit: printed after the figure where no label names it; "" for none.
-        decimals: digits after the point.
+        decimals: digits after the point; "yes or no"; "a word", which its source says in place of a figure.
         sources: source, key and divisor of each, as "run.json:model.parameters/1e6"; the first that has it counts.
             None if it compares runs.
         missing: what a cell shows where no source has it.
         labels: of rows and columns that mean it; the first is its title.
         definition: one line: what it is and which file it is from.
-        kind: of the figure; a bool is shown as yes or no, a word is what its source says in place of a figure.
     """
 
     name: str
     unit: str
-    decimals: int
+    decimals: int | str
     sources: tuple[tuple[str, str, float], ...]
     missing: str
     labels: tuple[str, ...]
     definition: str
-    kind: type = float
 
     @property
     def title(self) -> str:
@@ -70,23 +69,16 @@ class Figure:
         return f"{value:,.{self.decimals}f}{'' if unit_named or not self.unit else ' ' + self.unit}"
 
 
-def _source(text: str) -> tuple[str, str, float]:
-    source, key, divisor = re.fullmatch(r"([^:]+):(.+?)(?:/([\d.e]+))?", text).groups()
-    return source, key, float(divisor or 1)
-
-
 def _figure(line: dict[str, str]) -> Figure:
-    kind = {"yes or no": bool, "a word": str}.get(line["decimals"], float)
-    sources = () if line["sources"] == _COMPARISON else line["sources"].split()
+    texts = [] if line["sources"] == _COMPARISON else line["sources"].split()
+    parts = [re.fullmatch(r"([^:]+):(.+?)(?:/([\d.e]+))?", text).groups() for text in texts]
     return Figure(
-        name=line["name"],
-        unit=line["unit"],
-        decimals=int(line["decimals"]) if kind is float else 0,
-        sources=tuple(map(_source, sources)),
-        missing=line["missing"],
-        labels=tuple(label for label in line["labels"].split("; ") if label),
-        definition=line["definition"],
-        kind=kind,
+        **line
+        | {
+            "decimals": line["decimals"] if line["decimals"] in (A_WORD, _YES_OR_NO) else int(line["decimals"]),
+            "sources": tuple((source, key, float(divisor or 1)) for source, key, divisor in parts),
+            "labels": tuple(line["labels"].split("; ")) if line["labels"] else (),
+        }
     )
 
 
@@ -103,9 +95,27 @@ def measure(run: Run, name: str) -> float | bool:
         LogError: a file that it is from is damaged.
     """
     for source, key, divisor in FIGURES[name].sources:
-        if (value := read(run, source, key)) is not None:
+        value = read(run, source).get(key)
+        if isinstance(value, Exception):
+            raise value
+        if value is not None:
             return value if divisor == 1 else value / divisor
     raise UnavailableError(FIGURES[name].missing)
+
+
+def read(run: Run, source: str) -> Found:
+    """All that a source has, by key; raises as `measure` does."""
+    if source not in run.parsed:
+        try:
+            if source in _OF_GPU and run.record.device == "cpu":
+                raise UnavailableError("no GPU")
+            run.parsed[source] = _SOURCES[source](run)
+        except (UnavailableError, LogError) as error:
+            run.parsed[source] = error
+    found = run.parsed[source]
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def figure(run: Run, name: str) -> Any:
@@ -128,8 +138,8 @@ def shown(run: Run, name: str) -> str:
         return "unreadable log"
 
 
-def median_of(runs: Sequence[Run], name: str) -> float | bool:
-    """The median over runs that differ in REPEAT only. Raises as `measure` does."""
+def over_repeats(runs: Sequence[Run], name: str, std: bool = False) -> float | bool:
+    """The median over runs that differ in REPEAT only, or their standard deviation. Raises as `measure` does."""
     found, missing = [], UnavailableError(FIGURES[name].missing)
     for run in runs:
         try:
@@ -138,34 +148,9 @@ def median_of(runs: Sequence[Run], name: str) -> float | bool:
             missing = error
     if not found:
         raise missing
-    return found[-1] if isinstance(found[-1], bool) else median(found)
-
-
-def read(run: Run, source: str, key: str) -> Any:
-    """What a source has under a key, or None; raises as `measure` does."""
-    value = _parsed(run, source).get(key)
-    if isinstance(value, Exception):
-        raise value
-    return value
-
-
-def _parsed(run: Run, source: str) -> Found:
-    """All that a source has; raises as `measure` does."""
-    if source not in run.parsed:
-        try:
-            if source in _OF_GPU and run.record.device == "cpu":
-                raise UnavailableError("no GPU")
-            run.parsed[source] = _SOURCES[source](run)
-        except (UnavailableError, LogError) as error:
-            run.parsed[source] = error
-    found = run.parsed[source]
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def _in_summary(run: Run, *keys: str) -> list[Any]:
-    return [read(run, "summary.json", key) for key in keys]
+    if std and len(found) == 1:
+        raise UnavailableError("one run only")
+    return stdev(found) if std else found[-1] if isinstance(found[-1], bool) else median(found)
 
 
 def _run_json(run: Run) -> Found:
@@ -183,20 +168,22 @@ def _run_json(run: Run) -> Found:
 
 
 def _summary(run: Run) -> Found:
-    """A mistyped value costs only itself."""
-    found = dict(run.summary)
-    for key, value in found.items():
-        try:
-            found[key] = value if value is None or key not in SUMMARY_RECORD else typed(value, SUMMARY_RECORD[key], key)
-        except MistypedError as error:
-            found[key] = LogError(run.folder / "summary.json", None, error.found, error.expected)
+    """summary.json, with what is computed from it."""
+    found = {key: value for key, value in run.summary.items() if value is not None}
+    try:
+        found |= {key: typed(value, SUMMARY_RECORD[key], key) for key, value in found.items() if key in SUMMARY_RECORD}
+    except MistypedError as error:
+        raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
+    steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))
+    if steps_per_second:
+        found["step_time_ms"] = 1000 / steps_per_second
+        found["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
     return found
 
 
 def _evaluations(run: Run) -> Found:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
-    (losses,) = _in_summary(run, "eval_loss")
-    if not losses:
+    if not (losses := read(run, "summary.json").get("eval_loss")):
         return {}
     steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
     last = min(len(losses), steps / per_epoch if steps and per_epoch else math.inf)
@@ -209,7 +196,7 @@ def _steps(run: Run) -> Found:
     log = run.steps
     if log is None or not log.step.size:
         return {}
-    warmup = read(run, "summary.json", "warmup_steps") or 0
+    warmup = read(run, "summary.json").get("warmup_steps", 0)
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
     return {
         "steps": float(log.step.max()),
@@ -224,7 +211,7 @@ def _steps(run: Run) -> Found:
 
 def _answers(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    by_step = read(run, "summary.json", "exact_match_by_step") or {}
+    by_step = read(run, "summary.json").get("exact_match_by_step", {})
     try:
         counts = sorted((int(step), typed(percent, float)) for step, percent in by_step.items())
     except ValueError:
@@ -241,7 +228,7 @@ def _timers(run: Run) -> Found:
     paths = run.paths("train.out", "train.out")
     if not paths or not run.timed:
         return {}
-    warmup = read(run, "summary.json", "warmup_steps") or 0
+    warmup = read(run, "summary.json").get("warmup_steps", 0)
     parts_ms = read_timers(paths[0]).items()
     return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
 
@@ -266,41 +253,38 @@ def read_timers(path: Path | str) -> dict[str, list[float]]:
 
 
 def _gpu_log(run: Run) -> Found:
-    logs = _parsed(run, "nvidia-smi")["logs"]
-    if len(logs) > 1:  # the mean is over the samples of all nodes
-        logs = [MemoryLog([mib for log in logs for mib in log.mib])]
-    return extremes(logs, "empty GPU log")
+    """The mean is over the samples of all nodes."""
+    logs = read(run, "nvidia-smi")["logs"]
+    return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
 def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
         (log.start_s + time_s, watts)
-        for log in _parsed(run, "nvidia-smi")["logs"]
+        for log in read(run, "nvidia-smi")["logs"]
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
     found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
-    times = _in_summary(run, "timed_start", "timed_end")
+    times = [read(run, "summary.json").get(name) for name in ("timed_start", "timed_end")]
     if not (samples and all(times)):
         return found
     start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
     timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
-    if not timed:
-        return found | {"mean_w": UnavailableError("no sample")}
-    return found | {"mean_w": fmean(timed)}
+    return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
 
 
 def _energy(run: Run) -> Found:
     """Joules of the timed steps by NVML's counter."""
-    (timed_s,) = _in_summary(run, "timed_s")
-    if timed_s is not None and timed_s < LEAST_ENERGY_S:
+    summary = read(run, "summary.json")
+    if summary.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
         raise UnavailableError(f"under {LEAST_ENERGY_S} s")
-    return _parsed(run, "summary.json")
+    return summary
 
 
 def _cpu_log(prefix: str) -> Callable[[Run], Found]:
-    return lambda run: extremes([read_psrecord(path) for path in run.paths(prefix, ".txt")], "empty CPU log")
+    return lambda run: extremes([read_psrecord(path).mib for path in run.paths(prefix, ".txt")], "empty CPU log")
 
 
 def _fabric(run: Run) -> Found:
@@ -313,21 +297,12 @@ def _fabric(run: Run) -> Found:
     return {"allreduce_gb_per_s": log.allreduce_gb_per_s}
 
 
-def _computed(run: Run) -> Found:
-    steps_per_second, samples_per_second = _in_summary(run, "train/steps_per_second", "train/samples_per_second")
-    if not steps_per_second:
-        return {}
-    return {
-        "step_time_ms": 1000 / steps_per_second,
-        "examples_per_step": samples_per_second / steps_per_second if samples_per_second else None,
-    }
-
-
 _OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
 _SOURCES: dict[str, Callable[[Run], Found]] = {
     "run.json": _run_json,
     "summary.json": _summary,
-    "summary.json/gpu": lambda run: _parsed(run, "summary.json"),
+    "summary.json/gpu": lambda run: read(run, "summary.json"),
+    "computed": lambda run: read(run, "summary.json"),
     "evaluations": _evaluations,
     "steps.csv": _steps,
     "answers": _answers,
@@ -339,8 +314,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "cpu_memory": _cpu_log("cpu_memory"),
     "cpu_pss": _cpu_log("cpu_pss"),
     "fabric": _fabric,
-    "computed": _computed,
     "collectives": communication.counted,
     "predicted": communication.predicted,
-    "mfu": lambda run: mfu.utilisation(run, lambda key: read(run, "summary.json", key)),
+    "mfu": lambda run: mfu.utilisation(run, read(run, "summary.json")),
 }

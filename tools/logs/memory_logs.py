@@ -48,17 +48,17 @@ class MemoryLog:
     start_s: float = float("nan")
 
 
-def extremes(logs: Sequence[MemoryLog], if_empty: str) -> dict[str, float]:
-    """`peak_mib`, `mean_mib` and `min_mib` over all samples that are known, each of the log with the most.
+def extremes(logs: Sequence[Sequence[float]], if_empty: str) -> dict[str, float]:
+    """`peak_mib`, `mean_mib` and `min_mib` over all samples (MiB) that are known, each of the log with the most.
 
     A job can run out of one node's memory, not of all nodes' sum. {} without a log; UnavailableError, whose text is
     `if_empty`, for logs without a sample.
     """
-    known = [[mib for mib in log.mib if not math.isnan(mib)] for log in logs]
-    if logs and not any(known):
+    known = [mib for log in logs if (mib := [one for one in log if not math.isnan(one)])]
+    if logs and not known:
         raise UnavailableError(if_empty)
     ways = {"peak_mib": max, "mean_mib": fmean, "min_mib": min}
-    return {name: max(way(mib) for mib in known if mib) for name, way in ways.items()} if logs else {}
+    return {name: max(map(way, known)) for name, way in ways.items()} if known else {}
 
 
 def read_nvidia_smi(path: Path | str) -> MemoryLog:

@@ -13,7 +13,7 @@ waits: the first block's queries, keys and values need 2 less, hidden size x (at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run
@@ -47,14 +47,13 @@ def _frozen_flops(model: Model, multiplied: int) -> float:
     return 2 * (multiplied - trained + first)
 
 
-def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str, float]:
+def utilisation(run: Run, summary: Mapping[str, float]) -> dict[str, float]:
     """Shares of the peak (%), warm-up left out.
 
     `mfu_percent` counts the head only at the positions whose logits were computed (LOGITS=labelled): what the GPU did.
     `mfu_by_convention_percent` counts it everywhere: what the usual way would have had to do in this time.
 
-    Args:
-        summary: gives a figure of summary.json.
+    Args: summary: summary.json.
 
     Raises:
         UnavailableError: something it depends on is not recorded.
@@ -71,7 +70,7 @@ def utilisation(run: Run, summary: Callable[[str], float | None]) -> Mapping[str
     if None in peaks:
         raise UnavailableError(f"no peak of {', '.join(sorted(names))} in {precision}")
     tokens, samples, logit_positions = (
-        summary(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")
+        summary.get(f"train/{name}_per_second") for name in ("tokens", "samples", "logit_positions")
     )
     shape = [model.parameters, model.embedding_parameters, model.layers, model.hidden_size]
     if None in (*shape, tokens, logit_positions) or not (samples and run.world_size):

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tools.errors import InputError, UnavailableError
-from tools.logs.figures import figure, median_of
-from tools.logs.run import NoneOf, Run, Where
+from tools.logs.figures import figure, over_repeats
+from tools.logs.run import NoneOf, Where
 
-# The runs that meet the conditions: one, or several that differ in REPEAT only. Beside conditions on a run `where` has
-# `bases`, which say what a ratio compares with (tables.toml).
-Select = Callable[[Where], list[Run]]
-Comparison = Callable[[Select, Where], float | bool]
+if TYPE_CHECKING:
+    from tools.tables.fill import Selection
+
+Comparison = Callable[["Selection", Where], float | bool]
+Reference = Callable[["Selection", Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
 
 def ratio(
-    name: str, reference: Where | Callable[[Where], Where], sign: int = 1, scale: float = 1, equal_work: bool = False
+    name: str, reference: Where | Reference, sign: int = 1, scale: float = 1, equal_work: bool = False
 ) -> Comparison:
     """scale x the figure here over that of another run.
 
     Args:
-        reference: in which conditions the other one differs; or a function from the conditions here to those there.
+        reference: in which conditions the other one differs, or its conditions.
         sign: -1: the other way round, where less is better.
         equal_work: no figure if the two trained on other amounts of data: MAX_STEPS=25 on four GPUs is four times the
             work of MAX_STEPS=25 on one.
     """
 
-    def value(select: Select, where: Where) -> float:
-        other = reference(where) if callable(reference) else where | reference
+    def value(select: Selection, where: Where) -> float:
+        other = reference(select, where) if callable(reference) else where | reference
         if equal_work:
             positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
             # The last step of an epoch is filled up.
             if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
                 raise UnavailableError("unequal work")
-        here, there = (median_of(select(one), name) for one in (where, other))
+        here, there = (over_repeats(select(one), name) for one in (where, other))
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -50,37 +52,38 @@ def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Co
     return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
 
 
-def _base(where: Where, name: str) -> str:
+def _base(select: Selection, name: str) -> str:
     """The base of a ratio in tables.toml: a rung, or an exercise."""
-    bases = where["bases"]
-    if name not in bases:
-        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(bases) or 'nothing'}")
-    return bases[name]
+    if name not in select.bases:
+        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(select.bases) or 'nothing'}")
+    return select.bases[name]
 
 
-def _on_rung(name: str) -> Callable[[Where], Where]:
+def _on_rung(name: str) -> Reference:
     """The same conditions on the rung of a base."""
-    return lambda where: where | {"rung": _base(where, name)}
+    return lambda select, where: where | {"rung": _base(select, name)}
 
 
-def _at_rung(name: str) -> Callable[[Where], Where]:
+def _rung_below(select: Selection, where: Where) -> Where:
+    return where | {"rung": _base(select, where["rung"])}
+
+
+def _at_rung(name: str) -> Reference:
     """The base's rung with its own batch size and loss."""
-    own = ("batch_size", "loss", "loss_chunk")
-    return lambda where: (
-        {key: where[key] for key in where if key not in own} | {"rung": _base(where, name), "loss": NoneOf(["liger"])}
-    )
+    own = dict.fromkeys(("batch_size", "loss_chunk"), NoneOf()) | {"loss": NoneOf(["liger"])}
+    return lambda select, where: where | own | {"rung": _base(select, name)}
 
 
-def _one_gpu(where: Where) -> Where:
+def _one_gpu(select: Selection, where: Where) -> Where:
     """This rung and model on one GPU, without any method."""
-    same = {key: where[key] for key in ("model", "tiny") if key in where}
-    return {"rung": where["rung"], "exercise": _base(where, "one_gpu"), "world_size": 1} | same
+    same = {key: where[key] for key in ("rung", "model", "tiny") if key in where}
+    return same | {"exercise": _base(select, "one_gpu"), "world_size": 1}
 
 
 def per_gpu(of: Comparison) -> Comparison:
     """The figure over the number of GPUs."""
 
-    def value(select: Select, where: Where) -> float:
+    def value(select: Selection, where: Where) -> float:
         found, gpus = of(select, where), select(where)[-1].world_size
         if not gpus:
             raise UnavailableError("no world_size")
@@ -92,16 +95,16 @@ def per_gpu(of: Comparison) -> Comparison:
 def shards(key: str) -> Comparison:
     """Whether any run of a method shards; "no" needs runs on several GPUs."""
 
-    def value(select: Select, where: Where) -> float | bool:
+    def value(select: Selection, where: Where) -> float | bool:
         try:
-            return median_of(select(where | {f"sharding.{key}": True}), f"shards_{key}")
+            return over_repeats(select(where | {f"sharding.{key}": True}), f"shards_{key}")
         except UnavailableError:
-            return median_of(select(where | {"several_gpus": True}), f"shards_{key}")
+            return over_repeats(select(where | {"several_gpus": True}), f"shards_{key}")
 
     return value
 
 
-def loss_difference(select: Select, where: Where) -> float:
+def loss_difference(select: Selection, where: Where) -> float:
     """The largest difference of a step's loss from the undisturbed run's."""
     here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
     if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
@@ -120,10 +123,10 @@ COMPARISONS: dict[str, Comparison] = {
     "samples_scale_factor": ratio("samples_per_second", _ALONE),
     "runtime_scale_factor": ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
     "share_of_ddp": ratio("samples_per_second", {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_SPEED, lambda where: _on_rung(where["rung"])(where)),
+    "gain_over_rung_below": ratio(_SPEED, _rung_below),
     "gain_over_textbook": ratio(_SPEED, _on_rung("textbook")),
     "gain_over_bf16": ratio(_SPEED, _on_rung("top")),
-    "real_tokens_per_gpu": per_gpu(lambda select, where: median_of(select(where), _SPEED)),
+    "real_tokens_per_gpu": per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
     "share_of_stream": ratio(_SPEED, _at_rung("stream"), scale=100),
     "share_of_top": ratio(_SPEED, _at_rung("top"), scale=100),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.

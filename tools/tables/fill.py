@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import stdev
 
 from tools.errors import InputError, UnavailableError
-from tools.logs.figures import Figure, median_of
+from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
-from tools.tables.comparisons import COMPARISONS, Select
-from tools.tables.labels import BlankCell, blank_cells, run_conditions
+from tools.tables.comparisons import COMPARISONS
+from tools.tables.labels import Label, blank_cells, dictionary_of, run_conditions
 from tools.tables.markdown import Table
 from workshop.run_folder.plural import counted
 
@@ -21,6 +20,40 @@ NOT_RECORDED = "not recorded"  # by runs that are older than the figure
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 _MOST_SOURCES = 8  # more run folders than this are counted, not listed
+
+
+@dataclass
+class Selection:
+    """The runs of a table's cells. Called with a cell's conditions, it gives a completed run for each REPEAT.
+
+    Attributes:
+        runs: all that the table may show, oldest first.
+        bases: what ratios compare with (tables.toml).
+        used: those of the present cell.
+        notes: on runs that are not shown.
+        chosen: by conditions: many cells are about the same runs.
+    """
+
+    runs: Sequence[Run]
+    bases: dict[str, str]
+    used: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    chosen: dict[str, tuple[list[Run], list[str]]] = field(default_factory=dict)
+
+    def __call__(self, where: Where) -> list[Run]:
+        """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
+        if (key := str(where)) not in self.chosen:
+            self.chosen[key] = choose(self.runs, run_conditions(where))
+        found, notes = self.chosen[key]
+        self.used += found
+        self.notes += notes
+        completed = [run for run in found if run.state == "completed"]
+        if not completed:
+            raise UnavailableError(found[-1].outcome)
+        for run in completed:
+            if run.record.precision != where.get("precision", run.record.precision):
+                raise UnavailableError(f"ran in {run.record.precision}")
+        return completed
 
 
 def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
@@ -78,14 +111,19 @@ class Cell:
     runs: tuple[Run, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class FilledTable:
-    """Attributes: cells: one entry per row, None where the README's own text stays; runs: used, in order; notes."""
+    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs."""
 
     table: Table
     cells: list[list[Cell | None]]
-    runs: list[Run] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that its cells are about, each once, oldest first."""
+        found = {run.folder: run for row in self.cells for cell in row if cell for run in cell.runs}
+        return sorted(found.values(), key=lambda run: run.start)
 
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
@@ -99,13 +137,11 @@ class FilledTable:
             if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells)
         ]
         if not recorded_only or self.table.generated:
-            return markdown.render(self.table, rows)
-        labels = self.table.label_columns
+            return markdown.render(replace(self.table, rows=rows))
+        header, labels = self.table.header, self.table.label_columns
         rows = [row for row in rows if not _unrecorded(row[labels:])]
-        kept = [at for at in range(len(self.table.header)) if at < labels or not _unrecorded([row[at] for row in rows])]
-        header = [self.table.header[at] for at in kept]
-        shown = replace(self.table, header=header, separator=self.table.separator_of(kept))
-        return markdown.render(shown, [[row[at] for at in kept] for row in rows])
+        kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
+        return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
 
     def sources(self) -> str:
         """The line under the table: the run folders its figures are from."""
@@ -138,76 +174,36 @@ def _unrecorded(texts: list[str]) -> bool:
 
 def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
-    candidates = [run for run in runs if run.record.exercise in table.exercises]
-    choices: dict[str, tuple[list[Run], list[str]]] = {}  # many cells are about the same runs
-    filled = FilledTable(table, [])
-    for row in blank_cells(table):
-        filled.cells.append([_cell(filled, candidates, choices, cell) if cell else None for cell in row])
-    filled.runs.sort(key=lambda run: run.start)
-    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in candidates)
+    own = [run for run in runs if run.record.exercise in table.exercises]
+    select = Selection(own, dictionary_of(table.path.parent).bases)
+    cells = [[_cell(select, cell) if cell else None for cell in row] for row in blank_cells(table)]
+    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
     if len(places) > 1:
         several = f"runs from several places: {', '.join(places)}"
-        filled.notes.append(f"{several}; each cell shows the newest, --owner and --logs choose")
-    filled.notes = list(dict.fromkeys(filled.notes))
-    return filled
+        select.notes.append(f"{several}; each cell shows the newest, --owner and --logs choose")
+    return FilledTable(table, cells, list(dict.fromkeys(select.notes)))
 
 
-def _cell(filled: FilledTable, candidates: list[Run], choices: dict[str, tuple], cell: BlankCell) -> Cell:
+def _cell(select: Selection, asked: Label) -> Cell:
     """A filled cell: its figure, or why there is none."""
-    used: list[Run] = []
-
-    def select(conditions: Where) -> list[Run]:
-        key = str(conditions)
-        if key not in choices:
-            choices[key] = choose(candidates, run_conditions(conditions))
-        used.extend(choices[key][0])
-        filled.notes += choices[key][1]
-        return completed(choices[key][0], conditions)
-
-    value, text = None, ""
+    figure, value, select.used = asked.figure, None, []
     try:
-        value = value_of(cell.figure, select, cell.where, cell.std)
-        text = cell.figure.written(value, cell.unit_named)
+        if compare := COMPARISONS.get(figure.name):
+            value = compare(select, asked.where)
+        else:
+            value = over_repeats(select(asked.where), figure.name, asked.std)
+        text = figure.written(value, asked.unit_named)
     except UnavailableError as missing:
-        text = str(missing)
-        if used and used[-1].state == "completed" and text not in _CLEAR and cell.figure.kind is not str:
-            filled.notes.append(f"{used[-1].folder}: {text}")
+        text, used = str(missing), select.used
+        if used and used[-1].state == "completed" and text not in _CLEAR and figure.decimals != A_WORD:
+            select.notes.append(f"{used[-1].folder}: {text}")
     except InputError as error:
         text = "unreadable log"
-        filled.notes.append(str(error))
-    for run in used:
+        select.notes.append(str(error))
+    for run in select.used:
         if run.state != "completed":
-            filled.notes.append(f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
-    filled.runs += [run for run in used if run not in filled.runs]
-    return Cell(text, value, cell.figure, tuple({run.folder: run for run in used}.values()))
-
-
-def value_of(figure: Figure, select: Select, where: Where, std: bool = False) -> float | bool:
-    """A cell's figure; `std`: the standard deviation over runs that differ in REPEAT only, not their median.
-
-    Raises:
-        UnavailableError: there is none; its text is what the cell shows.
-        InputError: a log is damaged.
-    """
-    if std:
-        values = [value_of(figure, lambda _, run=run: [run], where) for run in select(where)]
-        if len(values) == 1:
-            raise UnavailableError("one run only")
-        return stdev(values)
-    if figure.name in COMPARISONS:
-        return COMPARISONS[figure.name](select, where)
-    return median_of(select(where), figure.name)
-
-
-def completed(runs: list[Run], conditions: Where) -> list[Run]:
-    """The runs that completed in the precision asked for; raises UnavailableError if there is none."""
-    found = [run for run in runs if run.state == "completed"]
-    if not found:
-        raise UnavailableError(runs[-1].outcome)
-    for run in found:
-        if run.record.precision != conditions.get("precision", run.record.precision):
-            raise UnavailableError(f"ran in {run.record.precision}")
-    return found
+            select.notes.append(f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
+    return Cell(text, value, figure, tuple({run.folder: run for run in select.used}.values()))
 
 
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:

@@ -10,7 +10,7 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.labels import dictionary_of, meaning, normalised
-from tools.tables.markdown import BY_HAND, grids, is_blank, section
+from tools.tables.markdown import BY_HAND, is_blank, section, tables_in
 from workshop.run_folder.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -72,7 +72,7 @@ def questions(folder: Path) -> list[str]:
     """The numbered questions below a README's heading *Predict*, or its rows that wait for a prediction."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     asked = re.findall(r"^\d+\. (.+(?:\n   .+)*)", section(text, "predict") or "", re.MULTILINE)
-    for rows in [grid.rows for grid in grids(text) if "Your prediction" in grid.header]:
+    for rows in [grid.rows for grid in tables_in(text) if "Your prediction" in grid.header]:
         asked += [f"The gain of rung {row[0]}" for row in rows if is_blank(row[-1])]
     return [" ".join(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question).split()) for question in asked]
 
@@ -91,7 +91,7 @@ def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
         text: the form.
         show: also figures of cells that the participant has not read, or read wrongly.
     """
-    typed = [row for grid in grids(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
+    typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
     cells = dictionary_of(folder).predictions
     for question, yours, *_ in typed:

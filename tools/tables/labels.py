@@ -36,18 +36,20 @@ _NAMES_UNIT = re.compile(r"\(|/s|Seconds")
 
 @dataclass(frozen=True)
 class Label:
-    """The meaning of a label.
+    """What a label asks for, or all labels of a cell together.
 
     Attributes:
-        figure: its name, or None.
-        where: conditions on the run (see Run.fact; stage, offload).
+        figure: None if no label names one.
+        where: conditions on the run, see Run.fact.
         std: the figure's standard deviation over the repeats, in place of its median.
+        unit_named: a label names the figure's unit.
         tiny: the label in a table about tiny runs: without the size that it names.
     """
 
-    figure: str | None = None
+    figure: Figure | None = None
     where: Where = field(default_factory=dict)
     std: bool = False
+    unit_named: bool = False
     tiny: str = ""
 
 
@@ -102,7 +104,7 @@ def _dictionary(path: Path) -> Dictionary:
         figure, std = means.pop("figure", None), means.pop("std", False)
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label, rungs), label, Label(figure, where(label, means), std)))
+        labels.append((_pattern(label, rungs), label, Label(FIGURES.get(figure), where(label, means), std)))
     return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("predictions", {}))
 
 
@@ -123,20 +125,20 @@ def normalised(label: str) -> str:
     return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
-_FIGURE_OF = {normalised(label): name for name, figure in FIGURES.items() for label in figure.labels}
+_FIGURE_OF = {normalised(label): figure for figure in FIGURES.values() for label in figure.labels}
 
 
 def meaning(folder: Path, label: str) -> Label | None:
     """The meaning of a label of a table in this folder; None for an unknown label."""
-    name = normalised(label)
+    name, unit_named = normalised(label), bool(_NAMES_UNIT.search(label))
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
                 groups = {key: _condition(dictionary, key, text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
-                return replace(found, where=found.where | groups, tiny=tiny)
-    return Label(_FIGURE_OF[name], tiny=label) if name in _FIGURE_OF else None
+                return replace(found, where=found.where | groups, unit_named=unit_named, tiny=tiny)
+    return Label(_FIGURE_OF[name], unit_named=unit_named, tiny=label) if name in _FIGURE_OF else None
 
 
 def _condition(dictionary: Dictionary, key: str, text: str) -> str | int | float:
@@ -149,9 +151,10 @@ def _condition(dictionary: Dictionary, key: str, text: str) -> str | int | float
 
 def run_conditions(where: Where) -> Where:
     """Conditions on a run's facts: a stage and whether there is offload are together the name of a configuration."""
-    where = {key: wanted for key, wanted in where.items() if key != "bases"}
-    stage, offload = where.pop("stage", None), where.pop("offload", False)
-    return where if stage is None else where | {"config": f"zero{stage}{'_offload' if offload else ''}"}
+    found = {key: wanted for key, wanted in where.items() if key not in ("stage", "offload")}
+    if (stage := where.get("stage")) is None:
+        return found
+    return found | {"config": f"zero{stage}{'_offload' if where.get('offload') else ''}"}
 
 
 def blank_tables(folder: Path) -> list[Table]:
@@ -179,15 +182,17 @@ def blank_tables(folder: Path) -> list[Table]:
 
 def _without_figures(table: Table) -> Table:
     """A filled table as it is to be filled: a cell is blank if a label of its row or column names a figure."""
-    columns = [meaning(table.path.parent, text) for text in table.header]
-    labels = max(1, next((at for at, found in enumerate(columns) if found), len(columns)))
 
-    def blank(row: list[str]) -> list[str]:
-        in_row = any(found and found.figure for text in row[:labels] if (found := meaning(table.path.parent, text)))
-        named = [in_row or (found and found.figure) for found in columns]
-        return [text if at < labels or not named[at] else "" for at, text in enumerate(row)]
+    def named(text: str) -> bool:
+        return bool((found := meaning(table.path.parent, text)) and found.figure)
 
-    return replace(table, rows=[blank(row) for row in table.rows], generated=True)
+    labels = next((at for at, text in enumerate(table.header) if at and meaning(table.path.parent, text)), 1)
+    columns = [named(text) for text in table.header]
+    rows = []
+    for row in table.rows:
+        in_row = any(map(named, row[:labels]))
+        rows.append([text if at < labels or not (in_row or columns[at]) else "" for at, text in enumerate(row)])
+    return replace(table, rows=rows)
 
 
 def exercises_of(*tables: Table) -> list[str]:
@@ -195,24 +200,8 @@ def exercises_of(*tables: Table) -> list[str]:
     return list(dict.fromkeys(name for table in tables for name in table.exercises))
 
 
-@dataclass(frozen=True)
-class BlankCell:
-    """The figure and the run that a blank cell asks for.
-
-    Attributes:
-        figure, where: what it shows, and conditions on the run; `bases`: what ratios compare with.
-        unit_named: a label names the figure's unit.
-        std: of several repeats the standard deviation, not the median.
-    """
-
-    figure: Figure
-    where: Where
-    unit_named: bool
-    std: bool
-
-
-def blank_cells(table: Table) -> list[list[BlankCell | None]]:
-    """The request of every blank cell, None for other cells.
+def blank_cells(table: Table) -> list[list[Label | None]]:
+    """What every blank cell asks for, with a figure; None for other cells.
 
     Raises:
         InputError: a label means nothing, or a cell's labels give no figure or two; names file, line and label.
@@ -223,25 +212,26 @@ def blank_cells(table: Table) -> list[list[BlankCell | None]]:
     if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
         several = {"world_size"} if shared.get("world_size") != 1 else set()
         shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, *several, "shared_gpu"}}
-    shared |= {"tiny": table.tiny, "bases": dictionary_of(table.path.parent).bases}
+    shared |= {"tiny": table.tiny}
     count = table.label_columns
     columns = [_label(table, text, table.header_line) for text in table.header[count:]]
     found = []
     for row, line in zip(table.rows, table.lines, strict=True):
         own = [_label(table, text, line) for text in row[:count]]
-        cells: list[BlankCell | None] = [None] * count
+        cells: list[Label | None] = [None] * count
         for text, title, column in zip(row[count:], table.header[count:], columns, strict=True):
             if not is_blank(text):
                 cells.append(None)
                 continue
-            names, labels = [*row[:count], title], [*own, column]
-            figures = {one.figure for one in labels if one.figure}
+            labels = [*own, column]
+            figures = {one.figure.name: one.figure for one in labels if one.figure}
             if len(figures) != 1:
                 given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
-                raise InputError(f"{table.path}:{line}: the labels {' / '.join(map(repr, names))} give {given}")
+                names = " / ".join(map(repr, [*row[:count], title]))
+                raise InputError(f"{table.path}:{line}: the labels {names} give {given}")
             where = reduce(operator.or_, [one.where for one in labels], shared)
-            unit_named, std = any(map(_NAMES_UNIT.search, names)), any(one.std for one in labels)
-            cells.append(BlankCell(FIGURES[figures.pop()], where, unit_named, std))
+            std, unit_named = any(one.std for one in labels), any(one.unit_named for one in labels)
+            cells.append(Label(*figures.values(), where, std, unit_named))
         found.append(cells)
     return found
 
@@ -269,24 +259,18 @@ def tiny_view(table: Table) -> Table:
     kept = [place for place, text in enumerate(columns) if place < labels or columns.index(text) == place]
     rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
     for row, line in zip(table.rows, table.lines, strict=True):
-        key = tuple(_label(table, text, line).tiny for text in row[:labels])
-        rows.setdefault(key, ([*key, *(row[place] for place in kept[labels:])], line))
-    return replace(
-        table,
-        caption=model.sub("tiny", title) + TINY_CAPTION_END,
-        header=[columns[place] for place in kept],
-        separator=table.separator_of(kept),
-        rows=[row for row, _ in rows.values()],
-        lines=[line for _, line in rows.values()],
-        tiny=True,
-    )
+        names = [_label(table, text, line).tiny for text in row[:labels]]
+        rows.setdefault(tuple(names), ([*names, *row[labels:]], line))
+    caption = model.sub("tiny", title) + TINY_CAPTION_END
+    own_rows, lines = map(list, zip(*rows.values(), strict=True))
+    return replace(table, caption=caption, rows=own_rows, lines=lines, tiny=True).with_columns(columns, kept)
 
 
 def tiny_views(tables: Sequence[Table]) -> list[Table]:
     """The tables for tiny runs, without those that repeat cells of earlier ones."""
     found, known = [], set()
     for view in map(tiny_view, tables):
-        cells = {(cell.figure.definition, str(cell.where)) for row in blank_cells(view) for cell in row if cell}
+        cells = {(cell.figure.name, str(cell.where)) for row in blank_cells(view) for cell in row if cell}
         if not cells <= known:
             found.append(view)
             known |= cells

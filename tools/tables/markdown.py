@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ _BLANK = ("", BY_HAND, EXTRA)
 
 @dataclass(frozen=True)
 class Table:
-    """One table as written.
+    """A pipe table as written.
 
     Attributes:
         path: its file.
-        number: "1" of "Table 1".
+        number: "1" of its caption, *Table 1*; "" without one.
         caption: the caption line.
         header, separator: the two lines above the rows; header as cells, separator as written.
         rows: cells of each body row.
@@ -50,6 +50,10 @@ class Table:
     where: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        return f"Table {self.number}" if self.number else self.header[0]
+
+    @property
     def blank(self) -> bool:
         return any(is_blank(cell) for row in self.rows for cell in row)
 
@@ -59,10 +63,12 @@ class Table:
         columns = zip(*self.rows, strict=True)
         return next((i for i, column in enumerate(columns) if any(map(is_blank, column))), len(self.header))
 
-    def separator_of(self, columns: Sequence[int]) -> str:
-        """The line under a header that has only these columns."""
+    def with_columns(self, header: Sequence[str], kept: Sequence[int]) -> Table:
+        """The table with these of its columns only, and other names for all."""
         marks = cells(self.separator)
-        return f"|{'|'.join(marks[at] for at in columns)}|"
+        separator = f"|{'|'.join(marks[at] for at in kept)}|"
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return replace(self, header=[header[at] for at in kept], separator=separator, rows=rows)
 
     @property
     def by_hand(self) -> int:
@@ -83,70 +89,57 @@ def cells(line: str) -> list[str]:
 
 
 def read_tables(path: Path, generated: bool = False) -> list[Table]:
-    """All captioned tables outside fenced code: outside generated blocks, or with `generated` inside them.
+    """A file's captioned tables outside generated blocks, or with `generated` inside them.
 
     Raises:
-        InputError: a caption without a table, or a row with another number of cells than its header.
+        InputError: the file cannot be read; or as `tables_in` does.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
         raise InputError(f"{path}: cannot be read as text: {why}") from error
-    tables, fenced, in_block = [], False, False
-    for number, line in enumerate(lines, 1):
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif BLOCK_START.fullmatch(line.strip()) or line.strip() == BLOCK_END:
-            in_block = line.strip() != BLOCK_END
-        elif not fenced and in_block == generated and (match := _CAPTION.fullmatch(line.strip())):
-            tables.append(_table(path, match, lines, number))
-    return tables
+    return [table for table in tables_in(text, path) if table.number and table.generated == generated]
 
 
-def _table(path: Path, caption: re.Match, lines: list[str], below: int) -> Table:
-    """The table under a caption; `below` is the index of the line after the caption."""
-    start = next((i for i in range(below, len(lines)) if lines[i].strip()), len(lines))
-    if not (found := _pipe_table(lines, start)):
-        raise InputError(f"{path}:{below}: Table {caption[1]} has a caption, but no pipe table below it")
-    header, rows = found
-    numbers = list(range(start + 3, start + 3 + len(rows)))
-    for i, row in zip(numbers, rows, strict=True):
-        if len(row) != len(header):
-            count = counted(len(row), "cell")
-            raise InputError(f"{path}:{i}: {count}, but the header of Table {caption[1]} has {len(header)}")
-    if not rows:
-        raise InputError(f"{path}:{start + 1}: Table {caption[1]} has no rows")
-    return Table(path, caption[1], caption[0], header, lines[start + 1], rows, numbers, start + 1)
+def tables_in(text: str, path: Path = Path()) -> list[Table]:
+    """All pipe tables of a text outside fenced code; without the names behind figures.
 
-
-def _pipe_table(lines: list[str], start: int) -> tuple[list[str], list[list[str]]] | None:
-    """Header and rows of the table that begins in a line; None if none does."""
-    if start + 1 >= len(lines) or "|" not in lines[start] or not _SEPARATOR.fullmatch(lines[start + 1].strip()):
-        return None
-    return cells(lines[start]), [cells(row) for row in takewhile(lambda row: "|" in row, lines[start + 2 :])]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A pipe table anywhere in a text. Attributes: name: "Table 1" of its caption, or the header's first cell."""
-
-    name: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def grids(text: str) -> list[Grid]:
-    """All pipe tables of a text, those in generated blocks too; without the names behind figures."""
+    Raises:
+        InputError: a caption without a table, or a row of a captioned table with another number of cells than its
+            header.
+    """
     lines = re.sub(r"<!--\w+-->", "", text).split("\n")
-    found, name = [], ""
-    for position, line in enumerate(lines):
-        if match := _CAPTION.fullmatch(line.strip()):
-            name = f"Table {match[1]}"
-        elif line.startswith("|") and (table := _pipe_table(lines, position)):
-            found.append(Grid(name or table[0][0], *table))
-            name = ""
+    found, fenced, generated, caption = [], False, False, None
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if "|" in line and not fenced and _SEPARATOR.fullmatch("".join(lines[number : number + 1]).strip()):
+            rows = [cells(row) for row in takewhile(lambda row: "|" in row, lines[number + 1 :])]
+            named = (caption[1], caption[0]) if caption else ("", "")
+            numbers = list(range(number + 2, number + 2 + len(rows)))
+            found.append(Table(path, *named, cells(line), lines[number], rows, numbers, number, generated=generated))
+            if caption:
+                _check(found[-1])
+            caption = None
+        elif caption and line:
+            break
+        elif line.startswith(("```", "~~~")):
+            fenced = not fenced
+        elif BLOCK_START.fullmatch(line) or line == BLOCK_END:
+            generated = line != BLOCK_END
+        elif not fenced and (match := _CAPTION.fullmatch(line)):
+            caption, below = match, number
+    if caption:
+        raise InputError(f"{path}:{below}: Table {caption[1]} has a caption, but no pipe table below it")
     return found
+
+
+def _check(table: Table) -> None:
+    for line, row in zip(table.lines, table.rows, strict=True):
+        if len(row) != len(table.header):
+            expected = f"the header of {table.name} has {len(table.header)}"
+            raise InputError(f"{table.path}:{line}: {counted(len(row), 'cell')}, but {expected}")
+    if not table.rows:
+        raise InputError(f"{table.path}:{table.header_line}: {table.name} has no rows")
 
 
 def section(text: str, anchor: str) -> str | None:
@@ -159,7 +152,7 @@ def section(text: str, anchor: str) -> str | None:
     return None
 
 
-def render(table: Table, rows: list[list[str]]) -> str:
-    """The table with its caption and other rows, as Markdown."""
-    header, *lines = [f"| {' | '.join(row)} |" for row in (table.header, *rows)]
+def render(table: Table) -> str:
+    """The table with its caption, as Markdown."""
+    header, *lines = [f"| {' | '.join(row)} |" for row in (table.header, *table.rows)]
     return "\n".join([table.caption, "", header, table.separator.strip(), *lines])

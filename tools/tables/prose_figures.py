@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.tables.markdown import grids, section
+from tools.tables.markdown import section, tables_in
 
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _DEFINITION = re.compile(r"(\w+(?: \w+)*): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
@@ -83,7 +83,7 @@ def _cell(path: Path, place: str, target: str, title: str, read: Callable[[Path]
     table, *labels, column = title.split(" | ")
     cells = [
         row[grid.header.index(column)]
-        for grid in grids(part if anchor else text)
+        for grid in tables_in(part if anchor else text)
         if grid.name == table and column in grid.header
         for row in grid.rows
         if row[: len(labels)] == labels

@@ -45,7 +45,7 @@ CPU_LOGS = {
 def seen(read, path, text: str) -> list | int:
     path.write_bytes(text.encode())
     try:
-        figures = extremes([read(path)], "empty log")
+        figures = extremes([read(path).mib], "empty log")
     except LogError as error:
         assert error.path == path
         return error.line
@@ -80,5 +80,5 @@ PSRECORD, NVIDIA_SMI = ("psrecord-ros.txt", 399, 52.84, 48.43035), ("nvidia-smi-
 def test_real_log(sample_logs, read, real):
     name, samples, peak, mean = real
     log = read(sample_logs / name)
-    figures = extremes([log], "empty log")
+    figures = extremes([log.mib], "empty log")
     assert (len(log.mib), figures["peak_mib"], figures["mean_mib"]) == (samples, peak, pytest.approx(mean))

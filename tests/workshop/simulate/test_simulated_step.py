@@ -86,7 +86,7 @@ def test_only_adapters_have_gradients_and_mfu_counts_the_products_that_are_compu
     record = {"gpu_names": ["NVIDIA H200"], "precision": "bf16", "model": model | {"layers": 24, "hidden_size": 1024}}
     run = Run(Path("run"), record=typed(record | {"world_size": 1}, RunRecord))
     speeds = {"train/tokens_per_second": 1024, "train/samples_per_second": 2, "train/logit_positions_per_second": 0}
-    found = utilisation(run, speeds.get)
+    found = utilisation(run, speeds)
     by_convention, without_head = (found[name] / 100 * 989e12 for name in ("mfu_by_convention_percent", "mfu_percent"))
     assert by_convention == pytest.approx(product_flops(step), rel=0.001)
     assert by_convention - without_head == pytest.approx(4 * HEAD * 1024)
