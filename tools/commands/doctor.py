@@ -14,12 +14,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.commands.options import above_0
 from tools.logs.runs import default_logs
@@ -30,8 +30,6 @@ from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import one_line
 
 _REQUIREMENTS = ROOT / "requirements.txt"
-_ANSWER_TIMEOUT_S = 60
-_PROBE_TIMEOUT_S = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,47 +46,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     variables, logs = sourced(ROOT / "cluster.env", os.environ), (arguments.logs or default_logs()).resolve()
     facts = probe(variables, arguments.names)
-    found = [*findings(Place(variables, arguments.names, logs, arguments.space, facts))]
-    errors, warnings = (sum(one.status == status for one in found) for status in ("error", "warning"))
-    print("\n".join(map(str, found)))
+    found = findings(Place(variables, arguments.names, logs, arguments.space, facts))
+    for name, one in found.items():
+        print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
+    errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
     print(f"{counted(len(found), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     return int(errors > 0)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line.
+class Finding(NamedTuple):
+    """What a check found.
 
     Attributes:
         status: ok; warning: something works otherwise than on a cluster, or slower; error: runs will fail.
         text: what was found, and what is expected where it is something else.
         fix: a command, or nothing where all is well.
-        name: of the check.
     """
 
     status: str
     text: str
     fix: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        fix = f"  fix: {self.fix}" if self.fix else ""
-        return one_line(f"{self.status:8} {self.name:11} {self.text}{fix}")
-
-
-def ask(
-    command: Sequence[str], environment: Mapping[str, str], timeout_s: float = _ANSWER_TIMEOUT_S
-) -> tuple[str, str]:
-    """A program's output, and why it failed, "" if it did not: such as the last line of its standard error."""
-    options = {"capture_output": True, "text": True, "errors": "replace", "timeout": timeout_s}
-    try:
-        answer = subprocess.run(command, cwd=ROOT, env=dict(environment), **options)
-    except FileNotFoundError:
-        return "", f"{command[0]}: not found"
-    except subprocess.TimeoutExpired:
-        return "", f"{command[0]}: no answer within {timeout_s:.0f} s"
-    lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
-    return answer.stdout, lines[-1] if answer.returncode else ""
 
 
 @dataclass(frozen=True)
@@ -98,8 +75,7 @@ class Place:
     Attributes:
         environment: the shell's, with cluster.env.
         names: what prefetch would be asked for.
-        logs: the folder of the runs.
-        space_gib: the room that it should have.
+        logs: the folder of the runs; space_gib: the room that it should have.
         facts: what a process with PyTorch says (workshop/measure/doctor_probe.py), by part.
     """
 
@@ -112,8 +88,17 @@ class Place:
     def which(self, program: str) -> str | None:
         return shutil.which(program, path=self.environment.get("PATH"))
 
-    def ask(self, *command: str) -> tuple[str, str]:
-        return ask(command, self.environment)
+    def ask(self, *command: str, timeout_s: float = 60) -> tuple[str, str]:
+        """A program's output, and why it failed, "" if it did not: such as the last line of its standard error."""
+        options = {"capture_output": True, "text": True, "errors": "replace", "timeout": timeout_s}
+        try:
+            answer = subprocess.run(command, cwd=ROOT, env=dict(self.environment), **options)
+        except FileNotFoundError:
+            return "", f"{command[0]}: not found"
+        except subprocess.TimeoutExpired:
+            return "", f"{command[0]}: no answer within {timeout_s:.0f} s"
+        lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
+        return answer.stdout, lines[-1] if answer.returncode else ""
 
     @cached_property
     def driver(self) -> str:
@@ -121,16 +106,11 @@ class Place:
         output, failed = self.ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
         return "" if failed else _counted(output.strip().splitlines())
 
-    @cached_property
-    def listed(self) -> tuple[str, str]:
-        """sinfo's name|availability|time limit|nodes|GPUs, several lines for nodes that differ."""
-        return self.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
-
 
 def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
     """The facts of a Place."""
     command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
-    output, failed = ask(command, environment, _PROBE_TIMEOUT_S)
+    output, failed = Place(environment).ask(*command, timeout_s=300)
     try:
         return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
@@ -227,7 +207,8 @@ def slurm(place: Place) -> Finding:
     if not place.which("sbatch"):
         text = "no sbatch on PATH: runs start on this machine, one after the other"
         return Finding("warning", text, "module load slurm  (or: python -m tools submit --local)")
-    output, failed = place.listed
+    # Name, availability, time limit, nodes, GPUs; several lines for nodes that differ.
+    output, failed = place.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
     if failed or not output.strip():
         return Finding("error", failed or "no partition", "scontrol ping")
     rows = [line.split("|") for line in output.split("\n") if line.count("|") == 4]
@@ -247,7 +228,7 @@ def slurm(place: Place) -> Finding:
 
 def launchers(place: Place) -> Finding | None:
     """sbatch looks at each launcher's limits, account and GPUs without queueing it; not in a job, nor without SLURM."""
-    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.listed[1]:
+    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.ask("sinfo")[1]:
         return None
     folders = exercises_with("*.slurm")
     paths = [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.glob("*.slurm"))]
@@ -291,10 +272,11 @@ def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in 
 CHECKS = (python, packages, torch, gpus, operators, cache, slurm, launchers, space, network)
 
 
-def findings(place: Place) -> Iterator[Finding]:
+def findings(place: Place) -> dict[str, Finding]:
     """What each check found, by its name; of a check without its facts, why the probe has none."""
+    found = {}
     for check in CHECKS:
         facts = place.facts.get("torch" if check is gpus else check.__name__, ())
-        found = Finding("error", facts["problem"], "make install") if "problem" in facts else check(place)
-        if found:
-            yield replace(found, name=check.__name__)
+        one = Finding("error", facts["problem"], "make install") if "problem" in facts else check(place)
+        found |= {check.__name__: one} if one else {}
+    return found

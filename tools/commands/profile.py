@@ -11,12 +11,12 @@ import argparse
 import gzip
 import json
 import re
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+
+import pandas as pd
 
 from tools.commands.options import single_run
 from tools.errors import LogError
@@ -29,8 +29,6 @@ from workshop.run_folder.safe_open import read_plain
 _COSTLIEST = 5  # kernels of each run
 _NAME_WIDTH = 70
 _SHARES = ("Computing or copying (%)", "Communicating (%)", "Communicating alone (%)", "Idle (%)")
-
-
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_CPU = ("cpu_op", "user_annotation")
@@ -48,42 +46,41 @@ CLASSES = (*_CLASSES, REST)
 
 
 @dataclass(frozen=True)
-class Event:
-    """What ran from start to end (microseconds)."""
-
-    name: str
-    start_us: float
-    end_us: float
-
-
-@dataclass(frozen=True)
 class Trace:
     """The profiled steps of a run's rank 0.
 
     Attributes:
         first, last: the steps.
         wall_us: their time with the profiler running.
-        kernels: what the GPU ran, copies included.
-        operators: what the CPU did meanwhile.
+        kernels: what the GPU ran, copies included: a row each with its name, start, end and time (microseconds).
+        operators: what the CPU did meanwhile, in the same columns.
     """
 
     first: int
     last: int
     wall_us: float
-    kernels: list[Event]
-    operators: list[Event]
+    kernels: pd.DataFrame
+    operators: pd.DataFrame
 
-    def longest_gap(self) -> Event:
-        """The longest time in which the GPU did nothing, under the name of what the CPU did.
+    @property
+    def steps(self) -> int:
+        return self.last - self.first + 1
+
+    def longest_gap(self) -> tuple[float, str]:
+        """The longest time in which the GPU did nothing (microseconds), and what the CPU did.
 
         That is the shortest operator that lasted at least half of the gap: the operators around it last longer.
         """
-        busy = merged((kernel.start_us, kernel.end_us) for kernel in self.kernels)
-        gaps = [(before[1], after[0]) for before, after in pairwise(busy)]
+        gaps = [(one[1], other[0]) for one, other in pairwise(merged(_intervals(self.kernels)))]
         start, end = max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
-        beside = [one for one in self.operators if min(end, one.end_us) - max(start, one.start_us) > (end - start) / 2]
-        shortest = min(beside, key=lambda one: one.end_us - one.start_us, default=None)
-        return Event(shortest.name if shortest else "nothing that PyTorch records", start, end)
+        inside = self.operators.end.clip(upper=end) - self.operators.start.clip(lower=start)
+        beside = self.operators[inside > (end - start) / 2]
+        name = "nothing that PyTorch records" if beside.empty else beside.loc[beside.time.idxmin(), "name"]
+        return end - start, name
+
+
+def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
+    return list(zip(events.start, events.end, strict=True))
 
 
 def class_of(kernel: str) -> str:
@@ -102,13 +99,13 @@ def read_trace(run: Run) -> Trace:
     try:
         found = json.loads(gzip.decompress(read_plain(path)))["traceEvents"]
         timed = [one for one in found if one.get("ph") == "X" and one.get("cat") in (*_ON_GPU, *_ON_CPU)]
-        events = [(one["cat"], Event(str(one["name"]), one["ts"], one["ts"] + one["dur"])) for one in timed]
+        rows = [(one["cat"], str(one["name"]), one["ts"], one["ts"] + one["dur"], one["dur"]) for one in timed]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(path, None, str(error), "a trace of PyTorch's profiler") from error
-    kernels = [event for category, event in events if category in _ON_GPU]
-    if not kernels:
+    events = pd.DataFrame(rows, columns=["category", "name", "start", "end", "time"])
+    kernels, operators = (events[events.category.isin(one)] for one in (_ON_GPU, _ON_CPU))
+    if kernels.empty:
         raise LogError(path, None, "no kernel of a GPU", "a run on a GPU")
-    operators = [event for category, event in events if category in _ON_CPU]
     return Trace(int(said[1]), int(said[2]), float(said[3]) * 1000, kernels, operators)
 
 
@@ -133,22 +130,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _column(run: Run, trace: Trace) -> dict[str, str]:
     """The cells of a run, by row."""
-    steps = trace.last - trace.first + 1
-    kernels = [(one.name, (one.start_us, one.end_us)) for one in trace.kernels]
-    times_us = _times_us(trace, class_of)
-    gap = trace.longest_gap()
+    kernels = trace.kernels
+    parts = shares(zip(kernels.name, _intervals(kernels), strict=True), trace.wall_us).values()
+    times_us = kernels.time.groupby(kernels.name.map(class_of)).sum()
+    gap_us, beside = trace.longest_gap()
     return {
         "Step (ms), without the profiler": _unprofiled_ms(run, trace),
-        "Step (ms), with it": f"{trace.wall_us / 1000 / steps:,.1f}",
-        **{
-            label: f"{100 * share:.1f}"
-            for label, share in zip(_SHARES, shares(kernels, trace.wall_us).values(), strict=True)
-        },
-        "Kernels per step": f"{len(kernels) / steps:,.0f}",
-        "Median kernel (us)": f"{median(one.end_us - one.start_us for one in trace.kernels):,.1f}",
-        "Longest gap (ms)": f"{(gap.end_us - gap.start_us) / 1000:,.2f}",
-        "What the CPU did in it": _cell(gap.name),
-        **{f"{name} (ms)": f"{times_us[name] / 1000 / steps:,.1f}" for name in CLASSES},
+        "Step (ms), with it": f"{trace.wall_us / 1000 / trace.steps:,.1f}",
+        **{label: f"{100 * share:.1f}" for label, share in zip(_SHARES, parts, strict=True)},
+        "Kernels per step": f"{len(kernels) / trace.steps:,.0f}",
+        "Median kernel (us)": f"{kernels.time.median():,.1f}",
+        "Longest gap (ms)": f"{gap_us / 1000:,.2f}",
+        "What the CPU did in it": _cell(beside),
+        **{f"{name} (ms)": f"{times_us.get(name, 0) / 1000 / trace.steps:,.1f}" for name in CLASSES},
     }
 
 
@@ -162,20 +156,11 @@ def _unprofiled_ms(run: Run, trace: Trace) -> str:
 
 def _costliest(trace: Trace) -> list[list[str]]:
     """Class, name, time and calls of the kernels that take most time, of equal names together."""
-    steps = trace.last - trace.first + 1
-    calls = Counter(one.name for one in trace.kernels)
+    kernels = trace.kernels.groupby("name", sort=False).time.agg(["sum", "count"]).nlargest(_COSTLIEST, "sum")
     return [
-        [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / steps:,.2f}", f"{calls[name] / steps:,.0f}"]
-        for name, time_us in _times_us(trace, str).most_common(_COSTLIEST)
+        [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / trace.steps:,.2f}", f"{calls / trace.steps:,.0f}"]
+        for name, time_us, calls in kernels.itertuples()
     ]
-
-
-def _times_us(trace: Trace, group_of: Callable[[str], str]) -> Counter[str]:
-    """The time of the kernels of each group, given a kernel's name."""
-    times_us: Counter[str] = Counter()
-    for one in trace.kernels:
-        times_us[group_of(one.name)] += one.end_us - one.start_us
-    return times_us
 
 
 def _cell(name: str) -> str:
