@@ -27,11 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
         default_logs().mkdir(parents=True, exist_ok=True)
     own = chosen_runs(arguments) if arguments.logs or logs[0].is_dir() else []
     made = site.build(own, find_runs(*sorted(site.REFERENCE.glob("*/"))), logs, output)
-    if not made.own:
+    count = sum(one.own for one in made)
+    if not count:
         print(
             f"no runs of yours in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr
         )
-    reference = counted(len(made.reference), "reference run")
-    print(f"wrote {output}: {counted(len(made.own), 'run')} and {reference}")
+    reference = counted(len(made) - count, "reference run")
+    print(f"wrote {output}: {counted(count, 'run')} and {reference}")
     print(f"next: open {output / 'index.html'} in a browser")
     return 0

@@ -20,8 +20,8 @@ from tools.plan.submitted_lines import configuration_of, fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, runs_of
-from tools.tables.repository import ROOT, borrowed_runs
-from workshop.run_folder.exercises import repository_of
+from tools.tables.repository import ROOT
+from workshop.run_folder.exercises import find_exercise, repository_of
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
@@ -263,4 +263,4 @@ def _print_next(submissions: list[Submission], logs: Path) -> None:
 def _with_tables(submission: Submission) -> str:
     """The folder whose tables the run fills: of a list such as speed-ladder/models.txt models, else the exercise's."""
     name = submission.file.stem.split("_")[0]
-    return name if borrowed_runs(name) else submission.exercise.name
+    return name if find_exercise(name, "tables.toml", ROOT) else submission.exercise.name

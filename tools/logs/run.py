@@ -128,10 +128,9 @@ class Run:
         """A state of the contract, or "lost": said to be running, yet nothing was written for ten minutes."""
         if self.problem:
             return "unreadable"
-        newest_s = 0.0
-        if self.record.state == "running":
-            newest_s = max(self.files.values(), default=0) / 1e9
-        return "lost" if newest_s and time.time() - newest_s > LOST_AFTER_S else self.record.state
+        if self.record.state == "running" and self.files:
+            return "lost" if time.time() - max(self.files.values()) / 1e9 > LOST_AFTER_S else "running"
+        return self.record.state
 
     @property
     def outcome(self) -> str:

@@ -12,7 +12,7 @@ import secrets
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
@@ -40,23 +40,10 @@ _LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
 _FILTERS = ("exercise", "config", "model", "state")  # of that list
 
 
-@dataclass(frozen=True)
-class Site:
-    """Everything the pages show.
-
-    Attributes:
-        own: what is in trouble first; reference: the newest first.
-        where: one's own runs were looked for; owners: how many people's they are.
-    """
-
-    own: list[Entry]
-    reference: list[Entry]
-    where: str
-    owners: int
-
-
-def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> Site:
+def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> list[Entry]:
     """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
+
+    Gives one's own runs, what is in trouble first, then the reference runs, the newest first.
 
     Raises:
         InputError: `output` holds something else, or its parent does not exist.
@@ -68,23 +55,23 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     places = {run.folder.resolve(): run for run in own}  # each once
     own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
     found = entries.entries(own, reference, REFERENCE)
-    owners = len({run.owner for run in own})
-    site = Site(found[: len(own)], found[len(own) :], entries.folder_names(logs), owners)
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data", "static"):
             (temporary / folder).mkdir(parents=True)
-        _write(site, temporary, output.resolve())
+        _write(found, entries.folder_names(logs), temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return site
+    return found
 
 
-def _write(site: Site, folder: Path, output: Path) -> None:
-    """The files in `folder`, which will be `output`: links are relative to that."""
+def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> None:
+    """The files in `folder`, which will be `output`: links are relative to that. `where`: one's own runs are."""
+    own = [one for one in found if one.own]
+    owners = len({one.run.owner for one in own})
     (folder / _MARK).touch()
     for asset in _STATIC.iterdir():
         shutil.copyfile(asset, folder / "static" / asset.name)
@@ -102,20 +89,19 @@ def _write(site: Site, folder: Path, output: Path) -> None:
     pages.globals |= {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "counted": counted,
-        "site": site,
         "known_figures": FIGURES,
-        "own_states": Counter(one.run.state for one in site.own),
+        "own_states": Counter(one.run.state for one in own),
+        **{"own_count": len(own), "reference_count": len(found) - len(own), "owners": owners, "where": where},
     }
 
     def render(template: str, name: str, **values: Any) -> None:
         depth = "../" * name.count("/")
         (folder / name).write_text(pages.get_template(template).render(up=depth, **values), "utf-8")
 
-    every = [*site.own, *site.reference]
-    rows = [_listed(one, site.owners > 1) for one in every]
+    rows = [_listed(one, owners > 1) for one in found]
     filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
     render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
-    for one in progress(every, "writing pages"):
+    for one in progress(found, "writing pages"):
         _write_run(one, folder, output, render)
 
 

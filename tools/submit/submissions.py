@@ -17,7 +17,6 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from tools.errors import InputError, LogError
-from tools.tables.repository import borrowed_runs
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import utf8_lines
 from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
@@ -149,8 +148,7 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
         folder = find_exercise(name, "submit.txt")
         if folder is None:
             have = ", ".join(path.name for path in every) or "none yet"
-            borrowed = borrowed_runs(name)
-            raise InputError(borrowed or f"{name}: no folder with a submit.txt; those that have one: {have}")
+            raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
         found.append(folder.resolve())
     return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
 

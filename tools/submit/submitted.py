@@ -49,9 +49,9 @@ def _maybe(submission: Submission, run: Run) -> bool:
     if record.submission is not None:
         return _as_before(record.submission) == _as_before(submission.text)
     # Started by hand: known only by its settings, which rank 0 writes.
-    configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
-    same_config = record.config in configs if configs else record.config in (None, "ds_config")
+    configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
+    same_config = record.config in (configs or [path.stem if (path := submission.config_path) else None])
     same_shape = (record.nodes, record.gpus_per_node) == shape
     return bool(run.settings) and _only_configs(submission) and same_config and same_shape
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.labels import blank_tables, exercises_of
+from tools.tables.labels import blank_tables
 from tools.tables.markdown import Table
 from workshop.run_folder.exercises import FURTHER, exercises_with, find_exercise
 from workshop.run_folder.exercises import REPO as ROOT
@@ -55,21 +55,4 @@ def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) ->
     folder = find_exercise(exercise, "*.slurm", ROOT) if exercise else None
     launchers = sorted(folder.glob("*.slurm")) if folder else []
     launcher = launchers[0].relative_to(ROOT) if launchers else "EXERCISE/LAUNCHER.slurm"
-    start = f"Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`."
-    return NoRunsError(f"{nothing} {(exercise and borrowed_runs(exercise)) or start}")
-
-
-def borrowed_runs(folder: str) -> str:
-    """For a folder whose tables show other exercises' runs: those exercises and the commands; "" for others.
-
-    Their lists are named after it, as further/speed-ladder/models.txt.
-    """
-    place = find_exercise(folder, "tables.toml", ROOT)
-    borrows = place and not (place / "submit.txt").exists()
-    owners = exercises_with(f"{place.name}*.txt") if borrows else []
-    lists = [path.relative_to(ROOT) for owner in owners for path in sorted(owner.glob(f"{place.name}*.txt"))]
-    if not lists:
-        return ""
-    about = ", ".join(exercises_of(*blank_tables(place)))
-    commands = " or ".join(f"`python -m tools submit --list {path}`" for path in lists)
-    return f"The tables of {folder} are about runs of {about}; {commands} starts them."
+    return NoRunsError(f"{nothing} Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`.")
