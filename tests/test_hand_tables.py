@@ -60,7 +60,7 @@ def test_rows_of_a_profile_in_a_document_are_the_profiles(
 
 PREDICTED = {
     "2026-11-27, two H200 beside another job: ZeRO-3, FSDP2": "h200x2-heldout",
-    "2026-11-27, one H200 beside another job: QLoRA": "h200x1-heldout",
+    "2026-11-27, one H200 beside another job: LoRA, QLoRA, ZeRO-3": "h200x1-heldout",
     "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",
     "2026-11-24, one H200: LoRA and QLoRA": "h200x1-2026-11-24f-lora",
     "2026-11-23, one H200: 7 billion parameters, many rows": "h200x1-2026-11-23c-unseen",
