@@ -46,10 +46,10 @@ def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
     key, readme = (path.read_text() for path in files)
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
-        asked = re.findall(r"^\d\. (.+(?:\n   .+)*)", section, re.M)
-        quoted = re.findall(rf"^> \*\*{name} \d\.\*\* (.+(?:\n> .+)*)", key, re.M)
+        asked = re.findall(r"^\d+\. (.+(?:\n   .+)*)", section, re.M)
+        quoted = re.findall(rf"^\*\*{name} \d+\. (.+?)\*\*(?!\w)", key, re.M | re.S)
         without_links = [re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question) for question in asked]
-        quoted = [" ".join(question.replace("\n>", "").split()) for question in quoted]
+        quoted = [" ".join(question.split()) for question in quoted]
         assert quoted == [" ".join(question.split()) for question in without_links]
         assert asked or name == "Prediction"
 
