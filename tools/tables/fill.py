@@ -128,18 +128,20 @@ class FilledTable:
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
 
-        `recorded_only` leaves out rows and columns that say nothing but that no run recorded the figure; not of a
-        generated table, which would lose them.
+        `recorded_only` leaves out rows and columns without a figure that was measured and recorded; of a generated
+        table, which would lose them, only the rows that tables.toml adds.
         """
-        rows = [
-            [text if cell is None else cell.text.replace("|", "\\|") for text, cell in zip(row, cells, strict=True)]
-            for row, cells in zip(self.table.rows, self.cells, strict=True)
-            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells)
-        ]
+        header, labels, rows = self.table.header, self.table.label_columns, []
+        for row, cells, line in zip(self.table.rows, self.cells, self.table.lines, strict=True):
+            if self.table.tiny and not any(cell and cell.text != NOT_MEASURED for cell in cells):
+                continue
+            filled = zip(row, cells, strict=True)
+            texts = [text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled]
+            defines = self.table.generated and line != self.table.header_line
+            if not recorded_only or defines or not _unrecorded(texts[labels:]):
+                rows.append(texts)
         if not recorded_only or self.table.generated:
             return markdown.render(replace(self.table, rows=rows))
-        header, labels = self.table.header, self.table.label_columns
-        rows = [row for row in rows if not _unrecorded(row[labels:])]
         kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
         return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
 
@@ -169,7 +171,7 @@ def shared_sources(tables: Sequence[FilledTable]) -> str:
 
 
 def _unrecorded(texts: list[str]) -> bool:
-    return NOT_RECORDED in texts and {*texts} <= {NOT_RECORDED, NOT_MEASURED}
+    return {*texts} <= {NOT_RECORDED, NOT_MEASURED}
 
 
 def fill(table: Table, runs: list[Run]) -> FilledTable:

@@ -63,6 +63,7 @@ class Dictionary:
         rungs: as labels name them -> as runs do.
         bases: what ratios compare with: a word, or a rung -> a rung.
         predictions: by the question's number the cells, as "TABLE | ROW | COLUMN", that answer it.
+        more_rows: by a generated table's number the labels of rows that no reference run fills.
     """
 
     tables: dict[str, tuple[tuple[str, ...], Where]]
@@ -70,6 +71,7 @@ class Dictionary:
     rungs: dict[str, str]
     bases: dict[str, str]
     predictions: dict[str, list[str]]
+    more_rows: dict[str, list[list[str]]]
 
 
 def dictionary_of(folder: Path) -> Dictionary:
@@ -105,7 +107,8 @@ def _dictionary(path: Path) -> Dictionary:
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
         labels.append((_pattern(label, rungs), label, Label(FIGURES.get(figure), where(label, means), std)))
-    return Dictionary(tables, labels, rungs, below | content.get("bases", {}), content.get("predictions", {}))
+    bases, predictions = below | content.get("bases", {}), content.get("predictions", {})
+    return Dictionary(tables, labels, rungs, bases, predictions, content.get("more_rows", {}))
 
 
 def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
@@ -171,7 +174,7 @@ def blank_tables(folder: Path) -> list[Table]:
     found = {table.number: table for path in paths for table in read_tables(path) if table.blank}
     for table in (table for path in paths for table in read_tables(path, generated=True)):
         if table.number in known and table.number not in found:
-            found[table.number] = _without_figures(table)
+            found[table.number] = _without_figures(table, dictionary_of(folder).more_rows.get(table.number, []))
     if unknown := [table for table in found.values() if table.number not in known]:
         table, numbers = unknown[0], ", ".join(known)
         place = f"{table.path}:{table.header_line}: Table {table.number}"
@@ -180,8 +183,11 @@ def blank_tables(folder: Path) -> list[Table]:
     return sorted(tables, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
-def _without_figures(table: Table) -> Table:
-    """A filled table as it is to be filled: a cell is blank if a label of its row or column names a figure."""
+def _without_figures(table: Table, more_rows: Sequence[list[str]]) -> Table:
+    """A filled table as it is to be filled: a cell is blank if a label of its row or column names a figure.
+
+    `more_rows` come last, or after the rows with the same first label; as their line they have the header's.
+    """
 
     def named(text: str) -> bool:
         return bool((found := meaning(table.path.parent, text)) and found.figure)
@@ -192,7 +198,13 @@ def _without_figures(table: Table) -> Table:
     for row in table.rows:
         in_row = any(map(named, row[:labels]))
         rows.append([text if at < labels or not (in_row or columns[at]) else "" for at, text in enumerate(row)])
-    return replace(table, rows=rows)
+    lines = [*table.lines]
+    for names in more_rows:
+        if names not in (row[: len(names)] for row in rows):
+            below = max((at for at, row in enumerate(rows, 1) if row[0] == names[0]), default=len(rows))
+            rows.insert(below, [*names, *[""] * (len(table.header) - len(names))])
+            lines.insert(below, table.header_line)
+    return replace(table, rows=rows, lines=lines)
 
 
 def exercises_of(*tables: Table) -> list[str]:

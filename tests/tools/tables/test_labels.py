@@ -20,7 +20,7 @@ from tools.tables.labels import (
     tiny_view,
     tiny_views,
 )
-from tools.tables.repository import exercises
+from tools.tables.repository import exercise_folder, exercises
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
@@ -96,6 +96,13 @@ def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(make_
     (table,) = blank_tables(folder)
     assert table.rows == [["Stage 1", "", "all"], ["Stage 2", "", "none"]]
     assert table.where == {} and len([cell for row in blank_cells(table) for cell in row if cell]) == 2
+
+
+def test_block_keeps_the_rows_that_define_it_and_prints_no_other_without_a_run() -> None:
+    table = next(table for table in blank_tables(exercise_folder("fsdp")) if table.number == "12")
+    assert ["8 nodes", *[""] * 7] in table.rows
+    rows = fill(table, []).markdown(recorded_only=True).splitlines()[4:]
+    assert [row.split(" |")[0] for row in rows] == ["| 1 node", "| 2 nodes", "| 4 nodes"]
 
 
 TAUGHT = [folder for folder in exercises() if folder.name != "models"]
