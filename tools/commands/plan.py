@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,10 @@ _SUBCOMMANDS = ("lines", "model", "check", "published", "fit")
 
 
 def with_subcommand(words: list[str]) -> list[str]:
-    """The words with a subcommand first: `lines` if none is named; `--model NAME` and `--check` name one, too."""
+    """The words with `lines` first, unless they name a subcommand."""
     # argparse takes a line such as '--nodes=2 fsdp/multi_node.slurm' for an option.
     words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--model=") else [word])]
-    if words[:1] and words[0] in (*_SUBCOMMANDS, "-h", "--help"):
-        return words
-    if "--against" in words and "--check" not in words:
-        return ["check", *words]
-    name = next((name for name in _SUBCOMMANDS if f"--{name}" in words), "lines")
-    return [name, *(word for word in words if word != f"--{name}")]
+    return words if words and words[0] in (*_SUBCOMMANDS, "-h", "--help") else ["lines", *words]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
     model.add_argument("--rung", default="", help="of the speed ladder, as 11_labelled; default: the textbook")
     fabric = f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured"
-    model.add_argument("--fabric", type=float, metavar="GB/S", help=fabric)
+    model.add_argument("--fabric", type=float, metavar="GB/S", dest="fabric_gb_per_s", help=fabric)
     model.add_argument("--all", action="store_true", help="more than ten rows")
     model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
@@ -98,9 +93,8 @@ def _add_hardware(parser: argparse.ArgumentParser, *formats: str) -> Any:
     parser.add_argument(
         "--gpu", metavar="TYPE", help=f"{', '.join(GPUS)}, or a FILE.toml; default: this machine's, else {DEFAULT}"
     )
-    parser.add_argument(
-        "--node-memory", type=float, metavar="GIB", help="CPU memory of a node; default: as NVIDIA's server has it"
-    )
+    node = "CPU memory of a node; default: as NVIDIA's server has it"
+    parser.add_argument("--node-memory", type=float, metavar="GIB", dest="node_gib", help=node)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--format", choices=("text", "json", *formats), default="text")
     return group
@@ -118,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines(arguments: argparse.Namespace) -> str:
     submissions = _submissions(arguments)
-    gpu = named(arguments.gpu, arguments.node_memory)
+    gpu = named(arguments.gpu, arguments.node_gib)
     if arguments.total:
         return cost.table(submissions, gpu)
     rows = list(zip(submissions, predictions_of(submissions, gpu), strict=True))
@@ -183,14 +177,10 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 
 
 def _ranked(arguments: argparse.Namespace) -> str:
-    if arguments.fabric is not None and arguments.nodes == 1:
+    if arguments.fabric_gb_per_s is not None and arguments.nodes == 1:
         raise InputError("plan: --fabric changes nothing on one node; expected --nodes 2 or more")
-    question = Question(
-        _model(arguments.model),
-        *(arguments.gpus, arguments.nodes, arguments.gpu, arguments.length, arguments.batch, arguments.rung),
-        arguments.fabric if arguments.fabric is not None else SOCKETS_GB_PER_S,
-        *(arguments.tokens, arguments.node_memory, arguments.method, arguments.config, arguments.largest),
-    )
+    given = {one.name: getattr(arguments, one.name) for one in fields(Question)} | {"model": _model(arguments.model)}
+    question = Question(**{name: value for name, value in given.items() if value is not None})
     ranked = rank(question)
     if arguments.format == "text":
         return answer.text(question, ranked, arguments.all, arguments.ranges)

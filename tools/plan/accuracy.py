@@ -1,10 +1,8 @@
 """How wrong the predictions are for the runs that were measured: each predicted without itself and its repeats.
 
-Also: how good the first choice is where several strategies did the same work on one machine, how wrong predictions were
-that were kept before their lines ran, and predictions beside the figures of other tables.
+Also: how good the first choice is where several strategies did the same work on one machine, and how wrong predictions
+were that were kept before their lines ran.
 """
-
-from __future__ import annotations
 
 import json
 import statistics
@@ -17,7 +15,7 @@ from datetime import timedelta
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tools import plots
 from tools.errors import InputError
@@ -29,7 +27,6 @@ from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, Range, first_choice, kinds_of, predict_from
 from tools.plan.simulate import Shape, Step, prepare, step_of
 from tools.plan.workload import Workload, of_run
-from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
 MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
@@ -43,21 +40,21 @@ _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.js
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration.
-
-    Attributes:
-        step: the simulated micro-batch.
-        each: measurements of the completed runs; the whole job only of runs as long as the first one.
-        predicted: None before the prediction.
-    """
+    """One configuration."""
 
     family: str
     runs: list[Run]
     workload: Workload
     gpu: Gpu
-    step: Step
-    each: list[dict[str, float]]
-    predicted: Prediction | None = None
+    each: list[dict[str, float]]  # of the completed runs; the whole job only of those as long as the first one
+    predicted: Prediction | None = None  # None before the prediction
+
+    ran_out = property(lambda self: not self.measured)
+
+    @cached_property
+    def step(self) -> Step:
+        """The simulated micro-batch."""
+        return step_of(self.workload.shape)
 
     @cached_property
     def measured(self) -> dict[str, float]:
@@ -68,14 +65,10 @@ class Case:
         values = {name: [one[name] for one in self.each if name in one] for name in METRICS}
         return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
 
-    @property
-    def ran_out(self) -> bool:
-        return not self.measured
-
     def error_percent(self, metric: str) -> float:
         return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
-    def with_prediction(self, fitted: Fitted) -> Case:
+    def with_prediction(self, fitted: Fitted) -> Self:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
 
     @cached_property
@@ -107,6 +100,8 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     Constants are fitted to the other configurations; those of constants.json where there are too few others.
     """
     points = _configurations(runs)
+    failed = prepare([point.workload.shape for point in points])
+    points = [point for point in points if point.workload.shape not in failed]
     if len(points) < _LEAST_POINTS:
         return [point.with_prediction(constants.load()) for point in points]
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
@@ -132,12 +127,12 @@ def fit(runs: Sequence[Run]) -> Fitted:
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
     """The shapes to simulate for these runs."""
-    return [group[0][0].shape for group in _groups(runs).values()]
+    return [case.workload.shape for case in _configurations(runs)]
 
 
-def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]]:
-    """Comparable runs by family, workload and type of GPU; their lengths may differ."""
-    groups = defaultdict(list)
+def _configurations(runs: Sequence[Run]) -> list[Case]:
+    """Comparable runs by family, workload and type of GPU, whose lengths may differ; without predictions."""
+    groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = defaultdict(list)
     for run in runs:
         if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
             continue
@@ -148,23 +143,15 @@ def _groups(runs: Sequence[Run]) -> dict[tuple[str, str, Gpu], list[tuple[Worklo
             names = run.record.gpu_names
             gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
             groups[run.record.exercise, workload.key, gpu].append((workload, run))
-    return groups
-
-
-def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """The cases that can be simulated, without predictions."""
-    prepare(shapes(runs))
     found = []
-    for (family, _, gpu), group in _groups(runs).items():
-        first = group[0][0]
-        each = []
+    for (family, _, gpu), group in groups.items():
+        first, each = group[0][0], []
         for workload, run in group:
             if run.state == "completed":
                 each.append(measured_of(run))
                 if workload != first:
                     each[-1].pop("total_runtime_s", None)
-        with suppress(InputError):
-            found.append(Case(family, [run for _, run in group], first, gpu, step_of(first.shape), each))
+        found.append(Case(family, [run for _, run in group], first, gpu, each))
     return found
 
 
@@ -196,19 +183,18 @@ def measured_of(run: Run) -> dict[str, float]:
 def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
     import numpy as np
 
-    wanted = [(point, target(formula, point.measured, point.workload)) for point in points]
-    points = [point for point, value in wanted if value is not None]
-    if len(points) < _LEAST_POINTS:
+    found = [(point, target(formula, point.measured, point.workload)) for point in points]
+    found = [(point.work[formula], value) for point, value in found if value is not None]
+    if len(found) < _LEAST_POINTS:
         return constants.load().constants[formula]
-    work = [point.work[formula] for point in points]
+    work, targets = zip(*found, strict=True)
     arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
-    targets = np.array([value for _, value in wanted if value is not None])
 
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
 
     steps = {} if first is None else {"first": first, "steps": _REFINING_STEPS}
-    return constants.fit(value, targets, FORMULAS[formula], **steps)
+    return constants.fit(value, np.array(targets), FORMULAS[formula], **steps)
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:
@@ -248,32 +234,31 @@ def _cuda_context(points: Sequence[Case]) -> CudaContext:
     return memory.fit_cuda_context(found) if found else constants.load().cuda_context
 
 
-_BUSY_PERCENT = 70
-_CLASSES = (f"step, GPU busy over {_BUSY_PERCENT} %", "step, GPU less busy", "step, CPU's optimizer")
-
 # ---- errors of the cases ----
+
+_BUSY_PERCENT = 70
+_CLASSES = (f"GPU busy over {_BUSY_PERCENT} %", "GPU less busy", "CPU's optimizer")
 
 
 def summary(cases: Sequence[Case]) -> str:
     """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
-    by_host = [case for case in cases if case.predicted.parts.decided_by == "host"]
+    groups = {family: [case for case in cases if case.family == family] for family in _families(cases)}
+    for title in _CLASSES:
+        groups[f"all, {title}"] = [case for case in cases if _class(case) == title]
+    groups["all, limited by the host"] = [case for case in cases if case.predicted.parts.decided_by == "host"]
+    groups["**all**"] = list(cases)
     rows = []
-    for name, own in (*_by_family(cases).items(), ("all, limited by the host", by_host), ("**all**", cases)):
-        errors: dict[str, list[float]] = {column: [] for column in (*METRICS, *_CLASSES)}
-        for case in own:
-            for metric in case.measured:
-                errors[metric].append(case.error_percent(metric))
-            if "step_time_s" in case.measured:
-                errors[_class(case)].append(case.error_percent("step_time_s"))
-        rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors.values())])
+    for name, own in groups.items():
+        errors = [[case.error_percent(metric) for case in own if metric in case.measured] for metric in METRICS]
+        rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors)])
     inside = []
     for metric in METRICS:
         held = [
             case.predicted.ranges[metric].holds(one[metric]) for case in cases for one in case.each if metric in one
         ]
         inside.append(f"{100 * statistics.fmean(held):.0f} %" if held else "-")
-    table = markdown(["", "configurations", *METRICS.values(), *_CLASSES], rows)
-    return f"{table}\n| runs inside the interval | | {' | '.join(inside)} | {'| ' * len(_CLASSES)}"
+    table = markdown(["", "configurations", *METRICS.values()], rows)
+    return f"{table}\n| runs inside the interval | | {' | '.join(inside)} |"
 
 
 def _mean_and_worst(errors: Sequence[float], decimals: int) -> str:
@@ -285,16 +270,15 @@ def configurations(cases: Sequence[Case]) -> str:
     """A row per configuration: predicted and measured allocated memory and step time."""
     titles = ("allocated: predicted (MiB)", "measured", "error (%)", "step: predicted (ms)", "measured", "error (%)")
     rows = []
-    for family, own in _by_family(cases).items():
-        for case in own:
-            run, nodes = case.runs[0], case.workload.nodes
-            gpus = f"x{run.world_size}" + (f" on {nodes} nodes" if nodes > 1 else "")
-            rows_per_step = f"{run.settings['batch_size']}x{run.settings['grad_acc']}"
-            words = (run.rung or run.record.config, run.model, gpus, run.precision, rows_per_step)
-            name = " ".join(str(word) for word in words if word)
-            allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
-            step = _cells(case, "step_time_s", 1000, ("-", "-"))
-            rows.append([family, name, *allocated, *step, case.predicted.parts.decided_by])
+    for case in sorted(cases, key=lambda case: case.family):
+        run, nodes = case.runs[0], case.workload.nodes
+        gpus = f"x{run.world_size}" + (f" on {nodes} nodes" if nodes > 1 else "")
+        rows_per_step = f"{run.settings['batch_size']}x{run.settings['grad_acc']}"
+        words = (run.rung or run.record.config, run.model, gpus, run.precision, rows_per_step)
+        allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
+        step = _cells(case, "step_time_s", 1000, ("-", "-"))
+        name = " ".join(str(word) for word in words if word)
+        rows.append([case.family, name, *allocated, *step, case.predicted.parts.decided_by])
     return markdown(["family", "configuration", *titles, "limited by"], rows)
 
 
@@ -314,8 +298,8 @@ def draw(cases: Sequence[Case], output: Path) -> None:
     with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
-            for family, every in _by_family(cases).items():
-                own = [case for case in every if metric in case.measured]
+            for family in _families(cases):
+                own = [case for case in cases if case.family == family and metric in case.measured]
                 predicted = [case.predicted.ranges[metric].expected for case in own]
                 one.scatter([case.measured[metric] for case in own], predicted, s=18, label=family)
             ends = one.get_xlim()
@@ -327,10 +311,8 @@ def draw(cases: Sequence[Case], output: Path) -> None:
         plots.legend_below(drawn, axes, 5)
 
 
-def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    return {
-        family: [case for case in cases if case.family == family] for family in sorted({case.family for case in cases})
-    }
+def _families(cases: Sequence[Case]) -> list[str]:
+    return sorted({case.family for case in cases})
 
 
 def _class(case: Case) -> str:
@@ -339,7 +321,7 @@ def _class(case: Case) -> str:
         return _CLASSES[2]
     found = [measured_figure(run, "gpu_utilization_percent") for run in case.runs]
     busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
-    return _CLASSES[0] if busy else _CLASSES[1]
+    return _CLASSES[0 if busy else 1]
 
 
 def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, ...]:
@@ -417,8 +399,8 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
     """A row for each work (equal GPUs, rows per step and GPU, model) that several strategies have a time for.
 
     Returns:
-        `where`: the folder of logs; `work`: in words; `first`: what the planner would choose, `best`: what was the
-        fastest; `slower_percent`: the first than the best, infinite if it ran out of memory.
+        `where`: the folder of logs; `model`; `first`: what the planner would choose, `best`: what was the fastest;
+        `slower_percent`: the first than the best, infinite if it ran out of memory.
     """
     machines = _machines([run for case in cases for run in case.runs])
     # By machine and work: by strategy a case, and the times of its runs there.
@@ -429,12 +411,13 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
             if time_s:  # not a profile, nor DeepSpeed's timers
                 works[*machines[run.folder], _work(case)].setdefault(_way(case), (case, []))[1].append(time_s)
     found = []
-    for (folder, _, work), ways in sorted(works.items()):
+    for (folder, *_), ways in sorted(works.items()):
         options = [case for case, _ in ways.values()]
         times_s = [statistics.median([one for one in own if one < inf] or [inf]) for _, own in ways.values()]
         if sum(time_s < inf for time_s in times_s) > 1:
             first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
-            row = {"where": folder, "work": work, "first": _name(options[first]), "best": _name(options[best])}
+            row = {"where": folder, "first": _name(options[first]), "best": _name(options[best])}
+            row["model"] = options[0].workload.shape["model_name"]
             found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
     return found
 
@@ -465,16 +448,11 @@ def _name(case: Case) -> str:
 
 
 def _work(case: Case) -> str:
+    """Equal for equal work, whatever the strategy."""
     workload, shape, strategy = case.workload, case.workload.shape, case.workload.strategy
-    rows = shape["batch_size"] * strategy.accumulation
-    nodes = f" on {workload.nodes} nodes" if workload.nodes > 1 else ""
-    gpus = f"{counted(strategy.world_size, 'GPU')}{nodes}"
-    words = [shape["model_name"], gpus, shape["precision"], f"{counted(rows, 'row')} of {shape['max_length']}"]
-    words += ["dynamic padding"] * workload.dynamic_padding + ["labelled"] * bool(shape.get("labelled"))
-    known = {"model_name", "precision", "max_length", *_CHOSEN}
-    if switches := {name: value for name, value in shape.items() if name not in known and value}:
-        words.append(json.dumps(switches, sort_keys=True))
-    return ", ".join(words)
+    fixed = {name: value for name, value in shape.items() if name not in _CHOSEN and value}
+    fixed |= {"labelled": bool(shape.get("labelled")), "rows": shape["batch_size"] * strategy.accumulation}
+    return json.dumps([fixed, strategy.world_size, workload.nodes, workload.dynamic_padding], sort_keys=True)
 
 
 def first_choices(found: Sequence[dict[str, Any]]) -> str:

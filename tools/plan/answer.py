@@ -1,13 +1,9 @@
 """The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 import shlex
 import textwrap
-from math import ceil, inf
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +50,17 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     found, verdict = first.prediction.ranges, first.prediction.verdict
     if verdict == "does not fit":
         return _wrapped(f"First: none. {_advice(ranked)}")
-    what = f"First: {first.name}, {found['gpu_hours'].expected:,.2f} GPU-hours."
+    what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
     if not first.command:
         return f"{what[:-1]}; {NO_SCRIPT}."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == "8-bit":
         what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
-    close = [
-        one for one in ranked if not one.error and one.prediction.verdict == "close" and one.method == first.method
-    ]
-    hours = [one.prediction.ranges["gpu_hours"].expected for one in close]
-    times = found["gpu_hours"].expected / min(hours, default=inf)
-    if verdict == "fits" and times >= _WORTH:
-        other = close[hours.index(min(hours))]
-        what += f" {times:.1f} times cheaper if it fits: {other.name}."
+    close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
+    cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
+    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) >= _WORTH:
+        what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
     parts = [_wrapped(what), _command(first.command.text(*asked))]
@@ -78,6 +70,10 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         file = Path(first.command.launcher).with_name(first.command.argument)
         parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
     return "\n\n".join(parts)
+
+
+def _hours(one: Candidate) -> float:
+    return one.prediction.ranges["gpu_hours"].expected
 
 
 def _advice(ranked: list[Candidate]) -> str:
@@ -104,14 +100,12 @@ def _cells(one: Candidate, question: Question, ranges: bool) -> list[str]:
     rows, again = one.micro_batches, "yes" if one.checkpointing else ""
     if one.error:
         return [name, rows, again, *["-"] * (3 if ranges else 4), "unknown"]
-    found, hours = one.prediction, one.prediction.ranges["gpu_hours"]
-    decimals = 0 if hours.expected >= 100 else 2
-    needed = found.ranges["peak_allocated_mib"]
-    needed = Range(*(value + found.context_mib for value in (needed.least, needed.expected, needed.largest)))
+    found = one.prediction
+    needed = Range(*(value + found.context_mib for value in found.ranges["peak_allocated_mib"]))
     figures = [
         (needed.times(1 / 1024), 1),
         (found.ranges["tokens_per_second"].times(1 / question.gpus), 0),
-        (hours, decimals),
+        (found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2),
     ]
     written = [
         f"{value.least:,.{digits}f}-{value.largest:,.{digits}f}" if ranges else f"{value.expected:,.{digits}f}"
@@ -180,20 +174,16 @@ def as_json(question: Question, ranked: list[Candidate]) -> str:
 
 def as_csv(question: Question, ranked: list[Candidate]) -> str:
     """A row per candidate; figures have a column for each end of their interval."""
-    entries = []
+    import pandas as pd
+
+    rows = []
     for one in ranked:
-        entry: dict[str, Any] = {}
+        row: dict[str, Any] = {}
         for name, value in _entry(question, one).items():
-            entry |= (
-                {f"{name}_{end}": number for end, number in value.items()} if isinstance(value, dict) else {name: value}
-            )
-        entries.append(entry)
-    names = list(dict.fromkeys(name for entry in entries for name in entry))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(entries)
-    return file.getvalue().rstrip("\n")
+            ends = value if isinstance(value, dict) else {}
+            row |= {f"{name}_{end}": number for end, number in ends.items()} or {name: value}
+        rows.append(row)
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
 
 
 def _entry(question: Question, one: Candidate) -> dict[str, Any]:

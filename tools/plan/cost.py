@@ -4,12 +4,11 @@ The time of a line is the planner's expectation. For a line that is not planned,
 median of the launcher's reference runs.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
+from operator import mul
 
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
@@ -27,26 +26,25 @@ def table(lines: Sequence[Submission], gpu: Gpu) -> str:
 
     Raises InputError for a line that cannot be planned on this GPU.
     """
-    groups: dict[str, list[tuple[Submission, float | None]]] = {}
+    groups: dict[str, list[tuple[bool, int, float | None]]] = {}  # whether one must do it, GPUs, time
     for line, found in zip(lines, predictions_of(lines, gpu), strict=True):
         name = line.exercise.name
         time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)
-        groups.setdefault(name, []).append((line, time_s))
+        gpus = line.count("nodes") * line.count("gpus-per-node")
+        groups.setdefault(name, []).append((line.contains(MUST_DO), gpus, time_s))
     if several := len(groups) > 1:
-        known = [own for own in groups.values() if None not in (time_s for _, time_s in own)]
+        known = [own for own in groups.values() if None not in (time_s for *_, time_s in own)]
         groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured
     rows = []
     for name, own in groups.items():
-        required = [one for one in own if one[0].contains(MUST_DO)]
+        required = [one for one in own if one[0]]
         for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
-            counts = [_gpus(line) for line, _ in chosen]
+            _, counts, times_s = zip(*chosen, strict=True)
             cells = ["not measured"] * 3
-            if None not in (every := [time_s for _, time_s in chosen]):
-                hours = sum(time_s * count for time_s, count in zip(every, counts, strict=True)) / 3600
-                # Two digits are more than the prediction's error allows.
-                cells = [
-                    f"{float(f'{amount:.2g}'):,g}" for amount in (sum(every) / 60, hours, hours * gpu.tdp_w / 1000)
-                ]
+            if None not in times_s:
+                hours = sum(map(mul, times_s, counts)) / 3600
+                amounts = sum(times_s) / 60, hours, hours * gpu.tdp_w / 1000
+                cells = [f"{float(f'{amount:.2g}'):,g}" for amount in amounts]  # more digits than the error allows
             gpus = " to ".join(map(str, sorted({min(counts), max(counts)})))
             rows.append([f"{name}: {what}" if several else what, str(len(chosen)), gpus, *cells])
     titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours", "At most (kWh)"]
@@ -54,10 +52,6 @@ def table(lines: Sequence[Submission], gpu: Gpu) -> str:
         f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top. "
         f"kWh: of the GPUs alone, at the {gpu.tdp_w} W of their data sheet."
     )
-
-
-def _gpus(line: Submission) -> int:
-    return line.count("nodes") * line.count("gpus-per-node")
 
 
 @cache

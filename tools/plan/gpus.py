@@ -1,12 +1,12 @@
 """GPUs that a plan can be made for, by their data sheets: gpus.toml, or a file of one's own with the same keys."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,9 @@ def named(name: str, node_gib: float | None = None) -> Gpu:
     if not found:
         near = get_close_matches(low, GPUS, n=3, cutoff=0)
         raise InputError(f"--gpu {name}: unknown; the nearest are {', '.join(near)}; or give a FILE.toml of your own")
-    if node_gib is None:
-        return found
-    if not 0 < node_gib < float("inf"):
+    if node_gib is not None and not 0 < node_gib < inf:
         raise InputError(f"--node-memory {node_gib:g}: expected more than 0 GiB")
-    return replace(found, node_gib=node_gib)
+    return replace(found, node_gib=found.node_gib if node_gib is None else node_gib)
 
 
 def _from_file(path: Path) -> Gpu:
@@ -74,8 +72,7 @@ def _from_file(path: Path) -> Gpu:
     names = [one.name for one in fields(Gpu)]
     if unread := values.keys() - {*names}:
         raise InputError(f"{path}: nothing reads {', '.join(sorted(unread))}; expected {', '.join(names)}")
-    needed = [one.name for one in fields(Gpu) if one.default is MISSING and one.default_factory is MISSING]
-    missing = [name for name in needed if name not in values]
+    missing = [name for name in names[: names.index("source")] if name not in values]
     if missing or not (values.get("tflops") or values["driver_name"] in PEAK_TFLOPS):
         raise InputError(f"{path}: expected {', '.join(missing) or 'tflops'}, as in {FILE.name}")
     return Gpu(**values)
@@ -86,9 +83,7 @@ def at_hand() -> str | None:
     if not shutil.which("nvidia-smi"):
         return None
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except subprocess.TimeoutExpired:  # a driver in trouble: no reason to stop a plan
-        return None
-    names = {line.strip() for line in answer.stdout.splitlines()}
+    names: set[str] = set()
+    with suppress(subprocess.TimeoutExpired):  # a driver in trouble: no reason to stop a plan
+        names = {*subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.splitlines()}
     return next((name for name, gpu in GPUS.items() if names == {gpu.driver_name}), None)

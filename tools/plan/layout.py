@@ -5,8 +5,6 @@ of its part of a row (`on_rank`), with other traffic. Neighbouring ranks share m
 then layers: what sends most stays inside a node. A micro-batch is one row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -38,9 +36,15 @@ class Layout:
     checkpointing: bool  # a block's forward pass runs again in the backward pass, with its messages
     tied: bool = False  # the embedding is also the head
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {"dp": self.dp, "tp": self.tp, "cp": self.cp, "pp": self.pp}
+    sizes = property(lambda self: {"dp": self.dp, "tp": self.tp, "cp": self.cp, "pp": self.pp})
+    row_parts = property(lambda self: self.tp * self.cp)
+    # Whether each of the dp groups holds all states, as in pp.py; else FSDP shares them among dp x cp ranks.
+    copies = property(lambda self: self.dimension == "pp")
+    # The share of a step in which a stage waits.
+    bubble = property(lambda self: (self.pp - 1) / (self.chunks * self.micro_batches + self.pp - 1))
+    _width = property(lambda self: 4 if self.copies else 2)
+    # Of a micro-batch, on the tensor parallel ranks together.
+    _hidden_bytes = property(lambda self: self._width * self.hidden * self.length / self.cp)
 
     @property
     def name(self) -> str:
@@ -48,24 +52,10 @@ class Layout:
         return " x ".join(found) + ", interleaved" * (self.chunks > 1)
 
     @property
-    def script(self) -> str:
-        """Of further/dimensions/, the one that runs it; "" if none does: each shares one thing beside the rows."""
+    def dimension(self) -> str:
+        """The script of further/dimensions/ that runs it; "" if none does: each shares one thing beside the rows."""
         shared = [name for name in ("tp", "cp", "pp") if self.sizes[name] > 1] or ["cp"]
-        return "" if len(shared) > 1 else f"{shared[0]}.py"
-
-    @property
-    def copies(self) -> bool:
-        """Whether each of the dp groups holds all states, as in pp.py; else FSDP shares them among dp x cp ranks."""
-        return self.script == "pp.py"
-
-    @property
-    def row_parts(self) -> int:
-        return self.tp * self.cp
-
-    @property
-    def bubble(self) -> float:
-        """The share of a step in which a stage waits."""
-        return (self.pp - 1) / (self.chunks * self.micro_batches + self.pp - 1)
+        return "" if len(shared) > 1 else shared[0]
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -130,15 +120,6 @@ class Layout:
         p, v = self.pp, self.chunks
         chunks = (v - 1) * p + (2 if v > 1 else 1) * (p - 1 - stage) + 1
         return min(chunks / v, self.micro_batches)
-
-    @property
-    def _hidden_bytes(self) -> float:
-        """Of a micro-batch, on the tensor parallel ranks together."""
-        return self._width * self.hidden * self.length / self.cp
-
-    @property
-    def _width(self) -> int:
-        return 4 if self.copies else 2
 
     def traffic(self, step: dict[str, Any], per_node: int) -> tuple[float, float]:
         """Bytes per step: what a rank sends in groups on one node, what a node sends for groups on several.

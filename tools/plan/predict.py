@@ -1,10 +1,8 @@
 """Predict runs: memory by simulation and measured overheads, time by counted work and fitted constants."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tools.plan import constants, memory, timing
 from tools.plan.constants import NOISE, Fitted, total
@@ -46,10 +44,10 @@ class Range(NamedTuple):
         least, expected, largest = (f"{value:,.{decimals}f}" for value in self)
         return f"{expected} ({least} to {largest})"
 
-    def times(self, factor: float) -> Range:
+    def times(self, factor: float) -> Self:
         return Range(*(factor * value for value in self))
 
-    def per(self, amount: float) -> Range:
+    def per(self, amount: float) -> Self:
         """The amount divided by this range: a longer time is a lower speed."""
         return Range(*(amount / value for value in reversed(self)))
 
@@ -62,26 +60,24 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The needs of one run.
-
-    Attributes:
-        terms: what is allocated on the fullest GPU at its peak, MiB; context_mib: CUDA's own memory, at least.
-        parts: of an optimizer step, seconds.
-        ranges: all figures, by the names that `plan --format json` has for them.
-        loading_mib: of a node's CPU memory, pretrained weights before the training.
-        traffic: of a step (timing.traffic).
-        parameters: of the model.
-    """
+    """The needs of one run."""
 
     workload: Workload
     gpu: Gpu
-    terms: Terms
-    context_mib: float
-    parts: StepTime
-    ranges: dict[str, Range]
-    loading_mib: float
-    traffic: tuple[float, float]
-    parameters: int
+    terms: Terms  # allocated on the fullest GPU at its peak, MiB
+    context_mib: float  # CUDA's own memory, at least
+    parts: StepTime  # of an optimizer step
+    ranges: dict[str, Range]  # all figures, by the names that `plan --format json` has for them
+    loading_mib: float  # of a node's CPU memory, pretrained weights before the training
+    traffic: tuple[float, float]  # of a step (timing.traffic)
+    parameters: int  # of the model
+
+    # CPU memory that a node must have, in training or while it loads the weights.
+    least_cpu_gib = property(lambda self: max(self.ranges["cpu_mib"].expected, self.loading_mib) / 1024)
+    # Of the fullest GPU: the tensors and CUDA's context. PyTorch gives back its unused reserve before it fails.
+    needed_mib = property(lambda self: self.ranges["peak_allocated_mib"].expected + self.context_mib)
+    # Whether PyTorch's reserve may come to a GiB from the GPU's end: then less memory is worth some time.
+    tight = property(lambda self: self.ranges["nvidia_smi_mib"].largest > self.gpu.memory_mib - 1024)
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -97,20 +93,10 @@ class Prediction:
         return [self.ranges[name].times(factor).text(decimals) for _, name, factor, decimals in _COLUMNS]
 
     @property
-    def least_cpu_gib(self) -> float:
-        """CPU memory that a node must have, in training or while it loads the weights."""
-        return max(self.ranges["cpu_mib"].expected, self.loading_mib) / 1024
-
-    @property
     def largest_cpu_gib(self) -> float:
         """The most CPU memory that a node may use, in training or while it loads the weights; no more than it has."""
         cpu = self.ranges["cpu_mib"]
         return min(self.gpu.node_gib, max(cpu.largest, cpu.expected + self.loading_mib) / 1024)
-
-    @property
-    def needed_mib(self) -> float:
-        """Of the fullest GPU: the tensors and CUDA's context. PyTorch gives back its unused reserve before it fails."""
-        return self.ranges["peak_allocated_mib"].expected + self.context_mib
 
     @property
     def limit(self) -> str:
@@ -122,9 +108,9 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """One of: fits, close, does not fit. A run is close if the margin decides: runs of ours failed beyond it."""
-        largest_mib = self.ranges["peak_allocated_mib"].largest + self.context_mib
         if self.limit:
             return "does not fit"
+        largest_mib = self.ranges["peak_allocated_mib"].largest + self.context_mib
         return "close" if largest_mib > self.gpu.memory_mib else "fits"
 
     @property
@@ -140,18 +126,12 @@ class Prediction:
     def extrapolates(self) -> list[str]:
         """What no reference run had: the intervals are those of smaller ones."""
         workload, strategy = self.workload, self.workload.strategy
-        length = workload.layout.length if workload.layout else workload.shape["max_length"]
         return [
-            *[f"rows of more than {MEASURED_LENGTH:,} tokens"] * (length > MEASURED_LENGTH),
+            *[f"rows of more than {MEASURED_LENGTH:,} tokens"] * (workload.row_length > MEASURED_LENGTH),
             *[f"more than {MEASURED_GPUS} GPUs"] * (strategy.world_size > MEASURED_GPUS),
             *["several real nodes"] * (workload.nodes > 1),
             *[f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters"] * (self.parameters > MEASURED_PARAMETERS),
         ]
-
-    @property
-    def tight(self) -> bool:
-        """Whether PyTorch's reserve may come to a GiB from the GPU's end: then less memory is worth some time."""
-        return self.ranges["nvidia_smi_mib"].largest > self.gpu.memory_mib - 1024
 
     @property
     def sort_key(self) -> tuple[int, float, float]:
@@ -238,8 +218,6 @@ def first_choice(options: Sequence[Prediction]) -> int:
     If the fastest one's memory is tight, times count as equal that a measurement cannot tell apart.
     """
     keys = [one.sort_key for one in options]
-    fastest = min(range(len(options)), key=keys.__getitem__)
-    kind, time_s, _ = keys[fastest]
-    slowest_s = time_s * (1 + (NOISE if options[fastest].tight else _TIE))
-    near = [(own[2], place) for place, own in enumerate(keys) if own[0] == kind and own[1] <= slowest_s]
-    return min(near)[1]
+    kind, time_s, _ = fastest = min(keys)
+    slowest_s = time_s * (1 + (NOISE if options[keys.index(fastest)].tight else _TIE))
+    return min((own[2], place) for place, own in enumerate(keys) if own[0] == kind and own[1] <= slowest_s)[1]

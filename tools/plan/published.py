@@ -1,7 +1,5 @@
 """The planner beside other projects' tables: tokens/s of their FSDP runs, and how layouts compare."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -31,13 +29,12 @@ def table() -> str:
     for run in PUBLISHED:
         gpu, gpus, published = run["gpu"], run["gpus"], run["tokens_per_s_per_gpu"]
         nodes = max(1, gpus // GPUS[gpu].per_node)
-        copies = nodes if run["strategy"] == "hybrid_shard" else 1
-        fsdp = Strategy("fsdp2", gpus, 1, True, {"version": 2, "dp_replicate_size": copies})
+        config = {"version": 2, "dp_replicate_size": nodes if run["strategy"] == "hybrid_shard" else 1}
+        fsdp = Strategy("fsdp2", gpus, 1, True, config)
         workload = Workload(_shape(run), fsdp, nodes, run["fabric_gb_per_s"], data_workers=True)
         speed = _tokens_per_second(workload, gpu) / gpus
-        error = f"{100 * (speed / published - 1):+.0f}"
-        gpus_used = f"{gpus} x {gpu}, {run['strategy']}"
-        rows.append([run["source"], run["name"], gpus_used, f"{published:,.0f}", f"{speed:,.0f}", error])
+        cells = [run["source"], run["name"], f"{gpus} x {gpu}, {run['strategy']}", f"{published:,.0f}"]
+        rows.append([*cells, f"{speed:,.0f}", f"{100 * (speed / published - 1):+.0f}"])
     titles = ["source", "run", "GPUs", "published (tokens/s per GPU)", "predicted", "error (%)"]
     return f"{markdown(titles, rows)}\n\n{_layouts_table()}"
 
@@ -76,12 +73,12 @@ def _layouts_table() -> str:
     """How fast a layout is beside the first of its table."""
     rows = []
     for table, nodes, model, layouts, published in _LAYOUTS:
-        speeds = []
-        for layout, of_theirs in zip(layouts, published, strict=True):
-            # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
-            workload = of_layout(model, layout, nodes, fabric_gb_per_s=400)
-            speeds.append(_tokens_per_second(workload, "h100-80gb", compile=True, float8="tensorwise"))
-            told, predicted = of_theirs / published[0], speeds[-1] / speeds[0]
+        # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
+        fast = {"compile": True, "float8": "tensorwise"}
+        workloads = [of_layout(model, layout, nodes, fabric_gb_per_s=400) for layout in layouts]
+        speeds = [_tokens_per_second(workload, "h100-80gb", **fast) for workload in workloads]
+        for layout, of_theirs, speed in zip(layouts, published, speeds, strict=True):
+            told, predicted = of_theirs / published[0], speed / speeds[0]
             cells = [f"{table}, {8 * nodes} GPUs", layout.name, f"{layout.length:,}", f"{layout.micro_batches}"]
             cells += [f"{of_theirs:,}", f"{told:.2f}", f"{predicted:.2f}", f"{100 * (predicted / told - 1):+.0f}"]
             rows.append(cells)

@@ -5,17 +5,16 @@ checkpointing. All of them are predicted from the same few simulated micro-batch
 fits is shown, or why none does.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
+from itertools import product
 from math import ceil, inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tools.errors import InputError
 from tools.logs.run import read_object
@@ -25,14 +24,7 @@ from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction, first_choice, predict, predict_from
 from tools.plan.simulate import prepare, step_of
 from tools.plan.submitted_lines import exercise_settings, read_values
-from tools.plan.workload import (
-    PACKED_EXAMPLES_PER_POSITION,
-    SOCKETS_GB_PER_S,
-    Workload,
-    head_size,
-    of_layout,
-    of_settings,
-)
+from tools.plan.workload import EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload, head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import SHAPES, model_file
 
@@ -53,50 +45,35 @@ SQUAD_EXAMPLES = 87_599
 
 @dataclass(frozen=True)
 class Question:
-    """Attributes: length: tokens per row; batch: rows per GPU and optimizer step; rung: of the speed ladder, or "";
-    tokens: to train on, padding included; 0: ROWS_PER_GPU rows; node_gib: CPU memory of a node; None: the server's;
-    method: full, lora or qlora; "": all; config: a configuration of one's own; largest: micro-batches as large as fit.
-    """
+    """About the training of a model; 0, "" and None: not said."""
 
     model: str
     gpus: int
     nodes: int
     gpu: str
-    length: int = 512
-    batch: int = 16
-    rung: str = ""
+    length: int = 512  # tokens per row
+    batch: int = 16  # rows per GPU and optimizer step
+    rung: str = ""  # of the speed ladder
     fabric_gb_per_s: float = SOCKETS_GB_PER_S
-    tokens: float = 0
-    node_gib: float | None = None
-    method: str = ""
-    config: str = ""
-    largest: bool = False
+    tokens: float = 0  # to train on, padding included; else ROWS_PER_GPU rows
+    node_gib: float | None = None  # CPU memory of a node; else the server's
+    method: str = ""  # full, lora or qlora; else all
+    config: str = ""  # a file of one's own
+    largest: bool = False  # micro-batches as large as fit
 
-    @property
-    def hardware(self) -> Gpu:
-        return named(self.gpu, self.node_gib)
+    hardware = property(lambda self: named(self.gpu, self.node_gib))
+    gpus_per_node = property(lambda self: self.gpus // self.nodes)
+    long = property(lambda self: self.length > MEASURED_LENGTH)  # then layouts are ranked beside the strategies
+    # bf16 where the GPU has it: it needs no loss scale.
+    precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
+    # The whole work, which is the same for all candidates, and its optimizer steps.
+    work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
+    steps = property(lambda self: self.split(self.batch)[1])
 
-    @property
-    def gpus_per_node(self) -> int:
-        return self.gpus // self.nodes
-
-    @property
-    def tokens_per_step(self) -> int:
-        return self.gpus * self.batch * self.length
-
-    @property
-    def long(self) -> bool:
-        """Whether layouts are ranked beside the strategies."""
-        return self.length > MEASURED_LENGTH
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of the whole work, which is the same for all candidates."""
-        return ceil(self.work_tokens / self.tokens_per_step)
-
-    @property
-    def work_tokens(self) -> float:
-        return self.tokens or ROWS_PER_GPU * self.gpus * self.length
+    def split(self, rows: int) -> tuple[int, int]:
+        """With so many rows in a micro-batch: how many are accumulated, and the optimizer steps of the whole work."""
+        accumulation = ceil(self.batch / rows)
+        return accumulation, ceil(self.work_tokens / (rows * accumulation * self.gpus * self.length))
 
     def check(self) -> None:
         """Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has."""
@@ -128,16 +105,11 @@ class Question:
                 f"expected at most {most}, or more --nodes"
             )
 
-    @property
-    def precision(self) -> str:
-        """bf16 where the GPU has it: it needs no loss scale."""
-        return "bf16" if "bf16" in self.hardware.peaks else "fp16"
-
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
-        hub_name = "" if Path(self.model).exists() else model_file(self.model).get("_name_or_path")
-        if "/" in self.model and not Path(self.model).exists():
-            hub_name = self.model
+        hub_name = self.model if "/" in self.model else model_file(self.model).get("_name_or_path")
+        if Path(self.model).exists():
+            hub_name = ""
         found: dict[str, Any] = {"rung": self.rung} if self.rung else {}
         found["model_name"] = hub_name or self.model
         if not hub_name:  # no weights on the hub are known
@@ -148,68 +120,52 @@ class Question:
 
 @dataclass(frozen=True)
 class Command:
-    """Starts a run. Attributes: settings: by run.json's names; launcher: with its exercise; argument: its argument."""
+    """Starts a run."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # by run.json's names
     nodes: int
     gpus_per_node: int
-    launcher: str
-    argument: str = ""
-
-    @property
-    def _words(self) -> tuple[list[str], list[str]]:
-        words = [f"{name.upper()}={_word(value)}" for name, value in self.settings.items()]
-        return words, [self.launcher] + [self.argument] * bool(self.argument)
+    launcher: str  # with its exercise
+    argument: str = ""  # of the launcher
 
     def text(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
-        words, started = self._words
         nodes = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
-        return shlex.join([*words, *(["sbatch", *asked] if asked else []), *nodes, *started])
+        return self._line(*(["sbatch", *asked] if asked else []), *nodes)
 
     def without_slurm(self) -> str:
         """The command to type on one node without SLURM; "" for several nodes."""
-        words, started = self._words
-        gpus = [f"GPUS_PER_NODE={self.gpus_per_node}"]
-        return shlex.join([*words, *gpus, "bash", *started]) if self.nodes == 1 else ""
+        return self._line(f"GPUS_PER_NODE={self.gpus_per_node}", "bash") if self.nodes == 1 else ""
 
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    def _line(self, *between: str) -> str:
+        words = []
+        for name, value in self.settings.items():
+            words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
+        return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to do the training.
+    """One way to do the training."""
 
-    Attributes:
-        strategy: the configuration's or the layout's name.
-        command: None: a layout that no script here runs.
-        prediction: None until it is ranked, and where it cannot be simulated: then `error` says why.
-        config: what has to be in the configuration; changed: the shipped file of that name has something else.
-        method: of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly.
-    """
-
-    strategy: str
-    command: Command | None
+    strategy: str  # the configuration's or the layout's name
+    command: Command | None  # None: a layout that no script here runs
     workload: Workload
-    prediction: Prediction | None = None
-    config: dict[str, Any] | None = None
-    changed: bool = False
-    method: str = ""
-    error: str = ""
+    prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
+    config: dict[str, Any] | None = None  # what has to be in the configuration
+    changed: bool = False  # the shipped file of that name has something else
+    method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
+    error: str = ""  # why it cannot be simulated
 
-    @property
-    def name(self) -> str:
-        return f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows"
+    def with_settings(self, added: dict[str, Any], workload: Workload, **changes: Any) -> Self:
+        """Args: added: to the command's settings; changes: of other attributes."""
+        command = replace(self.command, settings=self.command.settings | added)
+        return replace(self, command=command, workload=workload, **changes)
 
-    @property
-    def trains(self) -> str:
-        return "adapters" if self.method in ADAPTERS else "all weights"
-
-    @property
-    def line(self) -> str:
-        return self.command.text() if self.command else ""
+    checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
+    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
+    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
+    line = property(lambda self: self.command.text() if self.command else "")
 
     @property
     def micro_batches(self) -> str:
@@ -221,26 +177,18 @@ class Candidate:
     def traffic(self) -> dict[str, Any]:
         """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
         in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
-        bubble = self.workload.layout.bubble if self.workload.layout else 0
-        runs_in = NO_SCRIPT
+        layout, runs_in = self.workload.layout, NO_SCRIPT
         if self.command:
-            runs_in = f"{self.command.launcher} {self.workload.layout.script if self.workload.layout else ''}".strip()
-        found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes, "bubble": round(bubble, 4)}
-        return found | {"runs_in": runs_in}
-
-    @property
-    def checkpointing(self) -> bool:
-        return self.workload.shape["gradient_checkpointing"]
+            runs_in = self.command.launcher + (f" {self.command.argument}" if layout else "")
+        found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes}
+        return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
 
 
 def rank(question: Question) -> list[Candidate]:
     """All candidates: the first choice, then by their speed; last those that cannot be simulated, with the reason.
 
     A script here runs the first, if one fits. It trains all weights with exact moments if such a one fits, or adapters
-    if only they are asked for.
-
-    Raises:
-        InputError: what no candidate can do.
+    if only they are asked for. Raises InputError for what no candidate can do.
     """
     question.check()
     every = _largest(question, _predicted(question)) if question.largest else _predicted(question)
@@ -302,17 +250,15 @@ def _resized(question: Question, one: Candidate) -> Candidate:
         prediction = predict_from(step, workload, question.hardware, constants.load())
         if prediction.verdict == "fits":
             settings = {"batch_size": size, "grad_acc": workload.strategy.accumulation, "max_steps": workload.steps}
-            command = replace(one.command, settings=one.command.settings | settings)
-            return replace(one, workload=workload, prediction=prediction, command=command)
+            return one.with_settings(settings, workload, prediction=prediction)
     return one
 
 
 def _with_rows(question: Question, workload: Workload, rows: int) -> Workload:
     """The same work in micro-batches of so many rows, at least --batch of them in a step."""
-    strategy = replace(workload.strategy, accumulation=ceil(question.batch / rows))
-    tokens = rows * strategy.accumulation * question.gpus * question.length
-    shape = workload.shape | {"batch_size": rows}
-    return replace(workload, shape=shape, strategy=strategy, max_steps=ceil(question.work_tokens / tokens))
+    accumulation, steps = question.split(rows)
+    strategy = replace(workload.strategy, accumulation=accumulation)
+    return replace(workload, shape=workload.shape | {"batch_size": rows}, strategy=strategy, max_steps=steps)
 
 
 def _between(low: Any, high: Any, share: float) -> Any:
@@ -333,49 +279,42 @@ def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
 
 
 def candidates(question: Question) -> Iterator[Candidate]:
-    """All weights are trained, with exact moments. Raises InputError if the job would refuse a file of one's own."""
-    refused, own = None, 0
+    """All weights are trained, with exact moments. Raises InputError if the job would refuse a configuration."""
+    # The ladder's rungs have no checkpointing: further/speed-ladder/ladder_settings.py.
+    ways = [*product(_micro_batches(question), (False,) if question.rung else (False, True))]
     for launcher, names in _launchers(question):
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
-            for micro_batch in _micro_batches(question):
-                # The ladder's rungs have no checkpointing: further/speed-ladder/ladder_settings.py.
-                for checkpointing in (False,) if question.rung else (False, True):
-                    try:
-                        yield _candidate(question, launcher, name, micro_batch, checkpointing)
-                        own += name == question.config
-                    except InputError as error:  # of one's own file, which may have one micro-batch
-                        if not question.config or name != question.config:
-                            raise
-                        refused = error
-    if refused and not own:
-        raise refused
+            accepted, refused = [], None
+            for way in ways:
+                try:
+                    accepted.append(_candidate(question, launcher, name, *way))
+                except InputError as error:  # a file of one's own may have one micro-batch
+                    refused = error
+            if refused and not accepted:
+                raise refused
+            yield from accepted
 
 
 def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
     """The same with Adam's moments in 8 bits, by torchao, which takes sharded weights, too."""
     for one in full:
         if one.strategy in _WITH_8_BITS:
-            command = replace(one.command, settings=one.command.settings | {"optimizer": "adamw_torch_8bit"})
             workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
-            yield replace(one, strategy=f"{one.strategy}, 8-bit", command=command, workload=workload, method="8-bit")
+            about = {"strategy": f"{one.strategy}, 8-bit", "method": "8-bit"}
+            yield one.with_settings({"optimizer": "adamw_torch_8bit"}, workload, **about)
 
 
 def adapters(full: list[Candidate]) -> Iterator[Candidate]:
     """The same with LoRA and QLoRA: only adapters are trained, by exercise 12's script."""
-    for one in full:
+    for one, (method, four_bits) in product(full, ADAPTERS.items()):
         if one.strategy in _WITH_ADAPTERS and not one.command.settings.get("rung"):
-            for method, four_bits in ADAPTERS.items():
-                settings = one.command.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}
-                shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
-                yield replace(
-                    one,
-                    strategy=f"{method} {one.strategy}",
-                    command=replace(one.command, settings=settings, launcher="further/lora/lora.slurm"),
-                    workload=replace(one.workload, shape=shape),
-                    method=method,
-                )
+            shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
+            own = replace(one, command=replace(one.command, launcher="further/lora/lora.slurm"))
+            settings = {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+            about = {"strategy": f"{method} {one.strategy}", "method": method}
+            yield own.with_settings(settings, replace(one.workload, shape=shape), **about)
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -398,15 +337,14 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     about = {"pretrained": "model_init" not in settings, "max_steps": question.steps}
     about["fabric_gb_per_s"] = question.fabric_gb_per_s
     workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
-    if not layout.script:
+    if not (dimension := layout.dimension):
         return Candidate(layout.name, None, workload)
-    dimension = layout.script.removesuffix(".py")
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
     settings |= {"sequence_parallel": True} if dimension == "tp" else {}
     settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
     settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
     settings["loss_chunk"] = LOSS_CHUNK
-    launched = (question.nodes, question.gpus_per_node, "further/dimensions/dimensions.slurm", layout.script)
+    launched = (question.nodes, question.gpus_per_node, "further/dimensions/dimensions.slurm", f"{dimension}.py")
     return Candidate(layout.name, Command(settings, *launched), workload)
 
 
@@ -443,10 +381,9 @@ def _micro_batches(question: Question) -> list[int]:
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
     exercise, rung, own = (ROOT / launcher).parent, question.rung, name == question.config != ""
     fsdp = name in (*FSDP[1:], *FSDP_OFFLOAD) or (own and exercise.name == "fsdp")
-    accumulation = ceil(question.batch / micro_batch)
-    optimizer_steps = ceil(question.work_tokens / (micro_batch * accumulation * question.gpus * question.length))
+    accumulation, optimizer_steps = question.split(micro_batch)
     # As many examples as the rows need; a rung may pack several into one.
-    per_row = max(1, PACKED_EXAMPLES_PER_POSITION * question.length) if rung else 1
+    per_row = max(1, EXAMPLES_PER_POSITION * question.length) if rung else 1
     settings = question.settings(ceil(optimizer_steps * question.gpus * micro_batch * accumulation * per_row))
     settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
     settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
@@ -456,7 +393,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         settings["compile"] = False
     # The simulated shape has the model's own name, the command the hub's.
     used = exercise_settings(exercise, rung) | settings | {"model_name": question.model}
-    config, argument, changed = None, "", False
+    config, trained, argument, changed = None, None, "", False
     if name:
         argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
         path = Path(name).absolute() if own else (exercise / argument).resolve()
@@ -469,7 +406,7 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
             config["activation_checkpointing"] = True
         if changed := config != shipped:
             argument = "planned.json"
-    trained = read_values(exercise / argument, config, used, question.gpus) if name else None
+        trained = read_values(exercise / argument, config, used, question.gpus)
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)

@@ -6,8 +6,6 @@ What is simulated for another question is remembered in ~/.cache/shardlab, as lo
 the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma
@@ -46,11 +44,10 @@ def key(shape: Shape) -> str:
     return json.dumps(shape | same, sort_keys=True)
 
 
-def prepare(shapes: list[Shape]) -> None:
-    """Simulate all of these shapes at once that are neither kept nor remembered.
+def prepare(shapes: list[Shape]) -> list[Shape]:
+    """Simulate all of these shapes at once that are neither kept nor remembered. Returns those that cannot be.
 
-    Raises:
-        InputError: PyTorch is not installed.
+    Raises InputError if PyTorch is not installed.
     """
     missing = {}
     for name, shape in {key(shape): shape for shape in shapes if key(shape) not in _known}.items():
@@ -64,6 +61,7 @@ def prepare(shapes: list[Shape]) -> None:
                 packed = _packed(step)
                 _known[name] = _unpacked(json.loads(packed))
                 _remember(_with_model(shape), packed)
+    return [shape for shape in shapes if "error" in _known[key(shape)]]
 
 
 def step_of(shape: Shape) -> Step:

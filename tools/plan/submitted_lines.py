@@ -1,7 +1,5 @@
 """From a line that `submit` takes to its workload, and whether it fits; tools/submit reads lines and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -29,14 +27,11 @@ _PARSE = {item.name: item.metadata["kind"] for item in fields(DeclaredSettings)}
 def workload_of(submission: Submission) -> Workload | None:
     """The line's workload; None if its launcher starts none of SCRIPTS, as for peers.
 
-    Raises:
-        InputError: a setting that is not what it has to be, or a configuration that is not trained as it is written.
+    Raises InputError for a setting that is not what it has to be, or a configuration that is not trained as written.
     """
-    script = _script(submission)
-    if not script:
+    if not (script := _script(submission)):
         return None
-    settings = _settings(submission)
-    nodes, config = submission.count("nodes"), None
+    settings, config, nodes = _settings(submission), None, submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
     try:
         if submission.exercise.name == WEAK_SCALING and (path := submission.config_path):

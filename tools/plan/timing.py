@@ -10,8 +10,6 @@ A step of a small model is host-bound: its kernels take microseconds, a launch f
 CPU decides, not the GPU: the reference runs' hosts differ by up to 2 times in the same step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +17,7 @@ from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
 from tools.plan.memory import trained, weight_bytes
-from tools.plan.workload import DYNAMIC_SHARE, MAX_LIVE_PARAMETERS, Strategy, Workload
+from tools.plan.workload import MAX_LIVE_PARAMETERS, Strategy, Workload
 
 _TERMS = FORMULAS["step_time_s"]
 # Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).
@@ -56,13 +54,9 @@ def step_time(work: dict[str, Any], constants: Constants) -> StepTime:
 
 
 def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
-    """What is to be done in an optimizer step on one rank, by the names of terms.csv.
+    """What is to be done in an optimizer step on one rank, by the names of terms.csv. Args: step: as simulated.
 
-    Args:
-        step: as simulated.
-
-    Raises:
-        InputError: the GPU does not have the run's precision.
+    Raises InputError if the GPU does not have the run's precision.
     """
     strategy, shape = workload.strategy, workload.shape
     method, accumulation, precision = strategy.method, strategy.accumulation, shape["precision"]
@@ -74,19 +68,17 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
             found[what] for place in places for name, found in step["operations"][place].items() if name in classes
         )
 
-    by_hand = workload.by_hand
     # ZeRO-3 keeps what it gathered for the forward pass, up to this many parameters.
     kept = min(1, strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS) / step["parameters"])
-    filled = DYNAMIC_SHARE if workload.dynamic_padding else 1
-    rate, bandwidth = gpu.flops_per_s(precision) / filled, gpu.memory_gb_per_s * 1e9 / filled
+    rate, bandwidth = gpu.flops_per_s(precision) / workload.filled, gpu.memory_gb_per_s * 1e9 / workload.filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
     products = "matrix product", "expert product", "fp32 product"
     every = *products, "attention", "other", "dequantize"
     float8 = shape.get("float8", "none") != "none"
     in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
     products_s = (count("flops", "matrix product") - in_8_bits) / rate
-    float8_rate = gpu.flops_per_s("fp8") / filled if float8 else rate
-    fp32_rate = gpu.flops_per_s("fp32") / filled
+    float8_rate = gpu.flops_per_s("fp8") / workload.filled if float8 else rate
+    fp32_rate = gpu.flops_per_s("fp32") / workload.filled
     # Parameters: of a rank's shard on the GPU, and of that on the CPU.
     updated = trained(step)
     shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
@@ -116,8 +108,8 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "zero3_gathers": (2 * step["parameter_tensors"] + tensors) * accumulation * (method == "zero3" and several),
         "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
         "fsdp_updates": tensors * method.startswith("fsdp"),
-        "steps": not by_hand,
-        "by_hand_steps": by_hand,
+        "steps": not workload.by_hand,
+        "by_hand_steps": workload.by_hand,
         "updates": tensors * (method in ("none", "ddp")),
         "eight_bit_updates": tensors * (strategy.moment_bytes < 8),
         "deepspeed_updates": tensors / strategy.shards * (zero and method != "zero3" and not on_cpu),

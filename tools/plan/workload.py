@@ -3,8 +3,6 @@
 The settings are those of run.json, or what `submit` finds for a line (tools/submit): the same names either way.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ LABELLED_SHARE = 0.0335
 DYNAMIC_SHARE = 0.61
 # Examples in a packed row of 512 positions: samples / rows in steps.csv of all rungs from 4 on in logs/reference, 2.88
 # to 2.96. Examples of SQuAD are as long as their text, so other lengths hold proportionally many.
-PACKED_EXAMPLES_PER_POSITION = 2.9 / 512
+EXAMPLES_PER_POSITION = 2.9 / 512
 # The network between nodes by default: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
 # has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
 SOCKETS_GB_PER_S = 4.8
@@ -54,33 +52,23 @@ MAX_LIVE_PARAMETERS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a step's states lie on the GPUs.
+    """How a step's states lie on the GPUs."""
 
-    Attributes:
-        method: none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method.
-        world_size: ranks.
-        accumulation: micro-batches per optimizer step.
-        half: whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones.
-        config: the launcher's JSON, {} without one.
-        moment_bytes: of a parameter's two moments, where DeepSpeed does not keep them.
-    """
+    method: str  # none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method
+    world_size: int  # ranks
+    accumulation: int  # micro-batches per optimizer step
+    half: bool  # whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones
+    config: dict[str, Any]  # the launcher's JSON, {} without one
+    moment_bytes: int = 8  # of a parameter's two moments, where DeepSpeed does not keep them
 
-    method: str
-    world_size: int
-    accumulation: int
-    half: bool
-    config: dict[str, Any]
-    moment_bytes: int = 8
-
-    @property
-    def width(self) -> int:
-        """Bytes of a parameter in the precision that ZeRO and FSDP compute in."""
-        return 2 if self.half else 4
-
-    @property
-    def zero(self) -> dict[str, Any]:
-        """DeepSpeed's own part of the configuration; {} without it."""
-        return self.config.get("zero_optimization", {})
+    # Bytes of a parameter in the precision that ZeRO and FSDP compute in.
+    width = property(lambda self: 2 if self.half else 4)
+    # DeepSpeed's own part of the configuration; {} without it.
+    zero = property(lambda self: self.config.get("zero_optimization", {}))
+    # Its offload_optimizer; {} where it is left out or null, by which DeepSpeed means the same.
+    optimizer = property(lambda self: self.zero.get("offload_optimizer") or {})
+    # Whether FSDP frees a block's gathered weights between its forward and its backward pass.
+    reshards = property(lambda self: self.config.get("reshard_after_forward", True) in (True, "full_shard"))
 
     @property
     def shards(self) -> int:
@@ -88,16 +76,6 @@ class Strategy:
         if self.method.startswith("fsdp"):
             return self.world_size // self.config.get("dp_replicate_size", 1)
         return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
-
-    @property
-    def reshards(self) -> bool:
-        """Whether FSDP frees a block's gathered weights between its forward and its backward pass."""
-        return self.config.get("reshard_after_forward", True) in (True, "full_shard")
-
-    @property
-    def optimizer(self) -> dict[str, Any]:
-        """DeepSpeed's offload_optimizer; {} where it is left out or null, by which DeepSpeed means the same."""
-        return self.zero.get("offload_optimizer") or {}
 
     @property
     def share_on_cpu(self) -> float:
@@ -125,52 +103,46 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Workload:
-    """A run's work, and for how long.
+    """A run's work, and for how long."""
 
-    Attributes:
-        shape: the fields of workshop.simulate.step_on_meta.StepShape.
-        strategy: where the states lie.
-        nodes: computers; several are joined by a network of `fabric_gb_per_s` (all-reduce bandwidth, as in nccl.log).
-        dynamic_padding: rows are padded to the longest of their micro-batch only.
-        attention_share: time of the attention beside flex_attention's.
-        data_workers: other processes make the rows.
-        max_steps: optimizer steps; 0: `epochs` times all examples.
-        eval_examples: evaluated after each epoch.
-        generated: micro-batches of answers that a rank generates before and after the training.
-        packing: a row holds several examples.
-        save: no, steps, epoch, or end.
-        save_steps: of `steps`; 0: so seldom that it takes 1 % of the time.
-        pretrained: weights are read on the CPU before they go to the GPU; random ones are drawn there.
-        layout: of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row.
-    """
-
-    shape: dict[str, Any]
+    shape: dict[str, Any]  # the fields of workshop.simulate.step_on_meta.StepShape
     strategy: Strategy
     nodes: int = 1
-    fabric_gb_per_s: float = SOCKETS_GB_PER_S
-    dynamic_padding: bool = False
-    attention_share: float = 1
-    data_workers: bool = False
+    fabric_gb_per_s: float = SOCKETS_GB_PER_S  # all-reduce bandwidth between nodes, as in nccl.log
+    dynamic_padding: bool = False  # rows are padded to the longest of their micro-batch only
+    attention_share: float = 1  # time of the attention beside flex_attention's
+    data_workers: bool = False  # other processes make the rows
     examples: int = 0
     epochs: int = 1
-    max_steps: int = 0
-    eval_examples: int = 0
-    generated: int = 0
-    packing: bool = False
-    save: str = "no"
-    save_steps: int = 0
-    pretrained: bool = False
-    layout: Layout | None = None
+    max_steps: int = 0  # optimizer steps; 0: `epochs` times all examples
+    eval_examples: int = 0  # evaluated after each epoch
+    generated: int = 0  # micro-batches of answers that a rank generates before and after the training
+    packing: bool = False  # a row holds several examples
+    save: str = "no"  # no, steps, epoch, or end
+    save_steps: int = 0  # of `steps`; 0: so seldom that it takes 1 % of the time
+    pretrained: bool = False  # weights are read on the CPU before they go to the GPU; random ones are drawn there
+    layout: Layout | None = (
+        None  # of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row
+    )
+
+    # The training loop of further/by-hand/, without a Trainer.
+    by_hand = property(lambda self: "loss_outside" in self.shape)
+    row_length = property(lambda self: self.layout.length if self.layout else self.shape["max_length"])
+    examples_per_row = property(lambda self: EXAMPLES_PER_POSITION * self.shape["max_length"] if self.packing else 1)
+    # Positions of all ranks in a step, padding included.
+    tokens_per_step = property(lambda self: self.rows_per_step * self.row_length * self.filled)
+    # The filled share of rows that are padded.
+    filled = property(lambda self: DYNAMIC_SHARE if self.dynamic_padding else 1)
+    # Optimizer steps that pass all examples once, and those of the run.
+    steps_per_epoch = property(lambda self: ceil(self.examples / (self.rows_per_step * self.examples_per_row)))
+    steps = property(lambda self: self.max_steps or self.steps_per_epoch * self.epochs)
+    # One after each epoch, the unfinished last one of MAX_STEPS included.
+    evaluations = property(lambda self: max(1, ceil(self.steps / max(1, self.steps_per_epoch))))
 
     @property
     def family(self) -> str:
         """The sharding library: fsdp, zero, or others."""
         return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
-
-    @property
-    def by_hand(self) -> bool:
-        """The training loop of further/by-hand/, without a Trainer."""
-        return "loss_outside" in self.shape
 
     @property
     def readers(self) -> float:
@@ -188,36 +160,11 @@ class Workload:
         return bool(shape.get("compile")) or shape.get("attention") == "flex" or shape.get("loss") == "chunked"
 
     @property
-    def examples_per_row(self) -> float:
-        return PACKED_EXAMPLES_PER_POSITION * self.shape["max_length"] if self.packing else 1
-
-    @property
     def rows_per_step(self) -> int:
         """Rows of all ranks in an optimizer step."""
         if self.layout:
             return self.layout.dp * self.layout.micro_batches
         return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Positions of all ranks in a step, padding included."""
-        length = self.layout.length if self.layout else self.shape["max_length"]
-        return self.rows_per_step * length * (DYNAMIC_SHARE if self.dynamic_padding else 1)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps that pass all examples once."""
-        return ceil(self.examples / (self.rows_per_step * self.examples_per_row))
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of the run."""
-        return self.max_steps or self.steps_per_epoch * self.epochs
-
-    @property
-    def evaluations(self) -> int:
-        """One after each epoch, the unfinished last one of MAX_STEPS included."""
-        return max(1, ceil(self.steps / max(1, self.steps_per_epoch)))
 
     @property
     def saves(self) -> int:
@@ -235,25 +182,19 @@ class Workload:
 
 
 def of_run(run: Run) -> Workload:
-    """The workload of a recorded run. Raises InputError if its record lacks settings or ranks."""
-    record = run.json
-    if not record.get("settings") or not run.world_size:
-        raise InputError(f"{run.folder}/run.json: no settings or no number of ranks; expected both")
-    name = record.get("config")
-    script = next((word for word in record.get("command", []) if word in SCRIPTS), None)
-    if not script:
-        raise InputError(f"{run.folder}/run.json: its command starts none of {', '.join(SCRIPTS)}, which are simulated")
-    settings, world_size = record["settings"], run.world_size
-    path = _config_path(exercise_folder(record["exercise"]), name) if name else None
-    if path and record["exercise"] == WEAK_SCALING:
+    """The workload of a recorded run. Raises InputError if it lacks settings or ranks, or ran none of SCRIPTS."""
+    record, settings, world_size = run.record, run.settings, run.world_size
+    script = next((word for word in record.command if word in SCRIPTS), None)
+    if not (settings and world_size and script):
+        raise InputError(f"{run.folder}/run.json: expected settings, ranks, and one of {', '.join(SCRIPTS)} as command")
+    path = _config_path(exercise_folder(record.exercise), record.config) if record.config else None
+    config = None
+    if path and record.exercise == WEAK_SCALING:
         config = read_object(path)
     elif path:
         # Not whether its blocks are the model's: the run had them, from a file of this name.
-        exercise = reader(record["exercise"], script)
-        config = read_configuration(path, settings, world_size, exercise).values
-    else:
-        config = None
-    found = of_settings(settings, config, world_size, run.record.nodes or 1, script)
+        config = read_configuration(path, settings, world_size, reader(record.exercise, script)).values
+    found = of_settings(settings, config, world_size, record.nodes or 1, script)
     if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
         # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
         rows = int(run.steps.tokens.min()) // found.shape["max_length"]
@@ -295,7 +236,7 @@ def shape_name(settings: Mapping[str, Any]) -> str:
     """The model's name without its owner on the hub; a folder stays as it is."""
     name = settings["model_name"] or _GPT
     given = name if Path(name).exists() else short_name(name)
-    # A hub's name that is in its cache only stays whole; so does a folder.
+    # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given
 
 
@@ -320,43 +261,39 @@ def of_settings(
 ) -> Workload:
     """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
 
-    Raises:
-        InputError: a strategy that there are no formulas for.
+    Raises InputError for a strategy that there are no formulas for.
     """
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name = shape_name(settings)
-    if config and "replicas" in config:  # by-hand's name
+    config = _filled(config or {}, settings, name)
+    if "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
-    for key in ("data_types", "compile"):
-        if config and key in config:
-            raise InputError(f"{key}: not planned; expected it left out")
+    for key in config.keys() & {"data_types", "compile"}:
+        raise InputError(f"{key}: not planned; expected it left out")
     if settings.get("optimizer") == "muon":
         raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
-    config = _filled(config or {}, settings, name)
     method = _method(settings, config, world_size)
     moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
+    checkpointing = settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
         "max_length": settings["max_length"],
         "engine": "half" if method.startswith(("zero", "fsdp")) else "autocast",
         "precision": precision,
-        "gradient_checkpointing": bool(
-            settings.get("gradient_checkpointing") or strategy.config.get("activation_checkpointing")
-        ),
+        "gradient_checkpointing": bool(checkpointing),
     }
     if name == _GPT:
-        shape["module"] = "custom_model.model"
-        shape["sizes"] = {size: settings[size] for size in _GPT_SIZES}
+        shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}
     if by_hand:
         shape["loss_outside"] = True
     switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
     if switches["attention"] == "auto":
-        config = model_file(name)
-        kind, packed = config.get("model_type", ""), bool(settings.get("packing"))
-        switches["attention"] = fastest_kernel(kind, head_size(config), packed, settings["max_length"])
+        model, packed = model_file(name), bool(settings.get("packing"))
+        kind = model.get("model_type", "")
+        switches["attention"] = fastest_kernel(kind, head_size(model), packed, settings["max_length"])
     if (kernel := switches["attention"]) in _BESIDE_FLEX:
         switches["attention"] = "flex"
     if switches != _USUAL:
@@ -365,8 +302,8 @@ def of_settings(
         positions = settings["batch_size"] * settings["max_length"]
         chunk = settings.get("loss_chunk") or LOSS_CHUNK
         shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
-        if shape["compile"] and method == "ddp" and strategy.config.get("optimize_ddp", True):
-            shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
+        if shape["compile"] and method == "ddp" and config.get("optimize_ddp", True):
+            shape["ddp_bucket_mib"] = config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (adapted := settings.get("method", "full")) != "full":
         shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
         shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
@@ -416,6 +353,6 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
 def _method(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
     if "zero_optimization" in config:
         return f"zero{config['zero_optimization']['stage']}"
-    if settings.get("use_fsdp") or (config and config.get("fsdp", True)):
+    if settings.get("use_fsdp") or config.get("fsdp", bool(config)):
         return f"fsdp{config.get('version', 2)}"
     return "ddp" if world_size > 1 else "none"  # of one rank the Trainer makes no DDP, whatever the configuration says

@@ -44,7 +44,7 @@ def proved(layout: Layout) -> float:
     model |= {"hidden_size": 6, "key_value_size": 2, "untied_embedding": not layout.tied}
     settings = {"padding": "max_length", "bf16": True, "batch_size": 1, "grad_acc": 4, "max_length": layout.length}
     settings |= {"sequence_parallel": True, "gradient_checkpointing": layout.checkpointing, "loss_chunk": LOSS_CHUNK}
-    sharding = {"method": layout.script.removesuffix(".py"), "stages": layout.chunks * layout.pp}
+    sharding = {"method": layout.dimension, "stages": layout.chunks * layout.pp}
     sharding["rank_parameters"] = 500 // layout.tp
     ranks = {"dp_size": layout.dp, "world_size": layout.dp * layout.tp * layout.cp * layout.pp}
     return sent_bytes(typed({"model": model, "settings": settings, "sharding": sharding} | ranks, RunRecord))

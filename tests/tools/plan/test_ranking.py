@@ -164,7 +164,9 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
     """Checkpointed blocks with flex_attention could not be simulated."""
     ranked = rank(LONG)
     firsts = {one.strategy: one for one in best_of_each(ranked)}
-    assert {one.workload.steps * one.workload.tokens_per_step for one in ranked} == {LONG.tokens_per_step * LONG.steps}
+    assert {one.workload.steps * one.workload.tokens_per_step for one in ranked} == {
+        LONG.gpus * LONG.batch * LONG.length * LONG.steps
+    }
     speeds = [one.prediction.ranges for one in ranked]
     rows = [one["samples_per_second"].expected * 8192 for one in speeds]
     assert [one["tokens_per_second"].expected for one in speeds] == pytest.approx(rows)
