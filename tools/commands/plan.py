@@ -14,11 +14,11 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, constants, cost, published, ranking, simulate
+from tools.plan import accuracy, answer, constants, published, ranking, simulate
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import Question, rank
-from tools.plan.submitted_lines import NOT_SIMULATED, predictions_of, shapes_of
+from tools.plan.submitted_lines import NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
@@ -114,7 +114,7 @@ def _lines(arguments: argparse.Namespace) -> str:
     submissions = _submissions(arguments)
     gpu = named(arguments.gpu, arguments.node_gib)
     if arguments.total:
-        return cost.table(submissions, gpu)
+        return cost_table(submissions, gpu)
     rows = list(zip(submissions, predictions_of(submissions, gpu), strict=True))
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows if prediction]

@@ -106,16 +106,14 @@ def cases(runs: Sequence[Run]) -> list[Case]:
         return [point.with_prediction(constants.load()) for point in points]
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
     nothing: dict[str, Ratios] = {name: {"all": (1, 1)} for name in FORMULAS}
-    fitted = []
+    fitted, rough = [], []
     for point in points:
         others = _others(points, point)
         own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
         fitted.append(Fitted(_cuda_context(others), own, nothing))
-    rough = [point.with_prediction(own) for point, own in zip(points, fitted, strict=True)]
-    return [
-        point.with_prediction(replace(own, ratios=_ratios(_others(rough, point))))
-        for point, own in zip(points, fitted, strict=True)
-    ]
+        rough.append(point.with_prediction(fitted[-1]))
+    with_ratios = (replace(own, ratios=_ratios(_others(rough, one))) for one, own in zip(rough, fitted, strict=True))
+    return [one.with_prediction(own) for one, own in zip(rough, with_ratios, strict=True)]
 
 
 def fit(runs: Sequence[Run]) -> Fitted:

@@ -32,7 +32,7 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
     shown = firsts if every else _selected(firsts)
-    table = _table([_cells(one, question, ranges) for one in shown], ranges)
+    table = _table([_cells(one, question, ranges) for one in shown])
     return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
 
 
@@ -66,7 +66,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     parts = [_wrapped(what), _command(first.command.text(*asked))]
     if local := first.command.without_slurm():
         parts += ["Without SLURM:", _command(local)]
-    if first.config and first.changed:
+    if first.config:
         file = Path(first.command.launcher).with_name(first.command.argument)
         parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
     return "\n\n".join(parts)
@@ -79,8 +79,7 @@ def _hours(one: Candidate) -> float:
 def _advice(ranked: list[Candidate]) -> str:
     """By the limit that binds."""
     found = [one.prediction for one in ranked if not one.error]
-    loading = [one for one in found if one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib]
-    if loading:
+    if any(one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib for one in found):
         return (
             "CPU memory is too small for the weights that are read into it, trained ones in fp32: by rank 0 under "
             "FSDP2 and ZeRO-3, else by every rank (column CPU GiB). A larger --node-memory helps, or --method lora, "
@@ -94,33 +93,30 @@ def _advice(ranked: list[Candidate]) -> str:
     return "GPU memory is too small: more GPUs, or --method lora or qlora."
 
 
-def _cells(one: Candidate, question: Question, ranges: bool) -> list[str]:
+def _cells(one: Candidate, question: Question, ranges: bool) -> dict[str, str]:
+    """By the titles of the columns."""
+
+    def written(value: Range, decimals: int) -> str:
+        least, expected, largest = (f"{end:,.{decimals}f}" for end in value)
+        return f"{least}-{largest}" if ranges else expected
+
+    cells = dict.fromkeys(_TITLES, "-") | {"rows": one.micro_batches, "ckpt": "yes" if one.checkpointing else ""}
     # Layouts have long names.
-    name = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
-    rows, again = one.micro_batches, "yes" if one.checkpointing else ""
-    if one.error:
-        return [name, rows, again, *["-"] * (3 if ranges else 4), "unknown"]
-    found = one.prediction
-    needed = Range(*(value + found.context_mib for value in found.ranges["peak_allocated_mib"]))
-    figures = [
-        (needed.times(1 / 1024), 1),
-        (found.ranges["tokens_per_second"].times(1 / question.gpus), 0),
-        (found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2),
-    ]
-    written = [
-        f"{value.least:,.{digits}f}-{value.largest:,.{digits}f}" if ranges else f"{value.expected:,.{digits}f}"
-        for value, digits in figures
-    ]
-    if not ranges:
-        written.insert(1, f"{found.least_cpu_gib:,.0f}")
-    return [name, rows, again, *written, f"no: {found.limit}" if found.limit else found.verdict]
+    cells |= {"strategy": one.strategy.replace(" x ", " ").replace(", interleaved", " int."), "verdict": "unknown"}
+    if found := one.prediction:
+        needed = Range(*(value + found.context_mib for value in found.ranges["peak_allocated_mib"]))
+        cells["GPU GiB"] = written(needed.times(1 / 1024), 1)
+        cells["CPU GiB"] = f"{found.least_cpu_gib:,.0f}"
+        cells["tok/s/GPU"] = written(found.ranges["tokens_per_second"].times(1 / question.gpus), 0)
+        cells["GPU-h"] = written(found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2)
+        cells["verdict"] = f"no: {found.limit}" if found.limit else found.verdict
+    return {title: cell for title, cell in cells.items() if not (ranges and title == "CPU GiB")}
 
 
-def _table(rows: list[list[str]], ranges: bool) -> str:
+def _table(rows: list[dict[str, str]]) -> str:
     """In Markdown, with columns of one width; numbers to the right."""
-    titles = [title for title in _TITLES if not (ranges and title == "CPU GiB")]
-    numbers = range(3, len(titles) - 1)
-    head, *cells = padded([titles, *rows], right=numbers)
+    numbers = range(3, len(rows[0]) - 1)
+    head, *cells = padded([list(rows[0]), *(list(row.values()) for row in rows)], right=numbers)
     under = ["-" * (len(title) - 1) + (":" if place in numbers else "-") for place, title in enumerate(head)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, under, *cells))
 

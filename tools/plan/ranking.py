@@ -77,17 +77,13 @@ class Question:
 
     def check(self) -> None:
         """Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has."""
-        model = model_file(self.model)
+        model, given = model_file(self.model), f"--model {self.model}"
         if not model:
             near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
-            raise InputError(
-                f"--model {self.model}: unknown; the nearest are {near}; or give a model's config.json, or its folder"
-            )
+            raise InputError(f"{given}: unknown; the nearest are {near}; or give a model's config.json, or its folder")
         kind = model.get("model_type")
         if kind not in (_causal_models() or {kind}):
-            raise InputError(
-                f"--model {self.model}: {kind} is no decoder of Transformers; expected a causal language model"
-            )
+            raise InputError(f"{given}: {kind} is no decoder of Transformers; expected a causal language model")
         if self.length > (most := model.get("n_positions", self.length)):
             raise InputError(f"--length {self.length}: {self.model} has {most} positions; expected at most that")
         for name in ("gpus", "nodes", "length", "batch"):
@@ -97,13 +93,12 @@ class Question:
             raise InputError(f"--tokens {self.tokens:g}: expected more than 0")
         if not self.fabric_gb_per_s > 0:  # nor what is no number
             raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
+        given, kind = f"--gpus {self.gpus} --nodes {self.nodes}", self.hardware
         if self.gpus % self.nodes:
-            raise InputError(f"--gpus {self.gpus} --nodes {self.nodes}: expected as many GPUs on each node")
-        if self.gpus_per_node > (most := self.hardware.per_node):
-            raise InputError(
-                f"--gpus {self.gpus} --nodes {self.nodes}: a node of {self.hardware.driver_name} holds {most}; "
-                f"expected at most {most}, or more --nodes"
-            )
+            raise InputError(f"{given}: expected as many GPUs on each node")
+        if self.gpus_per_node > (most := kind.per_node):
+            holds = f"a node of {kind.driver_name} holds {most}"
+            raise InputError(f"{given}: {holds}; expected at most {most}, or more --nodes")
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
@@ -114,8 +109,8 @@ class Question:
         found["model_name"] = hub_name or self.model
         if not hub_name:  # no weights on the hub are known
             found["model_init"] = "random"
-        size = min(SQUAD_EXAMPLES, examples)
-        return found | {"train_size": size, "max_steps": self.steps, "max_length": self.length}
+        found["train_size"] = min(SQUAD_EXAMPLES, examples)
+        return found | {"max_steps": self.steps, "max_length": self.length}
 
 
 @dataclass(frozen=True)
@@ -152,8 +147,7 @@ class Candidate:
     command: Command | None  # None: a layout that no script here runs
     workload: Workload
     prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
-    config: dict[str, Any] | None = None  # what has to be in the configuration
-    changed: bool = False  # the shipped file of that name has something else
+    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
     method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
     error: str = ""  # why it cannot be simulated
 
@@ -240,10 +234,7 @@ def _resized(question: Question, one: Candidate) -> Candidate:
     rows = one.workload.shape["batch_size"]
     if one.error or one.prediction.verdict != "fits" or one.workload.layout or rows == 1:
         return one
-    try:
-        ends = [step_of(one.workload.shape | {"batch_size": size}) for size in (rows, 2 * rows)]
-    except InputError:
-        return one
+    ends = [step_of(one.workload.shape | {"batch_size": size}) for size in (rows, 2 * rows)]
     for size in range(2 * rows - 1, rows, -1):
         workload = _with_rows(question, one.workload, size)
         step = _between(*ends, (size - rows) / rows)
@@ -271,11 +262,9 @@ def _between(low: Any, high: Any, share: float) -> Any:
 
 
 def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
-    """The first of each configuration."""
-    firsts: dict[str, Candidate] = {}
-    for one in ranked:
-        firsts.setdefault(one.strategy, one)
-    return list(firsts.values())
+    """The first of each strategy."""
+    strategies = [one.strategy for one in ranked]
+    return [one for place, one in enumerate(ranked) if one.strategy not in strategies[:place]]
 
 
 def candidates(question: Question) -> Iterator[Candidate]:
@@ -393,24 +382,23 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         settings["compile"] = False
     # The simulated shape has the model's own name, the command the hub's.
     used = exercise_settings(exercise, rung) | settings | {"model_name": question.model}
-    config, trained, argument, changed = None, None, "", False
+    config, trained, argument = None, None, ""
     if name:
         argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
         path = Path(name).absolute() if own else (exercise / argument).resolve()
-        argument = str(path) if own else argument
         shipped = read_object(path)
         config = dict(shipped)
         if fsdp and not question.model.startswith("bloom"):
             config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
         if fsdp and checkpointing:
             config["activation_checkpointing"] = True
-        if changed := config != shipped:
-            argument = "planned.json"
+        argument = "planned.json" if config != shipped else str(path) if own else argument
         trained = read_values(exercise / argument, config, used, question.gpus)
+        config = config if config != shipped else None
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
-    return Candidate(Path(name).stem if own else name or "one GPU", command, workload, config=config, changed=changed)
+    return Candidate(Path(name).stem if own else name or "one GPU", command, workload, config=config)
 
 
 def _causal_models() -> set[str]:

@@ -1,26 +1,38 @@
-"""From a line that `submit` takes to its workload, and whether it fits; tools/submit reads lines and settings."""
+"""From lines that `submit` takes to their workloads, whether they fit, and what they cost.
 
+tools/submit reads lines and settings. The costs are the source of the times in the exercises' READMEs and in the
+instructor's kit.
+"""
+
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from itertools import chain
+from operator import mul
 from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
+from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, prepare
 from tools.plan.workload import SCRIPTS, WEAK_SCALING, Workload, of_settings, reader, shape_name
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings, settings_of
+from tools.tables.repository import ROOT
 from workshop.run_folder import deepspeed_config, fsdp_config
 from workshop.run_folder.configuration import Configuration, read_configuration, read_rule
 from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import markdown
 from workshop.run_folder.settings import DeclaredSettings
 
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
+# Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
+MUST_DO = "must-do"
 _PARSE = {item.name: item.metadata["kind"] for item in fields(DeclaredSettings)}
 
 
@@ -71,8 +83,7 @@ def _value(place: str, name: str, text: Any) -> Any:
     try:
         return _PARSE[name](text)
     except (ValueError, KeyError):
-        expected = getattr(_PARSE[name], "expected", "text")
-        raise InputError(f"{place}: {name.upper()}='{text}': expected {expected}") from None
+        raise InputError(f"{place}: {name.upper()}='{text}': expected {_PARSE[name].expected}") from None
 
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
@@ -150,3 +161,51 @@ def _fit(line: Submission, gpu: Gpu) -> tuple[str, bool]:
         f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
     )
     return text, found.verdict != "does not fit"
+
+
+# ---- what they cost ----
+
+
+def cost_table(lines: Sequence[Submission], gpu: Gpu) -> str:
+    """Two rows for each exercise, what one must do and all; one row where these are the same. Then those of all.
+
+    Raises InputError for a line that cannot be planned on this GPU.
+    """
+    groups: dict[str, list[tuple[bool, int, float | None]]] = {}  # whether one must do it, GPUs, time
+    for line, found in zip(lines, predictions_of(lines, gpu), strict=True):
+        name = line.exercise.name
+        time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)
+        gpus = line.count("nodes") * line.count("gpus-per-node")
+        groups.setdefault(name, []).append((line.contains(MUST_DO), gpus, time_s))
+    if several := len(groups) > 1:
+        known = [own for own in groups.values() if None not in (time_s for *_, time_s in own)]
+        groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured
+    rows = []
+    for name, own in groups.items():
+        required = [one for one in own if one[0]]
+        for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
+            _, counts, times_s = zip(*chosen, strict=True)
+            cells = ["not measured"] * 3
+            if None not in times_s:
+                hours = sum(map(mul, times_s, counts)) / 3600
+                amounts = sum(times_s) / 60, hours, hours * gpu.tdp_w / 1000
+                cells = [f"{float(f'{amount:.2g}'):,g}" for amount in amounts]  # the error allows no more digits
+            gpus = " to ".join(map(str, sorted({min(counts), max(counts)})))
+            rows.append([f"{name}: {what}" if several else what, str(len(chosen)), gpus, *cells])
+    titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours", "At most (kWh)"]
+    return (
+        f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top. "
+        f"kWh: of the GPUs alone, at the {gpu.tdp_w} W of their data sheet."
+    )
+
+
+@cache
+def _measured_s(exercise: str, launcher: str) -> float | None:
+    """Median time (s) of the completed reference runs of a launcher, or None without such a run."""
+    runs = find_runs(*sorted((ROOT / "logs/reference").glob("*/")), experiment=exercise)
+    times_s = [
+        run.runtime_s
+        for run in runs
+        if run.state == "completed" and run.runtime_s and launcher in (run.record.submission or "").split()
+    ]
+    return statistics.median(times_s) if times_s else None

@@ -196,7 +196,7 @@ def of_run(run: Run) -> Workload:
         config = read_configuration(path, settings, world_size, reader(record.exercise, script)).values
     found = of_settings(settings, config, world_size, record.nodes or 1, script)
     if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
-        # Packed rows in an epoch are known only when the data has been packed: steps.csv says how many were left.
+        # How many packed rows were left at an epoch's end is known only from its steps.
         rows = int(run.steps.tokens.min()) // found.shape["max_length"]
         if 0 < rows < found.shape["batch_size"]:
             found.shape["short_rows"] = rows
@@ -240,16 +240,6 @@ def shape_name(settings: Mapping[str, Any]) -> str:
     return name if model_path(name) and not model_path(given) else given
 
 
-def _filled(config: dict[str, Any], settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A configuration with the sizes that "auto" becomes. Raises InputError for a model of unknown hidden size."""
-    if AUTO not in config.get("zero_optimization", {}).values():
-        return config
-    model = model_file(name) if name != _GPT else settings
-    if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
-        raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
-    return filled(config, hidden_size)
-
-
 def head_size(config: Mapping[str, Any]) -> int:
     """Numbers in a query of one head; 0 where the configuration does not say."""
     heads = config.get("num_attention_heads") or config.get("n_head")
@@ -265,7 +255,12 @@ def of_settings(
     """
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name = shape_name(settings)
-    config = _filled(config or {}, settings, name)
+    config = config or {}
+    if AUTO in config.get("zero_optimization", {}).values():
+        model = model_file(name) if name != _GPT else settings
+        if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
+            raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
+        config = filled(config, hidden_size)
     if "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
     for key in config.keys() & {"data_types", "compile"}:

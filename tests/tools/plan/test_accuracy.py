@@ -11,9 +11,9 @@ from tests.launching import REPO
 from tools.logs.runs import find_runs
 from tools.plan import accuracy, simulate
 from tools.plan.accuracy import comparisons
-from tools.plan.cost import MUST_DO
 from tools.plan.published import PUBLISHED, table
 from tools.plan.ranking import shapes_of
+from tools.plan.submitted_lines import MUST_DO
 from tools.plan.submitted_lines import shapes_of as shapes_of_lines
 from tools.submit.submissions import every_list, exercise_files, read
 from workshop.run_folder.model_file import SHAPES

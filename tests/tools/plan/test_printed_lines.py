@@ -50,7 +50,7 @@ def printed(kind: str, folder: Path) -> tuple[Candidate, Submission]:
     # The last one has the smallest micro-batch, and checkpointing where there is any.
     *_, one = (one for one in way(question) if one.strategy == strategy)
     (folder / f"{kind}.json").write_text(json.dumps(one.config))
-    text = one.line.replace("planned.json", f"'{folder}/{kind}.json'") if one.changed else one.line
+    text = one.line.replace("planned.json", f"'{folder}/{kind}.json'")
     return one, read_argument(text, {})
 
 
