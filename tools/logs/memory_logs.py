@@ -69,13 +69,7 @@ def read_nvidia_smi(path: Path | str) -> MemoryLog:
     Raises:
         LogError: the header or a line is not as the launcher's query gives it.
     """
-    lines = csv_log.read_lines(path)
-    header = csv_log.first_line(lines)
-    names = [cell.split("[")[0].strip() for cell in csv_log.cells(header)] if header else []
-    if header and not {*_COLUMNS} <= {*names}:
-        raise LogError(path, 1, header, f"a header with {', '.join(_COLUMNS)}")
-    whole = [line if line.strip()[:1].isdigit() or line.count(",") == len(names) - 1 > 0 else "" for line in lines]
-    rows = list(csv_log.rows(path, whole, names, header))
+    names, rows = csv_log.rows(path, _COLUMNS, messages=True)
 
     def quantities(column: str, unit: str) -> list[float]:
         """NaN where the GPU does not report it."""

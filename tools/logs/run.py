@@ -243,9 +243,14 @@ def read_steps(path: Path | str) -> StepLog:
     """
     import numpy as np
 
-    rows = list(csv_log.step_numbers(path, csv_log.step_rows(path)))
-    names = rows[0] if rows else ("step", "step_time_s", "tokens", "loss")
-    return StepLog(**{name: np.array([row[name] for row in rows]) for name in names})
+    rows = csv_log.step_rows(path)
+
+    def column(name: str) -> np.ndarray:
+        finite = name != "loss"
+        return np.array([csv_log.number(path, line, row[name], name, finite) for line, row in rows])
+
+    names = ["step", "step_time_s", "tokens", "loss"]
+    return StepLog(*map(column, names), samples=column("samples") if rows and "samples" in rows[0][1] else None)
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

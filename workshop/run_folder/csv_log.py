@@ -1,11 +1,8 @@
-"""Read comma-separated logs of jobs that may have been killed; every line is checked.
-
-`step_rows` and `step_numbers` are for steps.csv, as the job, the tables and the live view read it.
-"""
+"""Read comma-separated logs of jobs that may have been killed; every line is checked."""
 
 import codecs
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from workshop.run_folder.errors import LogError
@@ -13,8 +10,7 @@ from workshop.run_folder.safe_open import read_plain
 from workshop.run_folder.schema import STEPS_COLUMNS_1
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
-_STEP_NUMBERS = ("step", "step_time_s", "tokens", "loss", "samples")
-Rows = Iterator[tuple[int, dict[str, str]]]  # line number, cells by column
+Rows = list[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
 def read_lines(path: Path | str) -> list[str]:
@@ -33,30 +29,37 @@ def read_lines(path: Path | str) -> list[str]:
     return [line.decode("utf-8", "replace") for line in whole]
 
 
-def first_line(lines: Sequence[str]) -> str:
-    """Return the first line that is not blank, which should be the header; "" if all are blank."""
-    return next((line.strip() for line in lines if line.strip()), "")
+def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> tuple[list[str], Rows]:
+    """Return the columns' names, without units, and each line's number and cells; nothing of an empty file.
 
+    Headers that a restarted logger repeats are left out.
 
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split(",")]
-
-
-def rows(path: Path | str, lines: Sequence[str], names: Sequence[str], header: str) -> Rows:
-    """Give line number and cells by column name, without headers, which a restarted logger repeats.
+    Args:
+        required: columns that the header must have.
+        messages: leave out lines that are no rows, too: what another program wrote between them.
 
     Raises:
-        LogError: a line other than the last has more or fewer cells than names.
+        LogError: a column is missing in the header; or a line other than the last has more or fewer cells.
     """
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    for number, line in numbered:
-        if header and header in line:
+    lines = [(number, line.strip()) for number, line in enumerate(read_lines(path), 1) if line.strip()]
+    if not lines:
+        return [], []
+    header = lines[0][1]
+    names = [cell.split("[")[0].strip() for cell in header.split(",")]
+    if missing := [name for name in required if name not in names]:
+        raise LogError(path, 1, header, f"a header with {', '.join(required)} (missing: {', '.join(missing)})")
+    if messages:
+        lines = [one for one in lines if one[1][:1].isdigit() or one[1].count(",") == len(names) - 1]
+    found = []
+    for number, line in lines:
+        cells = [cell.strip() for cell in line.split(",")]
+        if header in line:
             continue
-        found = cells(line)
-        if len(found) == len(names):
-            yield number, dict(zip(names, found, strict=True))
-        elif number != numbered[-1][0]:
+        if len(cells) == len(names):
+            found.append((number, dict(zip(names, cells, strict=True))))
+        elif number != lines[-1][0]:
             raise LogError(path, number, line, f"{len(names)} fields: {', '.join(names)}")
+    return names, found
 
 
 def number(path: Path | str, line: int, cell: str, column: str, finite: bool = True, unit: str = "") -> float:
@@ -70,26 +73,6 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
     return value
 
 
-def step_rows(path: Path | str, lines: Sequence[str] | None = None, header: str = "") -> Rows:
-    """Give the steps of steps.csv, none if it is empty; or those of some of its lines, with its header.
-
-    Raises:
-        LogError: a line is not as in the contract, or a column is missing in the header.
-    """
-    if lines is None:
-        lines = read_lines(path)
-        header = first_line(lines)
-    if not header:
-        return
-    names = cells(header)
-    if missing := [name for name in STEPS_COLUMNS_1[:5] if name not in names]:
-        expected = f"the header {','.join(STEPS_COLUMNS_1)} (missing: {', '.join(missing)})"
-        raise LogError(path, 1, header, expected)
-    yield from rows(path, lines, names, header)
-
-
-def step_numbers(path: Path | str, rows: Rows) -> Iterator[dict[str, float]]:
-    """Give each step's number, time (s), tokens, loss and, in newer runs, examples. A loss may be nan."""
-    for line, row in rows:
-        names = [name for name in _STEP_NUMBERS if name in row]
-        yield {name: number(path, line, row[name], name, finite=name != "loss") for name in names}
+def step_rows(path: Path | str) -> Rows:
+    """Return the steps of steps.csv. Raises LogError as `rows` does."""
+    return rows(path, STEPS_COLUMNS_1[:5])[1]
