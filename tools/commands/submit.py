@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"would {verb}  {line.place}  {line.short}" for line in due))
         print(f"{len(due)} to {verb}; --dry-run: nothing was done")
         return 0
-    pairs = _commands(due, logs)
-    return _run_here(pairs, logs) if local else _queue(pairs, logs)
+    tasks = _tasks(due, logs)
+    return _run_here(tasks, logs) if local else _queue(tasks, logs)
 
 
 def _willing(due: list[Submission], arguments: argparse.Namespace) -> list[Submission]:
@@ -197,51 +197,49 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
     return list(due.values())
 
 
-def _commands(due: list[Submission], logs: Path) -> list[tuple[Submission, list[str]]]:
-    """Each line with its launcher as it is now, in a snapshot, and the launcher's arguments."""
-    code = {root: snapshot.take(root, logs) for root in dict.fromkeys(repository_of(line.exercise) for line in due)}
-    for path in [path for one in code.values() for path in one.left_out]:
-        print(f"note: {path} is not in the snapshot (untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB)")
+def _tasks(due: list[Submission], logs: Path) -> list[local_runs.Task]:
+    """Each line with its launcher, in a snapshot of the code as it is now, and the launcher's environment.
 
-    def copied(line: Submission) -> Path:
+    A job runs a copy of its launcher, and learns from SHARDLAB where its code lies.
+    """
+    tasks, code = [], {}
+    for line in due:
         root = repository_of(line.exercise)
-        return code[root].folder / line.exercise.relative_to(root) / line.launcher
+        if root not in code:
+            code[root] = snapshot.take(root, logs)
+            for path in code[root].left_out:
+                size = f"untracked, over {snapshot.LARGEST_UNTRACKED_BYTES >> 20} MiB"
+                print(f"note: {path} is not in the snapshot ({size})")
+        folder = code[root].folder
+        command = [str(folder / line.exercise.relative_to(root) / line.launcher), *line.arguments]
+        own = {"LOG_DIR": str(logs), "SUBMISSION": line.text, "SHARDLAB": str(folder)}
+        tasks.append((line, command, os.environ | line.settings | own))
+    return tasks
 
-    return [(line, [str(copied(line)), *line.arguments]) for line in due]
 
-
-def _environment(submission: Submission, logs: Path, launcher: str) -> dict[str, str]:
-    """Args: launcher: its path; a job runs a copy of it, and learns here where its code lies."""
-    own = {"LOG_DIR": str(logs), "SUBMISSION": submission.text, "SHARDLAB": str(repository_of(Path(launcher).parent))}
-    return os.environ | submission.settings | own
-
-
-def _queue(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
+def _queue(tasks: list[local_runs.Task], logs: Path) -> int:
     refused = 0
-    for submission, command in due:
+    for submission, command, environment in tasks:
         options = [f"--comment={slurm.mark(submission, logs)}", *submission.options]
-        environment = slurm.site_options(repository_of(submission.exercise)) | _environment(
-            submission, logs, command[0]
-        )
         try:
-            job = slurm.sbatch(options, command, environment)
+            job = slurm.sbatch(options, command, slurm.site_options(repository_of(submission.exercise)) | environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)
         except InputError as error:
             refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
-    print(f"{len(due) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
+    print(f"{len(tasks) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
     print("when they have ended, fill the tables:")
-    _print_next([submission for submission, _ in due], logs)
+    _print_next([submission for submission, *_ in tasks], logs)
     return 1 if refused else 0
 
 
-def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
-    tasks = []
-    for submission, command in due:
-        gpus = {"GPUS_PER_NODE": str(submission.count("gpus-per-node"))}
-        tasks.append((submission, ["bash", *command], _environment(submission, logs, command[0]) | gpus))
+def _run_here(tasks: list[local_runs.Task], logs: Path) -> int:
+    tasks = [
+        (line, ["bash", *command], environment | {"GPUS_PER_NODE": str(line.count("gpus-per-node"))})
+        for line, command, environment in tasks
+    ]
     states, interrupted = local_runs.run(tasks, logs / ".local")
-    ended = [(line, state) for (line, _), state in zip(due, states, strict=True)]
+    ended = [(line, state) for (line, *_), state in zip(tasks, states, strict=True)]
     print("\n" + markdown(("run", "state"), [(f"{line.exercise.name}: {line.short}", state) for line, state in ended]))
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
     if completed := [line for line, state in ended if state == "completed"]:
@@ -256,11 +254,10 @@ def _run_here(due: list[tuple[Submission, list[str]]], logs: Path) -> int:
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:
-    for exercise, tiny in dict.fromkeys((_with_tables(one), one.tiny) for one in submissions):
-        print(f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if tiny else ''}")
-
-
-def _with_tables(submission: Submission) -> str:
-    """The folder whose tables the run fills: of a list such as speed-ladder/models.txt models, else the exercise's."""
-    name = submission.file.stem.split("_")[0]
-    return name if find_exercise(name, "tables.toml", ROOT) else submission.exercise.name
+    """How to fill the tables: of a list such as speed-ladder/models.txt those of models, else of the exercise."""
+    commands = {}
+    for line in submissions:
+        name = line.file.stem.split("_")[0]
+        exercise = name if find_exercise(name, "tables.toml", ROOT) else line.exercise.name
+        commands[f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if line.tiny else ''}"] = None
+    print("\n".join(commands))

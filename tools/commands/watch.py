@@ -8,6 +8,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -17,7 +19,7 @@ from rich.text import Text
 
 from tools.commands.options import above_0, add_logs_option, chosen_logs
 from tools.logs.live_run import LiveRun, look
-from tools.logs.run import Run, duration
+from tools.logs.run import duration
 from tools.logs.runs import find_runs, read_run, run_folders
 from tools.submit import slurm
 from workshop.run_folder.printable import one_line
@@ -40,54 +42,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = RecentRuns(chosen_logs(arguments), arguments.owner, arguments.recent * 3600)
+    logs = chosen_logs(arguments)
+    find_runs(*logs)  # says which folder is not there
+    recent = partial(recent_runs, logs, arguments.owner, arguments.recent * 3600, set())
     if arguments.once or not sys.__stdout__.isatty():
-        columns = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns
-        shown = runs.look()
-        Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False).print(
-            view(shown, slurm.waiting(), len(shown))
-        )
+        columns, shown = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns, recent()
+        console = Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False)
+        console.print(view(shown, slurm.waiting(), len(shown)))
         return 0
     # rich's own sequences must reach the terminal; the view has no others.
     console = Console(file=sys.__stdout__)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:  # until Ctrl-C
             most = max(1, console.height - _QUEUE_LINES - 4)
-            live.update(view(runs.look(), slurm.waiting(), most), refresh=True)
+            live.update(view(recent(), slurm.waiting(), most), refresh=True)
             time.sleep(arguments.every)
 
 
-class RecentRuns:
-    """The runs of some logs folders that run, or ended not long ago."""
+def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_out: set[Path]) -> list[LiveRun]:
+    """The runs below logs folders that run or ended not long ago, read anew, by urgency.
 
-    def __init__(self, logs: Sequence[Path], owner: str | None, recent_s: float) -> None:
-        """`owner`: whose runs, None for all; `recent_s`: how long ago a run may have ended."""
-        self._logs, self._owner, self._recent_s = logs, owner, recent_s
-        self._left_out: set[Path] = set()  # ended before, or somebody else's: not opened again
-
-    def look(self) -> list[LiveRun]:
-        """All that are shown, read anew, by urgency. Raises InputError: a logs folder is not there."""
-        found = []
-        for logs in self._logs:
-            if not logs.is_dir():
-                find_runs(logs)  # says so
-            for folder in set(run_folders(logs, 0)) - self._left_out:
-                try:
-                    run = read_run(folder)
-                    if self._is_shown(run):
-                        found.append(look(run))
-                    else:
-                        self._left_out.add(folder)
-                except OSError:  # deleted meanwhile
-                    continue
-        return sorted(found, key=lambda one: one.urgency)
-
-    def _is_shown(self, run: Run) -> bool:
-        started_s, runtime_s = run.start.timestamp(), run.runtime_s
-        newest_s = max(run.files.values(), default=0) / 1e9
-        ended_s = newest_s if runtime_s is None else started_s + runtime_s
-        recent = run.state == "running" or time.time() - ended_s < self._recent_s
-        return recent and self._owner in (None, run.owner)
+    Args:
+        owner: whose runs, None for all.
+        recent_s: how long ago a run may have ended.
+        left_out: folders that are not opened: of runs that ended before, or are somebody else's; they are added to it.
+    """
+    found = []
+    for folder in {path for one in logs for path in run_folders(one, 0)} - left_out:
+        with suppress(OSError):  # deleted meanwhile
+            run = read_run(folder)
+            newest_s = max(run.files.values(), default=0) / 1e9
+            ended_s = newest_s if run.runtime_s is None else run.start.timestamp() + run.runtime_s
+            recent = run.state == "running" or time.time() - ended_s < recent_s
+            if recent and owner in (None, run.owner):
+                found.append(look(run))
+            else:
+                left_out.add(folder)
+    return sorted(found, key=lambda one: one.urgency)
 
 
 def view(shown: Sequence[LiveRun], waits: Sequence[str], most: int) -> Group:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.launching import REPO
-from tools.commands.watch import RecentRuns
+from tools.commands.watch import recent_runs
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
 from tools.logs.runs import read_run
@@ -60,12 +60,12 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
     make_run("oom", {"state": "oom", "cause": "GPU memory", **ENDED})
     (make_run("damaged") / "run.json").write_text("{")
     silent = age(make_run("silent", running()), by_s=300)
-    folders = RecentRuns([logs], None, recent_s=3600)
-    shown = [one.run.folder.name for one in folders.look()]
+    left_out: set[Path] = set()
+    shown = [one.run.folder.name for one in recent_runs([logs], None, 3600, left_out)]
     assert set(shown[:2]) == {"oom", "damaged"} and set(shown[2:4]) == {"nan", "silent"}
     assert shown[4:] == ["cancelled", "well", "completed"]
     shutil.rmtree(silent)
-    assert "silent" not in [one.run.folder.name for one in folders.look()]
+    assert "silent" not in [one.run.folder.name for one in recent_runs([logs], None, 3600, left_out)]
 
 
 def test_view_stays_until_ctrl_c(make_run, logs: Path) -> None:
