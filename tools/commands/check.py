@@ -11,7 +11,7 @@ from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import figure
 from tools.logs.run import Run
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Judgement, answers, counts, read_cell
 from tools.tables.labels import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments)
     checked = check_file(arguments.file, runs, arguments, arguments.show)
     for table in [table for table, cells in checked if cells]:
-        print(f"Table {table.table.number}: compared with {table.sources().removeprefix('From ')}")
+        print(f"Table {table.table.number}: compared with {sources([table]).removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
     for _, cells in checked:

@@ -10,7 +10,7 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
-from tools.tables.fill import FilledTable, fill, left_out_lines, shared_sources
+from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     filled_in = [table for table in filled if table.runs]
     if arguments.plain:
-        print("\n\n".join([*(table.markdown(True) for table in filled_in), shared_sources(filled_in)]))
+        print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in)]))
     else:
-        print("\n\n".join(f"{table.markdown()}\n\n{table.sources()}" for table in filled_in))
+        print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
         _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
     return 0
 

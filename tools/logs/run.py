@@ -48,7 +48,6 @@ class Run:
         record: the same, typed.
         problem: why run.json cannot be read; "" if it can.
         parsed: what has been read from the logs (tools/logs/figures.py).
-        known_facts: already looked up: each cell of a table asks for the same ones.
     """
 
     folder: Path
@@ -56,7 +55,6 @@ class Run:
     record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
     problem: str = ""
     parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    known_facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # ---- facts: what tables select by, beside the keys of run.json and the settings ----
 
@@ -110,10 +108,11 @@ class Run:
 
     def fact(self, name: str) -> Any:
         """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
-        if name not in self.known_facts:
-            place = self if hasattr(Run, name) else self.record if hasattr(self.record, name.split(".")[0]) else None
-            self.known_facts[name] = self.settings.get(name) if place is None else attrgetter(name)(place)
-        return self.known_facts[name]
+        if hasattr(Run, name):
+            return getattr(self, name)
+        if hasattr(self.record, name.split(".")[0]):
+            return attrgetter(name)(self.record)
+        return self.settings.get(name)
 
     def matches(self, where: Where) -> bool:
         return all(

@@ -17,6 +17,8 @@ from tools.logs.run import Run, duration
 from workshop.run_folder.printable import one_line
 
 _LONGEST_ID = 80
+# Keys of run.json that the page shows in other parts, or that only programs read.
+_ELSEWHERE = {"settings", "versions", "command", "trainer_classes", "reason", "note", "git_diff", "version"}
 
 
 @dataclass(frozen=True)
@@ -110,31 +112,21 @@ def settings(run: Run) -> dict[str, str]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What ran, where and how it ended."""
-    record, runtime, code = run.record, run.runtime_s, run.record.git_commit
-    found = {
-        "exercise": record.exercise or None,
-        "line of submit.txt": record.submission,
-        "configuration": record.config,
-        "rung": run.rung,
-        "fault": run.fault,
-        "attempts": "; ".join(text for _, text in run.resumptions) or None,
+    """What ran, where and how it ended: what run.json says in a word or a number, and what follows from it."""
+    record, runtime = run.record, run.runtime_s
+    found = {name.replace("_", " "): value for name, value in vars(record).items() if name not in _ELSEWHERE}
+    found |= {
         "model": record.model.name or run.model,
-        "precision that ran": record.precision,
-        "sharding, as observed": run.method,
-        "nodes": f"{record.nodes}{' (emulated on one host)' if record.emulated_nodes else ''}",
-        "GPUs per node": record.gpus_per_node,
-        "device": ", ".join(sorted(set(record.gpu_names))) or record.device,
-        "host": record.host,
+        "sharding": run.method,  # as observed
+        "gpu names": ", ".join(sorted(set(record.gpu_names))),
+        "attempts": "; ".join(text for _, text in run.resumptions),
         "owner of the folder": run.owner,
-        "SLURM job": record.slurm_job_id,
-        "start (UTC)": f"{run.start:%Y-%m-%d %H:%M:%S}",
-        "runtime": None if runtime is None else duration(runtime),
-        "exit code": record.exit_code,
-        "code": f"{code[:12]}{', with changes (code.diff)' if record.git_dirty else ''}" if code else None,
+        "runtime": "" if runtime is None else duration(runtime),
     }
-    return {name: _as_text(value) for name, value in found.items() if value not in (None, "", "None")}
+    return {name: _as_text(value) for name, value in found.items() if value is not False and _as_text(value)}
 
 
 def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else one_line(str(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else one_line(str(value))

@@ -145,29 +145,23 @@ class FilledTable:
         kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
         return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
 
-    def sources(self) -> str:
-        """The line under the table: the run folders its figures are from."""
-        if len(self.runs) > _MOST_SOURCES:
-            return shared_sources([self])
-        folders = []
-        for run in self.runs:
-            remarks = ["nodes emulated on one host"] if run.record.emulated_nodes else []
-            if self.table.tiny:  # the table's title says other numbers
-                remarks += [f"{run.world_size} processes"] if (run.world_size or 1) > 1 else []
-                remarks.append(counted(run.record.train_examples or 0, "example"))
-            folders.append(f"`{run.folder}`" + (f" ({', '.join(remarks)})" if remarks else ""))
-        return f"From {', '.join(folders)}" if folders else "From no run"
 
-
-def shared_sources(tables: Sequence[FilledTable]) -> str:
-    """One line for all tables: their only run, or how many runs in which folders."""
+def sources(tables: Sequence[FilledTable]) -> str:
+    """The line under tables: the run folders their figures are from; of many, or of several tables, how many where."""
     runs = list({run.folder: run for table in tables for run in table.runs}.values())
-    if len(runs) == 1:
-        return next(table for table in tables if table.runs).sources()
-    places = dict.fromkeys(f"`{run.folder.parents[1]}`" for run in runs)
-    emulated = sum(bool(run.record.emulated_nodes) for run in runs)
-    remark = f" (of {emulated} the nodes are emulated on one host)" if emulated else ""
-    return f"From {len(runs)} runs in {', '.join(places)}{remark}"
+    if len(runs) > (_MOST_SOURCES if len(tables) == 1 else 1):
+        places = dict.fromkeys(f"`{run.folder.parents[1]}`" for run in runs)
+        emulated = sum(bool(run.record.emulated_nodes) for run in runs)
+        remark = f" (of {emulated} the nodes are emulated on one host)" if emulated else ""
+        return f"From {len(runs)} runs in {', '.join(places)}{remark}"
+    folders = []
+    for run in runs:
+        remarks = ["nodes emulated on one host"] if run.record.emulated_nodes else []
+        if tables[0].table.tiny:  # the table's title says other numbers
+            remarks += [f"{run.world_size} processes"] if (run.world_size or 1) > 1 else []
+            remarks.append(counted(run.record.train_examples or 0, "example"))
+        folders.append(f"`{run.folder}`" + (f" ({', '.join(remarks)})" if remarks else ""))
+    return f"From {', '.join(folders) or 'no run'}"
 
 
 def _unrecorded(texts: list[str]) -> bool:
