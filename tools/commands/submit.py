@@ -113,28 +113,28 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         InputError: it is no run folder or another user's, the run is completed or still running, or it was not started
             with a launcher of this repository.
     """
+
+    def refusal(found: object, expected: str) -> InputError:
+        return InputError(f"--resume {folder.name}: {found}; expected {expected}")
+
     found = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
     if not found:
-        raise InputError(f"--resume {folder}: no run.json there; expected a run folder such as logs/fsdp/<run>")
+        raise refusal("no run.json there", "a run folder such as logs/fsdp/<run>")
     folder = found[0].resolve()
     for path in (folder, folder / ".resume.json"):
         if path.exists() and not is_mine(path):
-            raise InputError(f"--resume {folder.name}: {path} is not yours; expected a run that you started yourself")
+            raise refusal(f"{path} is not yours", "a run that you started yourself")
     run = read_run(folder)
     if run.state in ("completed", "running", "unreadable"):
-        raise InputError(
-            f"--resume {folder.name}: {run.problem or run.state}; expected a run that ended before its end"
-        )
+        raise refusal(run.problem or run.state, "a run that ended before its end")
     try:
         started = json.loads((folder / ".resume.json").read_text())
         command, settings = started["command"], started["settings"]
-        launcher = Path(command[0]).resolve()
+        launcher = Path(command[0]).resolve(strict=True)
         if not all(isinstance(word, str) for word in (*command, *settings.values())):
             raise TypeError(".resume.json: expected texts")
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise InputError(f"--resume {folder.name}: {error}; expected a run of this version of the launchers") from None
-    if not launcher.is_file():
-        raise InputError(f"--resume {folder.name}: its launcher {launcher} is no longer there")
+        raise refusal(error, "a run of this version of the launchers, and its launcher where it was") from None
     exercise = launcher.parent
     code = repository_of(exercise)
     snapshots = (logs.resolve() / ".code", folder.parents[1] / ".code")
@@ -142,10 +142,10 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         is_mine(path) for path in (launcher, *launcher.parents) if path.is_relative_to(code.parent)
     )
     if launcher.suffix != ".slurm" or not (code == ROOT or is_snapshot):
-        expected = f"expected a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
-        raise InputError(f"--resume {folder.name}: it was started with {launcher}; {expected}")
+        expected = f"a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
+        raise refusal(f"it was started with {launcher}", expected)
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
-        raise InputError(f"--resume {folder.name}: .resume.json sets {', '.join(sorted(unknown))}; expected settings")
+        raise refusal(f".resume.json sets {', '.join(sorted(unknown))}", "settings")
     settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
     nodes, gpus = (str(count or 1) for count in (run.record.nodes, run.record.gpus_per_node))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})

@@ -169,8 +169,8 @@ class Run:
 
     @cached_property
     def start(self) -> datetime:
-        status = _status(self.folder)
-        return time_of(self.record.start_time) or datetime.fromtimestamp(status.st_mtime if status else 0, UTC)
+        """Of a run that cannot be read the time of its newest file."""
+        return time_of(self.record.start_time) or datetime.fromtimestamp(max(self.files.values(), default=0) / 1e9, UTC)
 
     @property
     def runtime_s(self) -> float | None:
@@ -183,8 +183,10 @@ class Run:
     @cached_property
     def owner(self) -> str:
         """The folder's owner: a login name, or a user id that this machine does not know."""
-        status = _status(self.folder)
-        return _login_name(status.st_uid) if status else "unknown"
+        try:
+            return _login_name(os.lstat(self.folder).st_uid)
+        except FileNotFoundError:  # deleted while others are read
+            return "unknown"
 
     @cached_property
     def files(self) -> dict[str, int]:
@@ -279,14 +281,6 @@ def duration(seconds: float) -> str:
     """The time as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def _status(path: Path) -> os.stat_result | None:
-    """None if it is gone: a run may be deleted while others are read."""
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 @cache

@@ -52,10 +52,9 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
         ("gpus", {}, {"SLURM_JOB_ID": "7"}, NO_GPUS, "error", "none in this job"),
         ("gpus", {}, {}, NO_GPUS, "warning", "on a login node that is as it should be"),
         ("slurm", {}, {}, {}, "warning", "no sbatch on PATH"),
-        ("slurm", CLUSTER, {}, {}, "warning", "cpu* has no GPUs"),
         ("slurm", CLUSTER, {"SBATCH_PARTITION": "gpu"}, {}, "ok", "gpu (up, limit 1:00, nodes: 2, gpu:h200:8)"),
-        ("slurm", CLUSTER, {"SBATCH_PARTITION": "old"}, {}, "error", "old is down"),
-        ("slurm", CLUSTER, {"SBATCH_PARTITION": "gpus"}, {}, "error", "SBATCH_PARTITION=gpus is not one of them"),
+        ("slurm", CLUSTER, {"SBATCH_PARTITION": "old"}, {}, "error", "up for SBATCH_PARTITION=old: cpu* (up, "),
+        ("slurm", CLUSTER, {"SBATCH_PARTITION": "gpus"}, {}, "error", "up for SBATCH_PARTITION=gpus: cpu* (up, "),
         ("slurm", CLUSTER | {"sinfo": "echo 'no controller' >&2; exit 1"}, {}, {}, "error", "no controller"),
         ("network", {}, {"NCCL_SOCKET_IFNAME": "ib"}, {}, "ok", "NCCL_SOCKET_IFNAME=ib"),  # a beginning
         ("network", {}, {"NCCL_SOCKET_IFNAME": "^lo,docker"}, {}, "ok", "of lo eth0 ib0"),
