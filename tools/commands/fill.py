@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     filled_in = [table for table in filled if table.runs]
     if arguments.plain:
-        print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in)]))
+        print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in, most=1)]))
     else:
         print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
         _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)

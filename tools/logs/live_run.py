@@ -15,7 +15,6 @@ from workshop.run_folder.safe_open import read_plain
 
 _SILENT_S = 120
 _RECENT_STEPS = 20
-_MOST_STEPS = 10**9  # more is no training
 _LONGEST_LINE = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
@@ -63,15 +62,10 @@ def look(run: Run) -> LiveRun:
                 tokens_per_s = float(log.tokens[-_RECENT_STEPS:].sum() / times_s.sum())
     except LogError as error:
         damaged = str(error)
-    steps = _all_steps(run)
+    per_epoch, epochs = run.record.steps_per_epoch, run.settings.get("num_epochs")
+    steps = run.settings.get("max_steps") or (per_epoch and epochs and per_epoch * epochs) or None
     left_s = max(steps - step, 0) * step_time_s if steps and step_time_s and run.state == "running" else None
     return LiveRun(run, step, steps, loss, left_s, tokens_per_s, _trouble(run, loss, step_time_s) or damaged)
-
-
-def _all_steps(run: Run) -> int | None:
-    per_epoch = min(run.record.steps_per_epoch or 0, _MOST_STEPS)
-    steps = run.settings.get("max_steps") or per_epoch * (run.settings.get("num_epochs") or 0)
-    return math.ceil(steps) if 0 < steps < _MOST_STEPS else None
 
 
 def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:

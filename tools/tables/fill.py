@@ -19,7 +19,6 @@ NOT_MEASURED = "not measured"
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
-_MOST_SOURCES = 8  # more run folders than this are counted, not listed
 
 
 @dataclass
@@ -146,10 +145,10 @@ class FilledTable:
         return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
 
 
-def sources(tables: Sequence[FilledTable]) -> str:
-    """The line under tables: the run folders their figures are from; of many, or of several tables, how many where."""
+def sources(tables: Sequence[FilledTable], most: int = 8) -> str:
+    """The line under tables: the run folders their figures are from; of more than `most`, how many in which folders."""
     runs = list({run.folder: run for table in tables for run in table.runs}.values())
-    if len(runs) > (_MOST_SOURCES if len(tables) == 1 else 1):
+    if len(runs) > most:
         places = dict.fromkeys(f"`{run.folder.parents[1]}`" for run in runs)
         emulated = sum(bool(run.record.emulated_nodes) for run in runs)
         remark = f" (of {emulated} the nodes are emulated on one host)" if emulated else ""
