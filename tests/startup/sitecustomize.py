@@ -8,6 +8,6 @@ import gc
 import os
 import sys
 
-gc.set_threshold(100_000, 50, 1000)
+gc.set_threshold(1_000_000, 50, 1000)
 if not os.environ.get("EXERCISE_DIR", "/lora").endswith("/lora"):  # set by the launchers
     sys.modules["bitsandbytes"] = None  # as where it is not installed
