@@ -21,7 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from workshop.measure.collectives import CollectiveCounter
 
 Ranks = list[list[Tensor]]  # for each rank its tensors
-set_forkserver_preload(["torch", "workshop.measure.collectives"])  # imported once, not by every rank
+set_forkserver_preload(["torch._dynamo", "workshop.measure.collectives"])  # imported once, not by every rank
 
 
 def on_rank(rank: int, name: str, call: Callable[..., Any], inputs: Ranks, folder: Path) -> None:
