@@ -117,4 +117,4 @@ def wait_until(condition: Callable[[], object]) -> None:
     end_s = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.05)
+        time.sleep(0.2)

@@ -194,7 +194,7 @@ class ThrowawaySlurm:
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.1)
+            time.sleep(0.5)  # a command of SLURM each time
         return True
 
     def _idle_nodes(self) -> set[str]:
