@@ -32,8 +32,9 @@ RUN_ELSEWHERE = (
 )
 REFERENCE = "logs/reference"
 STANDS_FOR = {  # what a participant would have on disk by then, and questions with fewer answers
-    "--gpus 8 --length 65536": "--gpus 2 --length 8192",
-    "--gpus 16 --nodes 2 --fabric 50 --length 131072": "--gpus 2 --nodes 2 --fabric 50 --length 8192",
+    "llama-3.1-8b --gpus 8 --length 65536": "tiny-llama --gpus 2 --length 8192 --batch 1",
+    "llama-3.1-8b --gpus 16 --nodes 2": "tiny-llama --gpus 2 --nodes 2",
+    "--length 131072": "--length 8192",
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
     "<run>": "20261121-093743-p410",
