@@ -37,10 +37,6 @@ KINDS = {
     "dimensions, cp": (layouts, LONG, "cp 2"),
     "dimensions, pp": (layouts, LONG, "pp 2"),
 }
-LAUNCHED = (
-    "lora, one GPU",
-    "dimensions, pp",
-)  # launchers of which no other test trains; the others are trained on ranks
 SMALL = {"GENERATE_SIZE": "0", "EVAL_SIZE": "4", "SAVE": "no"}
 
 
@@ -65,7 +61,7 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, optimizers_comp
         return training(folder / kind, line.exercise.name, config, script, **line.settings | SMALL)
 
     for gpus in (1, 2):
-        own = [kind for kind, (_, question, _) in KINDS.items() if question.gpus == gpus and kind not in LAUNCHED]
+        own = [kind for kind, (_, question, _) in KINDS.items() if question.gpus == gpus]
         ranks.train([planned(kind) for kind in own], ranks=gpus)
     return folder
 
@@ -73,13 +69,18 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory, optimizers_comp
 @pytest.mark.parametrize("kind", KINDS)
 def test_printed_line_trains_the_planned_steps(kind: str, runs: Path, tmp_path: Path) -> None:
     question = KINDS[kind][1]
-    one, line = printed(kind, tmp_path)
+    one, _ = printed(kind, tmp_path)
     run = runs / kind
-    if kind in LAUNCHED:
-        launcher = str((line.exercise / line.launcher).relative_to(REPO))
-        own = line.settings | SMALL | {"GPUS_PER_NODE": str(question.gpus)}
-        run = launch(tmp_path, launcher, *line.arguments, **own)
     assert len(losses(run)) == question.steps == one.workload.steps
     settings, layout = record(run)["settings"], one.workload.layout
     copies = layout.dp if layout else question.gpus
     assert settings["batch_size"] * settings["grad_acc"] * copies == question.gpus * question.batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lora, one GPU", "dimensions, pp"])
+def test_launcher_that_no_other_test_runs_trains_them_too(kind: str, tmp_path: Path) -> None:
+    one, line = printed(kind, tmp_path)
+    own = line.settings | SMALL | {"GPUS_PER_NODE": str(KINDS[kind][1].gpus)}
+    run = launch(tmp_path, str((line.exercise / line.launcher).relative_to(REPO)), *line.arguments, **own)
+    assert len(losses(run)) == one.workload.steps
