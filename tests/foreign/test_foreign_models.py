@@ -3,16 +3,18 @@
 The planner answers for the model, or says why not.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoConfig
 
-from tests.simulated_here import simulated_here
+from tests.simulated_here import simulated_here, step
 from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.ranking import Question, rank
+from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference
 from workshop.run_folder.errors import InputError
@@ -39,6 +41,13 @@ def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
     assert found.startswith(VERDICTS[name]) and bool(found) == bool(VERDICTS[name])
 
 
+def of_pairs(shapes: Iterable[Shape]) -> Iterator[Step]:
+    """Each two of engine, method and checkpointing, as all three would take twice the time."""
+    for shape in shapes:
+        half = shape["gradient_checkpointing"] != shape.get("four_bits", False)
+        yield step(shape | {"engine": "half" if half else "autocast"})
+
+
 ADAPTERS_ONLY = {"diffllama": "its step cannot be simulated: NotImplementedError: Cannot copy out of meta tensor"}
 LOOPS = "its step cannot be simulated: RuntimeError: a block launches over 500 operations, as a loop over the positions"
 
@@ -48,6 +57,7 @@ def test_model_is_planned_or_refused_with_a_reason(name: str, monkeypatch: pytes
     """Experts, state-space and mixed blocks were refused; one candidate that could not be simulated ended all."""
     question = Question(str(MODELS / name), 1, 1, "h200", batch=1, length=64)
     with simulated_here():
+        monkeypatch.setattr("tools.plan.simulate.simulate", of_pairs)
         if name == "rwkv":
             monkeypatch.setattr(tensor_bytes, "_MOST_LAUNCHES", 500)  # 20,000 for rows that people have: two minutes
             with pytest.raises(InputError, match=f"models/{name}.*{LOOPS}"):
