@@ -18,7 +18,7 @@ from tests.launching import REPO, losses, record, steps
 from tests.trainings_on_ranks import Ranks, Training, counted, training
 from tools.logs.figures import figure
 
-STEPS, EXACT = 10, 1e-5
+STEPS, EXACT = 6, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
 TOKENS = torch.arange(LENGTH)[None]
 SETTINGS = {
