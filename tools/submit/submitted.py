@@ -80,8 +80,10 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
         if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
             continue
         command = " ".join(run.record.command)
+        if not run.matches(wanted) or not all(name in command for name in scripts):
+            continue
         other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
-        if run.matches(wanted) and all(name in command for name in scripts) and not apart & other:
+        if not apart & other:
             found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))
     return min(found, key=lambda one: one[:3])[3:] if found else None
 
