@@ -34,6 +34,8 @@ MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True))
 METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
+# How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
+_TOO_LOW = {"reserved_mib": 3}
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
 
@@ -192,7 +194,8 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
 
     steps = {} if first is None else {"first": first, "steps": _REFINING_STEPS}
-    return constants.fit(value, np.array(targets), FORMULAS[formula], **steps)
+    weight = _TOO_LOW.get(formula, 1)
+    return constants.fit(value, np.array(targets), FORMULAS[formula], too_low=weight, **steps)
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:

@@ -99,6 +99,7 @@ def fit(
     terms: Mapping[str, Term],
     first: Constants | None = None,
     steps: int = _STEPS,
+    too_low: float = 1,
 ) -> Constants:
     """The constants by name, by damped Gauss-Newton steps on the logarithms.
 
@@ -109,6 +110,7 @@ def fit(
         formula: from constants to an array, one value per measurement.
         measured: the array that it should give.
         first: where to begin, as near the end as possible; default: the terms' starts.
+        too_low: how often a value counts that the formula does not reach.
     """
     import numpy as np
 
@@ -122,7 +124,7 @@ def fit(
 
     for _ in range(steps):
         here = difference(now)
-        weight = np.minimum(1, _FAR / np.maximum(np.abs(here), 1e-9))
+        weight = np.minimum(1, _FAR / np.maximum(np.abs(here), 1e-9)) * np.where(here < 0, too_low, 1)
         slopes = np.stack([(difference(now + one) - here) / _DIFFERENCE for one in np.eye(len(names)) * _DIFFERENCE], 1)
         matrix = slopes.T @ (slopes * weight[:, None]) + np.diag(1 / scale**2)
         move = -np.linalg.solve(matrix, slopes.T @ (here * weight) + (now - origin) / scale**2)
