@@ -1,11 +1,10 @@
 """Fill the blank tables of an exercise's README from its runs and print them."""
 
 import argparse
-import csv
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
@@ -14,7 +13,6 @@ from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
-from workshop.run_folder.printable import spreadsheet_text
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
 _TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
@@ -66,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
         raise NoRunsError("\n".join([nothing, *left_out_lines(wanted, own, command)]))
     if arguments.format == "csv":
-        _print_csv(filled)
+        print_csv(_csv_rows(filled))
         return 0
     filled_in = [table for table in filled if table.runs]
     if arguments.plain:
@@ -94,17 +92,15 @@ def _where_read(tables: list[Table]) -> str:
     return "\n".join([*lines, "", "</details>"])
 
 
-def _print_csv(filled: list[FilledTable]) -> None:
+def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
     """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "value", "unit", "text"])
+    yield ["table", "row", "column", "value", "unit", "text"]
     for table in filled:
         for row, cells in zip(table.table.rows, table.cells, strict=True):
             label = " / ".join(row[: table.table.label_columns])
             for column, cell in zip(table.table.header, cells, strict=True):
                 if cell is not None:
-                    line = [table.table.number, label, column, cell.value, cell.figure.unit, cell.text]
-                    writer.writerow(map(spreadsheet_text, line))
+                    yield [table.table.number, label, column, cell.value, cell.figure.unit, cell.text]
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:

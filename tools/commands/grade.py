@@ -1,20 +1,18 @@
 """All participants' `check` as one table: a line per file, and which cells most people got wrong."""
 
 import argparse
-import csv
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 from tools.commands.check import check_file
-from tools.commands.options import above_0, add_logs_option, chosen_runs
+from tools.commands.options import above_0, add_logs_option, chosen_runs, print_csv
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.forms import BLANK, VERDICTS, WRONG, Checked, counts
 from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import one_line, spreadsheet_text
+from workshop.run_folder.printable import one_line
 
 _MISSED = 10  # cells in the list of those that most people got wrong
 
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         missed.update((cell.table, cell.row, cell.column) for cell in cells)
         failed = failed or bool(problem or count[WRONG] or count[BLANK] == count.total())
     if arguments.format == "csv":
-        csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)
+        print_csv(rows)
     else:
         print(text_table([[one_line(cell) for cell in row] for row in rows]))
         for (table, row, column), people in missed.most_common(_MISSED):

@@ -1,13 +1,17 @@
 """Options that several commands have: which runs to read, and limits that are numbers."""
 
 import argparse
+import csv
 import shlex
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
 from workshop.run_folder.exercises import find_exercise
+from workshop.run_folder.printable import spreadsheet_text
 
 
 def above_0(text: str) -> float:
@@ -67,3 +71,8 @@ def same_runs(arguments: argparse.Namespace) -> str:
     given = [("--logs", folder) for folder in arguments.logs or ()]
     given += [("--owner", arguments.owner)] if arguments.owner else []
     return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given)
+
+
+def print_csv(rows: Iterable[Sequence[object]]) -> None:
+    """Print rows of cells, of which a spreadsheet computes none."""
+    csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.errors import InputError
 from tools.logs.figures import OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
@@ -19,7 +17,7 @@ from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
 from tools.tables.repository import no_runs
 from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown, one_line, padded, spreadsheet_text
+from workshop.run_folder.printable import markdown, one_line, padded
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
@@ -57,9 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     shown = [run for run in found if not states or run.state in states]
     if arguments.format == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([*_IN_CSV, *OF_ONE_RUN])
-        writer.writerows(map(spreadsheet_text, _csv_row(run)) for run in progress(shown, "reading logs"))
+        print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
         return 0
     if shown:
         rows, reasons = [], []

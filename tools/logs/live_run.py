@@ -70,8 +70,7 @@ def look(run: Run) -> LiveRun:
 
 def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
     if run.state not in ("running", "completed"):
-        reason = re.sub(r"^train\.out:\d+: ", "", run.record.reason or "")
-        return run.problem or run.record.cause or reason or run.state
+        return run.reason or run.state
     if loss is not None and not math.isfinite(loss):
         return f"loss is {loss}"
     written_ns = [run.files[name] for name in ("steps.csv", "train.out", "run.json") if name in run.files]

@@ -142,7 +142,7 @@ def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
         "model": run.model or "",
         "gpus": gpus + several_nodes,
         "state": run.state,
-        "reason": one.trouble if run.state in ("running", "completed") else run.reason,
+        "reason": one.trouble or run.reason,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
         "figures": [shown(run, name) if run.state == "completed" else "" for name in _LISTED],
     }
