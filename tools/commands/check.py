@@ -11,11 +11,12 @@ from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import figure
 from tools.logs.run import Run
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, fill, left_out_lines, sources
+from tools.tables.fill import Cell, FilledTable, fill, left_out_lines, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Judgement, answers, counts, read_cell
 from tools.tables.labels import TINY_CAPTION_END, exercises_of, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
+from tools.tables.selection import NOT_MEASURED
 from workshop.run_folder.plural import counted
 
 _OTHER_MARKS = str.maketrans(",.", ".,")

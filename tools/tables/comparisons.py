@@ -1,19 +1,14 @@
 """Figures that compare runs: one function per figure, which selects the runs and computes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import figure, over_repeats
 from tools.logs.run import NoneOf, Where
+from tools.tables.selection import Selection
 
-if TYPE_CHECKING:
-    from tools.tables.fill import Selection
-
-Comparison = Callable[["Selection", Where], float | bool]
-Reference = Callable[["Selection", Where], Where]  # from a cell's conditions to those of the other run
+Comparison = Callable[[Selection, Where], float | bool]
+Reference = Callable[[Selection, Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
