@@ -243,9 +243,8 @@ _CLASSES = (f"GPU busy over {_BUSY_PERCENT} %", "GPU less busy", "CPU's optimize
 
 def summary(cases: Sequence[Case]) -> str:
     """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
-    groups = {family: [case for case in cases if case.family == family] for family in _families(cases)}
-    for title in _CLASSES:
-        groups[f"all, {title}"] = [case for case in cases if _class(case) == title]
+    groups = _by_family(cases)
+    groups |= {f"all, {title}": [case for case in cases if _class(case) == title] for title in _CLASSES}
     groups["all, limited by the host"] = [case for case in cases if case.predicted.parts.decided_by == "host"]
     groups["**all**"] = list(cases)
     rows = []
@@ -299,8 +298,8 @@ def draw(cases: Sequence[Case], output: Path) -> None:
     with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
-            for family in _families(cases):
-                own = [case for case in cases if case.family == family and metric in case.measured]
+            for family, every in _by_family(cases).items():
+                own = [case for case in every if metric in case.measured]
                 predicted = [case.predicted.ranges[metric].expected for case in own]
                 one.scatter([case.measured[metric] for case in own], predicted, s=18, label=family)
             ends = one.get_xlim()
@@ -312,8 +311,9 @@ def draw(cases: Sequence[Case], output: Path) -> None:
         plots.legend_below(drawn, axes, 5)
 
 
-def _families(cases: Sequence[Case]) -> list[str]:
-    return sorted({case.family for case in cases})
+def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    families = sorted({case.family for case in cases})
+    return {family: [case for case in cases if case.family == family] for family in families}
 
 
 def _class(case: Case) -> str:

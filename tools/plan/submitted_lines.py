@@ -63,18 +63,6 @@ def _script(submission: Submission) -> str | None:
     return next((word for word in words if word in SCRIPTS), None)
 
 
-def check_node(submission: Submission, gpu: Gpu) -> None:
-    """Raises InputError for no node, no GPU, or more GPUs than a node holds."""
-    for option in ("nodes", "gpus-per-node"):
-        if submission.count(option) < 1:
-            raise InputError(f"{submission.place}: --{option}=0: expected at least 1")
-    if (count := submission.count("gpus-per-node")) > gpu.per_node:
-        raise InputError(
-            f"{submission.place}: --gpus-per-node={count}: a node of {gpu.driver_name} holds {gpu.per_node}; "
-            f"expected at most {gpu.per_node}, and more --nodes"
-        )
-
-
 def _value(place: str, name: str, text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text  # a default
@@ -131,20 +119,26 @@ def prediction_of(line: Submission, gpu: Gpu) -> Prediction | None:
 
 
 def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | None]:
-    """As prediction_of, with all steps simulated at once. Raises InputError also as check_node."""
+    """As prediction_of, with all steps simulated at once. Raises InputError as _prepare, too."""
     _prepare(lines, gpu)
     return [prediction_of(line, gpu) for line in lines]
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
-    """For each line a sentence before it is queued, and whether it may fit. Raises InputError as check_node."""
+    """For each line a sentence before it is queued, and whether it may fit. Raises InputError as _prepare."""
     _prepare(lines, gpu)
     return [_fit(line, gpu) for line in lines]
 
 
 def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
+    """Raises InputError for a line with no node, no GPU, or more GPUs than a node holds."""
     for line in lines:
-        check_node(line, gpu)
+        for option in ("nodes", "gpus-per-node"):
+            if line.count(option) < 1:
+                raise InputError(f"{line.place}: --{option}=0: expected at least 1")
+        if (count := line.count("gpus-per-node")) > (most := gpu.per_node):
+            holds = f"a node of {gpu.driver_name} holds {most}; expected at most {most}, and more --nodes"
+            raise InputError(f"{line.place}: --gpus-per-node={count}: {holds}")
     prepare(shapes_of(lines))
 
 

@@ -122,7 +122,6 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "cpu_adam": shard * on_cpu * offloads_zero,
         "cpu_overflow": shard * on_cpu * (offloads_zero and method == "zero3" and precision == "fp16"),
         "cpu_accumulation": shard * (accumulation - 1) * (offloads_zero and method == "zero2"),
-        "other_process": shard * on_cpu * strategy.updates_elsewhere,
         "fsdp_cpu_adam": shard * offloads_fsdp,
         "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation * offloads_fsdp,
         "fsdp1_offload": shard * offloads_fsdp * (method == "fsdp1"),

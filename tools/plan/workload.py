@@ -90,11 +90,6 @@ class Strategy:
         return in_zero or bool(self.config.get("cpu_offload"))
 
     @property
-    def updates_elsewhere(self) -> bool:
-        """Whether another process updates the states on the CPU. Source: deepspeed/runtime/{superoffload,zenflow}."""
-        return bool(self.zero.get("zenflow")) or self.optimizer.get("super_offload", False)
-
-    @property
     def pinned(self) -> bool:
         """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: true."""
         in_zero = bool(self.optimizer) and self.optimizer.get("pin_memory", True)
@@ -263,8 +258,11 @@ def of_settings(
         config = filled(config, hidden_size)
     if "replicas" in config:  # by-hand's name
         config = config | {"dp_replicate_size": config["replicas"]}
-    for key in config.keys() & {"data_types", "compile"}:
-        raise InputError(f"{key}: not planned; expected it left out")
+    zero = config.get("zero_optimization", {})
+    given = {**config, **zero, **(zero.get("offload_optimizer") or {})}
+    for key in ("data_types", "compile", "zenflow", "super_offload"):
+        if given.get(key) not in (None, False):
+            raise InputError(f"{key}: not planned; expected it left out")
     if settings.get("optimizer") == "muon":
         raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
