@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
@@ -107,10 +107,7 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
     found = blank_tables(folder)
     if not found:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
-    numbers = [number.strip() for number in only.split(",") if number.strip()]
-    known = [table.number for table in found]
-    if missing := [number for number in numbers if number not in known]:
-        raise InputError(f"--only {', '.join(missing)}: {folder} has the tables {', '.join(known)}")
+    numbers = several("--only", only, [table.number for table in found])
     wanted = [table for table in found if not numbers or table.number in numbers]
     return tiny_views(wanted) if tiny else wanted
 

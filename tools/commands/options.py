@@ -4,7 +4,7 @@ import argparse
 import csv
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tools.errors import InputError
@@ -23,6 +23,14 @@ def above_0(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def several(option: str, text: str, known: Collection[str]) -> list[str]:
+    """The words of an option such as `--state oom,failed`. Raises InputError: one is not known."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if unknown := [word for word in words if word not in known]:
+        raise InputError(f"{option} {', '.join(unknown)}: unknown; known are {', '.join(known)}")
+    return words
 
 
 def add_logs_option(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
 from tools.errors import InputError
 from tools.logs.figures import OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
@@ -41,12 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
-    states = [state.strip() for state in arguments.state.split(",") if state.strip()]
-    if unknown := [state for state in states if state not in SHOWN_STATES]:
-        raise InputError(f"--state {', '.join(unknown)}: unknown; states are {', '.join(SHOWN_STATES)}")
+    states = several("--state", arguments.state, SHOWN_STATES)
     if arguments.durations and (states or arguments.figures or arguments.format != "text"):
         raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
-    figures = _figures(arguments.figures)
+    figures = [OF_ONE_RUN[name] for name in several("--figures", arguments.figures, OF_ONE_RUN)]
     found = chosen_runs(arguments, arguments.experiment)
     if not found:
         raise no_runs(logs, arguments.experiment)
@@ -104,13 +102,6 @@ def next_command(shown: Sequence[Run], options: str) -> str:
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""
-
-
-def _figures(names: str) -> list[Figure]:
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in OF_ONE_RUN]:
-        raise InputError(f"--figures {', '.join(unknown)}: unknown; known are {', '.join(OF_ONE_RUN)}")
-    return [OF_ONE_RUN[name] for name in wanted]
 
 
 def _title(one: Figure) -> str:

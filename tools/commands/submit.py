@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.commands.options import several
 from tools.commands.runs import next_command
 from tools.errors import InputError
 from tools.logs.run import is_mine
@@ -170,9 +171,7 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
 
 def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.Namespace) -> list[Submission]:
     """The lines to run now; prints why the others do not run."""
-    only = [state.strip() for state in arguments.only.split(",") if state.strip()]
-    if unknown := [state for state in only if state not in STATES]:
-        raise InputError(f"--only {', '.join(unknown)}: unknown; states are {', '.join(STATES)}")
+    only = several("--only", arguments.only, STATES)
     runs = find_runs(logs) if logs.is_dir() else []
     queue = {} if local else slurm.queue()
     due: dict[tuple[Path, str], Submission] = {}

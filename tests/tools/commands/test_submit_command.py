@@ -90,7 +90,7 @@ def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(submit, tm
     for text in ("FP16=false run", "submit.txt:3  FP16"):  # as it stands in the file, and as it is printed
         assert "1 to run here" in submit("--dry-run", "--match", text)[1]
     code, _, error = submit("--only", "faild")
-    assert code == 2 and "--only faild: unknown; states are missing, queued, running" in error
+    assert code == 2 and "--only faild: unknown; known are missing, queued, running" in error
 
 
 def test_shell_s_settings_make_other_runs(submit, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
