@@ -30,7 +30,6 @@ SLOW = (
     "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
     "tools/page/test_in_browser.py",
     "test_readmes.py::test_site",
-    "test_readmes.py::test_launcher_that_no_other_test_runs",
     "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given[ladder_deepspeed",
     "further/resilience/test_faults.py::test_training_killed_ten_times",
     "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",

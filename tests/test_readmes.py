@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.launching import PATH, REPO, launch
+from tests.launching import PATH, REPO
 from tests.readme_commands import Block, all_blocks, runnable
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
@@ -102,9 +102,3 @@ def test_commands_of_the_documents_run(block: Block, run: Callable[[str], tuple[
     for line in lines:
         code, printed = run(line)
         assert code == 0, f"{block}:\n{line}\n{printed[-3000:]}"
-
-
-@pytest.mark.usefixtures("optimizers_compiled")
-def test_launcher_that_no_other_test_runs_trains(tmp_path: Path) -> None:
-    own = {"MAX_STEPS": "2", "SAVE": "no", "GENERATE_SIZE": "0", "EVAL_SIZE": "8"}
-    launch(tmp_path, "deepspeed-single-gpu/deepspeed.slurm", "ds_configs/zero2_offload.json", **own)
