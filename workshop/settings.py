@@ -30,7 +30,7 @@ from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, LIBRARY_P
 class Settings(DeclaredSettings):
     """The settings of a run, read from the environment and checked."""
 
-    takes_muon = False
+    optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
@@ -79,8 +79,9 @@ class Settings(DeclaredSettings):
         if (self.generate_before or self.generate_steps) and not self.generate_size:
             asked = "GENERATE_BEFORE=true" if self.generate_before else f"GENERATE_STEPS={self.generate_steps}"
             raise InputError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
-        if self.optimizer == "muon" and not self.takes_muon:
-            raise InputError("OPTIMIZER=muon: only further/by-hand/ trains with it; expected adamw_torch_fused")
+        if self.optimizer not in self.optimizers:
+            expected = " or ".join(self.optimizers)
+            raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
         if "8bit" in self.optimizer and not find_spec("torchao"):
             raise InputError(f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
         if self.timers and not self.config:

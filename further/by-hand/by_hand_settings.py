@@ -16,7 +16,7 @@ class ByHandSettings(GPTSettings):
 
     model_name: str = setting(default=MODEL_NAME)
 
-    takes_muon = True
+    optimizers = ("adamw_torch_fused", "adamw_torch", "muon")
     not_shown = ("gradient_checkpointing", "resume_from")
 
     def check(self) -> None:

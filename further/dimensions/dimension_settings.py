@@ -41,6 +41,7 @@ class DimensionSettings(ByHandSettings):
     schedule: str = setting(choice("gpipe", "1f1b", "interleaved"), "1f1b")
     loss_chunk: int = setting(count, 0)  # positions per row whose logits exist at a time; 0: all
 
+    optimizers = ("adamw_torch_fused", "adamw_torch")
     not_shown = ("resume_from",)
 
     @classmethod

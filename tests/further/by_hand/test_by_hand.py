@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from tests.filled_tables import filled_table
-from tests.launching import REPO, launch, losses
+from tests.launching import REPO, launch, losses, run, tiny_profile
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, counted, training
 from tools.logs.figures import figure
 from workshop.run_folder import collectives
@@ -147,6 +147,23 @@ def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> Non
     assert figure(once, "sent_mib") == figure(twice, "sent_mib")
     once, twice = (counted(runs / name, "by-hand") for name in ("zero2_alone", "zero2"))
     assert figure(twice, "sent_mib") == pytest.approx(figure(once, "sent_mib") * 5 / 3, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("script", "optimizer", "expected"),
+    [
+        ("by-hand/by_hand.slurm ddp.py", "adamw_torch_8bit", "adamw_torch_fused or adamw_torch or muon"),
+        ("dimensions/dimensions.slurm tp.py", "muon", "adamw_torch_fused or adamw_torch"),
+    ],
+)
+def test_optimizer_that_the_scripts_do_not_build_is_refused(
+    script: str, optimizer: str, expected: str, tmp_path: Path
+) -> None:
+    """They trained with AdamW, and the record said the other one."""
+    environment = tiny_profile() | {"LOG_DIR": str(tmp_path), "OPTIMIZER": optimizer}
+    job = run("bash", *f"further/{script}".split(), env=environment, code=1)
+    assert job.stderr.endswith(f"error: OPTIMIZER={optimizer}: nothing here trains with it; expected {expected}\n")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
-        ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: only further/by-hand/ trains with it"),
+        ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: nothing here trains with it"),
         pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
