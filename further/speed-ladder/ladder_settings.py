@@ -23,7 +23,7 @@ class LadderSettings(Settings):
     rung: str = setting()  # the file in rungs/ that env_vars.sh has read the others from
     packing: bool = setting(boolean, False)  # several examples in a row of MAX_LENGTH tokens, with document masking
     attention: str = setting(choice("eager", "sdpa", *GPU_KERNELS, "auto"), "eager")  # auto: by the rows
-    loss: str = setting(choice("full", "chunked", "liger", "quack"), "full")
+    loss: str = setting(choice("full", "chunked", "liger"), "full")
     loss_chunk: int = setting(positive, 4096)  # positions whose logits exist at once; not with LOSS=full
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: skip positions without a target
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # residual dtype between the blocks, with BF16=true
@@ -101,10 +101,6 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
         chosen = fastest_kernel(config.model_type, head_size(config), settings.packing, settings.max_length)
         settings = replace(settings, attention=chosen)
     lines = [f"rung {settings.rung}, repeat {settings.repeat}: {settings.switches or 'the library as it is'}"]
-    if settings.loss == "quack" and not _has_quack(gpu):
-        other = "liger" if gpu and find_spec("liger_kernel") else "chunked"
-        settings = replace(settings, loss=other)
-        lines += [f"warning: LOSS=quack needs quack-kernels and a Hopper GPU or newer; using LOSS={other}"]
     if settings.attention in GPU_KERNELS and not gpu:
         name = f"ATTENTION={settings.attention}"
         lines += [f"warning: {name} needs a GPU to train and there is none; using sdpa, which computes the same"]
@@ -115,12 +111,6 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
     _check_machine(settings, gpu)
     _check_model(settings, config)
     return settings, gpu
-
-
-def _has_quack(gpu: bool) -> bool:
-    import torch
-
-    return gpu and find_spec("quack") is not None and torch.cuda.get_device_capability() >= (9, 0)
 
 
 def _check_machine(settings: LadderSettings, gpu: bool) -> None:

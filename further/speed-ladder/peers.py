@@ -188,7 +188,6 @@ PEERS = {
     "peer_trl_varlen": partial(trl_trainer, packing="bfd", attention=varlen_attention.NAME),
     "peer_trl_exact_liger": partial(trl_trainer, packing="bfd", attention="flex_attention", liger=True),
     "peer_trl_fa4": partial(trl_trainer, packing="bfd", attention="flash_attention_4"),
-    "peer_trl_liger": partial(trl_trainer, packing="wrapped", liger=True),
     "peer_trl_lora": partial(trl_trainer, packing="wrapped", lora=True),
     "peer_trl_exact_lora": partial(trl_trainer, packing="bfd", attention="flex_attention", lora=True),
     "peer_unsloth": unsloth_trainer,

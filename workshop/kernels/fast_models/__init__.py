@@ -2,7 +2,7 @@
 
 use_fast_forward    the model takes packed rows and labelled positions; alone it is as fast as the library's
 use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder
-use_loss            chunked, liger or quack: never all logits at once   loss.py
+use_loss            chunked or liger: never all logits at once          loss.py
 use_residual_dtype  bf16 between the blocks, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py
 pack                several examples in a row                           packing.py

@@ -55,16 +55,11 @@ def loss_sum(
         hidden: [positions, hidden size].
         weight: the head, [vocabulary, hidden size]; in mixed precision the products are computed in autocast's type.
         targets: [positions], token ids or IGNORE.
-        method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU; "quack",
-            QuACK's, on a Hopper GPU.
-        chunk: positions per chunk of all but "full"; with "quack" a multiple of 128.
+        method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU.
+        chunk: positions per chunk of all but "full".
     """
     if method in ("chunked", "liger"):
         return _Chunked.apply(hidden, weight, targets, chunk, method == "liger")
-    if method == "quack" and len(targets):
-        from quack.linear_cross_entropy import chunked_linear_cross_entropy  # casts to autocast's type itself
-
-        return chunked_linear_cross_entropy(hidden, weight, targets, chunk, IGNORE, "sum", tuned=False)
     logits = functional.linear(hidden, weight).float()
     return functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum")
 

@@ -54,7 +54,7 @@ def use_attention(model: PreTrainedModel, kernel: str) -> None:
 
 
 def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
-    """Use `full`, `chunked`, `liger` or `quack`; see loss_sum."""
+    """Use `full`, `chunked` or `liger`; see loss_sum."""
     head = model.get_output_embeddings()
     head.method, head.chunk = method, chunk
 
