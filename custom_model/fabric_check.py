@@ -1,4 +1,4 @@
-"""Measure the bandwidth between all GPUs of a job before it trains; multi_node.slurm runs it first.
+"""Measure the all-reduce between all GPUs of a job before it trains; multi_node.slurm runs it first.
 
     python -m custom_model.fabric_check torchrun …     nccl.log from all ranks, then the verdict: exit code 0, 44 or 46
     torchrun … -m custom_model.fabric_check            started by this on every rank
@@ -28,15 +28,15 @@ from workshop.run_folder.errors import LogError
 from workshop.run_folder.plural import counted
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
-REDUCTIONS = {"all_reduce": "sum", "all_gather": "none", "reduce_scatter": "sum"}
 HEADING = """\
 #                                                                     out of place                             in place
 #       size         count   type redop  root       time    algbw    busbw  #wrong       time    algbw    busbw  #wrong
-#        (B)    (elements)                          (us)   (GB/s)   (GB/s)               (us)   (GB/s)   (GB/s)"""
+#        (B)    (elements)                          (us)   (GB/s)   (GB/s)               (us)   (GB/s)   (GB/s)
+# Collective test starting: all_reduce_perf"""
 
 
 def measure(settings: CustomSettings) -> None:
-    """Time the collectives over the sizes, on every rank; rank 0 writes nccl.log, line by line."""
+    """Time the all-reduce over the sizes, on every rank; rank 0 writes nccl.log, line by line."""
     import torch  # here and below: the process that starts the ranks and judges does not wait for it
     import torch.distributed as dist
 
@@ -54,51 +54,40 @@ def measure(settings: CustomSettings) -> None:
     dist.all_gather_object(ranks, here)
     with Path(settings.run_dir / "nccl.log" if rank == 0 else os.devnull).open("w", buffering=1) as log:
         print(f"# torch.distributed {torch.__version__}, {dist.get_backend()}", *ranks, HEADING, sep="\n", file=log)
-        for collective in REDUCTIONS:
-            print(f"# Collective test starting: {collective}_perf", file=log)
-            mib = 1
-            while mib <= settings.fabric_max_mib:
-                print(measure_size(collective, mib, settings, device), file=log)
-                mib *= 4
+        mib = 1
+        while mib <= settings.fabric_max_mib:
+            print(measure_size(mib, settings, device), file=log)
+            mib *= 4
     dist.destroy_process_group()
 
 
-def measure_size(collective: str, mib: int, settings: CustomSettings, device: Any) -> str:
-    """Return one line of results. An all-gather's size is that of its result, a reduce-scatter's that of its input."""
+def measure_size(mib: int, settings: CustomSettings, device: Any) -> str:
+    """Return one line of results: the slowest rank's time."""
     import torch
     import torch.distributed as dist
 
-    # A multiple of the ranks, so that all shares are equal. Zeros stay zeros however often they are added.
-    world_size = dist.get_world_size()
-    count = mib * 2**20 // 4 // world_size
-    whole, share = torch.zeros(count * world_size, device=device), torch.zeros(count, device=device)
-    call = {
-        "all_reduce": lambda: dist.all_reduce(whole),
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, share),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(share, whole),
-    }[collective]
+    message = torch.zeros(mib * 2**20 // 4, device=device)  # zeros stay zeros however often they are added
     synchronize = torch.get_device_module(device).synchronize
     for _ in range(settings.fabric_warmup):
-        call()
+        dist.all_reduce(message)
     synchronize()
     dist.barrier()
     start_s = time.perf_counter()
     for _ in range(settings.fabric_iterations):
-        call()
+        dist.all_reduce(message)
     synchronize()
     time_s = torch.tensor((time.perf_counter() - start_s) / settings.fabric_iterations, device=device)
-    dist.all_reduce(time_s, op=dist.ReduceOp.MAX)  # the slowest rank's
-    return row(collective, whole.nbytes, time_s.item(), world_size)
+    dist.all_reduce(time_s, op=dist.ReduceOp.MAX)
+    return row(message.nbytes, time_s.item(), dist.get_world_size())
 
 
-def row(collective: str, size: int, seconds: float, world_size: int) -> str:
-    """Return one line of results; the half that was not measured, out of place or in place, is N/A."""
+def row(size: int, seconds: float, world_size: int) -> str:
+    """Return one line of results for a message of `size` bytes; out of place was not measured."""
     algbw = size / seconds / 1e9
-    busbw = algbw * bus_factor(collective.replace("_", "-"), world_size)
+    busbw = algbw * bus_factor("all-reduce", world_size)
+    not_measured = "        N/A      N/A      N/A     N/A"
     measured = f"{seconds * 1e6:11.2f}{algbw:9.3f}{busbw:9.3f}     N/A"
-    other = "        N/A      N/A      N/A     N/A"
-    both = other + measured if collective == "all_reduce" else measured + other
-    return f"{size:12}{size // 4:14}  float{REDUCTIONS[collective]:>6}    -1{both}"
+    return f"{size:12}{size // 4:14}  float   sum    -1{not_measured}{measured}"
 
 
 def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
@@ -109,8 +98,7 @@ def judge(path: Path, world_size: int, least_gb_per_s: float) -> int:
         return fail(CANNOT_MEASURE, f"{path.name}: cannot be read ({error})")
     measured = log.allreduce_gb_per_s
     if measured is None:
-        found = f"only {', '.join(log.collectives)}" if log.collectives else "no line of results"
-        return fail(CANNOT_MEASURE, f"{path.name}: found {found}, expected an all-reduce, so nothing could be judged")
+        return fail(CANNOT_MEASURE, f"{path.name}: found no line of an all-reduce, expected one")
     if log.world_size != world_size:
         found = f"a world of {counted(log.world_size, 'rank')}"
         return fail(CANNOT_MEASURE, f"{path.name}: found {found}, expected {world_size}")

@@ -48,5 +48,4 @@ def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
     assert len(losses(run)) == 2, "each node prints the Trainer's lines"
     log = nccl_log.read(run / "nccl.log")
     assert log.world_size == 2
-    assert set(log.collectives) == {"all_reduce", "all_gather", "reduce_scatter"}
-    assert all(bandwidth > 0 for found in log.collectives.values() for bandwidth in found.values())
+    assert len(log.bandwidths) == 2 and min(log.bandwidths.values()) > 0  # 1 and 4 MiB

@@ -1,7 +1,7 @@
-"""Bandwidth of collectives by message size, as nccl-tests print it (all_reduce_perf, all_gather_perf, …).
+"""Bandwidth of the all-reduce by message size, as nccl-tests print it (all_reduce_perf).
 
-The fabric check (custom_model/fabric_check.py) writes a line `# Collective test starting: all_gather_perf` before each
-test's results, as newer versions of nccl-tests do. `GB` are 10^9 bytes.
+Newer versions of nccl-tests and the fabric check (custom_model/fabric_check.py) write a line `# Collective test
+starting: all_reduce_perf` before the results; other tests' results are skipped. `GB` are 10^9 bytes.
 Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
 
@@ -23,14 +23,14 @@ _ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
 
 @dataclass
 class FabricLog:
-    """Attributes: ranks: their numbers as listed; collectives: of each ("all_reduce"), GB/s on the bus by message size.
+    """Attributes: ranks: their numbers as listed; bandwidths: GB/s on the bus by message size.
 
-    The bus bandwidth is what the links carry: size / time x 2(n-1)/n for an all-reduce of n ranks, x (n-1)/n for an
-    all-gather or a reduce-scatter; it does not depend on n and so can be compared with the hardware's.
+    The bus bandwidth is what the links carry: size / time x 2(n-1)/n for an all-reduce of n ranks; it does not depend
+    on n and so can be compared with the hardware's.
     """
 
     ranks: set[int] = field(default_factory=set)
-    collectives: dict[str, dict[int, float]] = field(default_factory=dict)
+    bandwidths: dict[int, float] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -39,9 +39,8 @@ class FabricLog:
 
     @property
     def allreduce_gb_per_s(self) -> float | None:
-        """Bus bandwidth of the all-reduce of the largest message; None if there is none."""
-        bandwidths = self.collectives.get("all_reduce", {})
-        return bandwidths[max(bandwidths)] if bandwidths else None
+        """Bus bandwidth of the largest message; None if there is none."""
+        return self.bandwidths[max(self.bandwidths)] if self.bandwidths else None
 
 
 def read(path: Path | str) -> FabricLog:
@@ -50,21 +49,20 @@ def read(path: Path | str) -> FabricLog:
     Raises:
         LogError: a line of results does not hold the numbers it should, or no line above names its test.
     """
-    log = FabricLog()
-    bandwidths: dict[int, float] | None = None
+    log, test = FabricLog(), ""
     lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if match := _START.match(text):
-            bandwidths = log.collectives.setdefault(match[1], {})
+            test = match[1]
         elif match := _RANK.match(text):
             log.ranks.add(int(match[1]))
         elif _ROW.match(text):
-            if bandwidths is None:
+            if not test:
                 raise LogError(path, number, text, "a line `# Collective test starting: NAME_perf` above the results")
-            size_bytes, bandwidth = _bandwidth(path, number, text.split())
-            bandwidths[size_bytes] = bandwidth
-    log.collectives = {name: found for name, found in log.collectives.items() if found}
+            if test == "all_reduce":
+                size_bytes, bandwidth = _bandwidth(path, number, text.split())
+                log.bandwidths[size_bytes] = bandwidth
     return log
 
 

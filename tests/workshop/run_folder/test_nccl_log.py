@@ -41,21 +41,18 @@ def test_real_log_of_nccl_tests(sample_logs: Path, tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"nccl.log:\d+: found '0 .* expected a line `# Collective test starting"):
         read(tmp_path, text)
     log = read(tmp_path, f"# Collective test starting: all_reduce_perf\n{text}")
-    assert (log.world_size, list(log.collectives)) == (8, ["all_reduce"])
-    found = log.collectives["all_reduce"]
-    assert found[1048576] == 24.54
-    assert log.allreduce_gb_per_s == found[max(found)] > 200
+    assert (log.world_size, log.bandwidths[1048576]) == (8, 24.54)
+    assert log.allreduce_gb_per_s == log.bandwidths[max(log.bandwidths)] > 200
 
 
 def test_K12_processes_that_are_each_a_world_are_not_taken_for_one(tmp_path: Path) -> None:
     assert read(tmp_path, TWO_WORLDS).world_size == 1
 
 
-def test_log_of_torch_has_several_collectives_and_a_cut_off_one_has_what_is_complete(tmp_path: Path) -> None:
-    log, cut = read(tmp_path, OURS), read(tmp_path, OURS[:-30])
-    assert (log.world_size, log.allreduce_gb_per_s) == (2, 0.442)
-    assert log.collectives["all_gather"] == {1048576: 0.206}
-    assert (cut.allreduce_gb_per_s, "all_gather" in cut.collectives) == (0.442, False)
+def test_other_collectives_and_a_cut_off_line_are_not_taken_for_an_all_reduce(tmp_path: Path) -> None:
+    log, cut = read(tmp_path, OURS), read(tmp_path, OURS[: OURS.index("9491.78")])
+    assert (log.world_size, log.bandwidths) == (2, {1048576: 0.235, 4194304: 0.442})
+    assert cut.allreduce_gb_per_s == 0.235
     assert read(tmp_path, "").allreduce_gb_per_s is None
 
 
