@@ -1,7 +1,6 @@
 """The least time of a step with CPU offload on this machine, and a measured run beside it.
 
     python -m workshop.measure.offload_lower_bound RUN          # on the machine where the run was made
-    python -m workshop.measure.offload_lower_bound RUN --mib 256 --repeats 3
 
 The GPU computes, weights go to it, gradients come back, the processor updates. Each has a rate, measured here, and an
 amount, from model and configuration. The slowest part is the floor, reached if all overlap fully; without overlap the
@@ -21,34 +20,35 @@ A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the 
     make half precision    (4 + 2) r P bytes of CPU memory
 """
 
-import argparse
-import json
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from workshop.measure import machine_rates
-from workshop.measure.machine_rates import NOT_MEASURED, UNIT_OF, UNITS, Rates
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import REPO, find_exercise
+from workshop.run_folder.exercises import find_exercise
 from workshop.run_folder.flops import flops_per_token
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.printable import markdown
+from workshop.run_folder.run_record import read_run_record, read_summary
+from workshop.training.callbacks import synchronise
 
 FP32_BYTES = 4
-
-
-# Parts of a step, in its order, and the rate that each takes.
+BUFFER_BYTES = 2 << 30  # that are copied, read, or updated in a measurement
+REPEATS = 10  # of each measurement; the fastest counts
+# Parts of a step, in its order; the rate that each takes, the unit of its amount, and how much that is.
 PARTS = {
-    "computing": "matrix",
-    "to the CPU": "to cpu",
-    "scale the gradients": "cpu memory",
-    "update": "adam",
-    "make half precision": "cpu memory",
-    "to the GPU": "to gpu",
-    "to the GPU, pageable": "to gpu pageable",
+    "computing": ("matrix", "TFLOP", 1e12),
+    "to the CPU": ("to cpu", "GB", 1e9),
+    "scale the gradients": ("cpu memory", "GB", 1e9),
+    "update": ("adam", "billion parameters", 1e9),
+    "make half precision": ("cpu memory", "GB", 1e9),
+    "to the GPU": ("to gpu", "GB", 1e9),
+    "to the GPU, pageable": ("to gpu pageable", "GB", 1e9),
 }
 
 
@@ -90,76 +90,85 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     }
 
 
-def report(work: dict[str, float], rates: Rates, step_s: float | None, elsewhere: str = "") -> list[str]:
-    """Return lines with the rates, the arithmetic, the floor, and the measured step.
+def rates_of_cpu(size: int = BUFFER_BYTES, repeats: int = REPEATS) -> dict[str, float]:
+    """Measure, per second, bytes read and written by a = b + s c on all processors, and parameters updated by cpu_adam.
 
-    Args:
-        elsewhere: on which GPUs the step was measured, if not on this machine's: no ratio then.
+    The sum is STREAM's triad, without the line of memory that a write may read first.
     """
-    rows, known, missing = [], [], False
-    for name, amount in work.items():
-        if not amount:
-            continue
-        unit, rate = UNIT_OF[PARTS[name]], rates[PARTS[name]]
-        short = f"{amount / UNITS[unit]:.4g}"
-        if rate:
-            known.append(amount / rate)
-            taken = f"{short} / {rate / UNITS[unit]:.4g} = {amount / rate:.3g}"
-        else:
-            taken, missing = NOT_MEASURED, True
-        rows.append((name, f"{short} {unit.removesuffix('/s')}", taken))
-    lines = [*machine_rates.table(rates), "", *markdown(("part of a step", "amount", "seconds"), rows).split("\n")]
-    partly = ", of the parts that were measured" if missing else ""
-    lines += ["", f"floor, if all parts overlap: {max(known):.3g} s{partly}; one after the other: {sum(known):.3g} s"]
-    if step_s and elsewhere:
-        lines.append(f"measured step: {step_s:.3g} s, but on {elsewhere}: measure the rates there")
-    elif step_s:
-        over = f"{step_s / max(known):.2f} times the floor, {step_s / sum(known):.2f} times one after the other"
-        lines.append(f"measured step: {step_s:.3g} s, {over}")
-    return lines
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    from workshop.kernels.operators import load
+
+    first, second, result = (torch.ones(size // FP32_BYTES) for _ in range(3))
+    triad = best_per_second(3 * size, lambda: torch.add(first, second, alpha=2.0, out=result), repeats)
+    load(["cpu_adam"])
+    weight = torch.nn.Parameter(first)
+    weight.grad = torch.full_like(weight, 1e-3)
+    adam = best_per_second(weight.numel(), DeepSpeedCPUAdam([weight], lr=1e-5).step, repeats)
+    return {"cpu memory": triad, "adam": adam}
 
 
-def run_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """Return run.json, the configuration that it names, and summary.json or {}.
-
-    Raises InputError for a folder that is no run with a DeepSpeed configuration.
-    """
-    if not (folder / "run.json").is_file():
-        raise InputError(f"{folder}: found no run.json, expected a run folder such as logs/EXERCISE/RUN")
-    record = read_json(folder / "run.json")
-    missing = [key for key in ("exercise", "config", "world_size", "settings", "model") if not record.get(key)]
-    if missing:
-        raise InputError(f"{folder}/run.json: found no {missing[0]}, expected a run that trained with DeepSpeed")
-    names = (f"{record['config']}.json", f"ds_{record['config']}.json")
-    exercise = find_exercise(record["exercise"], "*", REPO) or REPO / record["exercise"]
-    folders = (exercise, exercise / "ds_configs", exercise / "ds_configs/tuning")
-    paths = [place / name for place in folders for name in names if (place / name).is_file()]
-    if not paths:
-        raise InputError(f"{folder}/run.json: config {record['config']}: expected a file of {exercise}")
-    summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
-    return record, read_json(paths[0]), summary
+def rates_of_gpu() -> dict[str, float]:
+    """Measure, per second, bytes copied from pinned and from pageable memory, and operations of a bf16 product."""
+    found = {}
+    on_gpu = torch.empty(BUFFER_BYTES, dtype=torch.uint8, device="cuda")
+    for name, pinned in (("", True), (" pageable", False)):
+        on_cpu = torch.empty(BUFFER_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        on_cpu.zero_()  # allocates the pages
+        for direction, source, target in (("to gpu", on_cpu, on_gpu), ("to cpu", on_gpu, on_cpu)):
+            copy = partial(target.copy_, source, non_blocking=True)
+            found[direction + name] = best_per_second(BUFFER_BYTES, copy)
+    side = 8192
+    factor = torch.randn(side, side, dtype=torch.bfloat16, device="cuda")
+    return found | {"matrix": best_per_second(2 * side**3, lambda: factor @ factor)}
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m workshop.measure.offload_lower_bound",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
+def best_per_second(amount: float, work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Return the amount per second of the fastest repetition, after one as warm-up."""
+    times_s = []
+    for _ in range(repeats + 1):
+        start_s = time.perf_counter()
+        work()
+        synchronise()
+        times_s.append(time.perf_counter() - start_s)
+    return amount / min(times_s[1:])
+
+
+def report(work: dict[str, float], rates: dict[str, float], step_s: float) -> str:
+    """Return the arithmetic, the floor and the measured step."""
+    rows, times_s = [], []
+    for part, amount in work.items():
+        if amount:
+            rate, unit, size = PARTS[part]
+            times_s.append(amount / rates[rate])
+            seconds = f"{amount / size:.4g} / {rates[rate] / size:.4g} = {times_s[-1]:.3g}"
+            rows.append((part, f"{amount / size:.4g} {unit}", seconds))
+    floor_s, sum_s = max(times_s), sum(times_s)
+    return (
+        f"{markdown(('part of a step', 'amount', 'seconds'), rows)}\n\n"
+        f"floor, if all parts overlap: {floor_s:.3g} s; one after the other: {sum_s:.3g} s\n"
+        f"measured step: {step_s:.3g} s, {step_s / floor_s:.2f} times the floor, {step_s / sum_s:.2f} times the sum"
     )
-    parser.add_argument("run", type=Path, help="run folder of an exercise with offload")
-    parser.add_argument("--mib", type=int, default=2048, help="size of the buffers that are copied (MiB)")
-    parser.add_argument("--repeats", type=int, default=10, help="of each measurement; the fastest counts")
-    options = parser.parse_args(arguments)
-    record, config, summary = run_facts(options.run)
-    speed = summary.get("train/steps_per_second")
-    logits, tokens = (summary.get(f"train/{name}_per_second") for name in ("logit_positions", "tokens"))
-    work = work_of(record, config, logits / tokens if logits and tokens else 1)
-    here = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    theirs = record.get("gpu_names") or ["no GPU"]
-    elsewhere = "" if set(theirs) == set(here or ["no GPU"]) else f"{len(theirs)} x {theirs[0]}"
-    rates = machine_rates.measure(options.mib, options.repeats)
-    print("\n".join(report(work, rates, 1 / speed if speed else None, elsewhere)))
+
+
+def main(folder: Path) -> None:
+    """Print the report. Raises InputError for another folder than a run of this machine with offload."""
+    record, summary = read_run_record(folder), read_summary(folder)
+    if not (record.get("config") and summary.get("train/steps_per_second")):
+        raise InputError(f"{folder}: found no summary of a run with a configuration, expected one with offload")
+    here = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    if here not in record["gpu_names"]:
+        raise InputError(f"{folder}: its GPU is {record['gpu_names'][:1]}, found {here}; expected the same machine")
+    exercise, name = find_exercise(record["exercise"], "*"), record["settings"]["config"]
+    paths = [path for place in ("", "ds_configs/", "ds_configs/tuning/") for path in exercise.glob(place + name)]
+    if not paths:
+        raise InputError(f"{folder}/run.json: config {name}: found no such file in {exercise}, expected one")
+    logits, tokens = (summary[f"train/{name}_per_second"] for name in ("logit_positions", "tokens"))
+    work = work_of(record, read_json(paths[0]), logits / tokens)
+    print(report(work, rates_of_cpu() | rates_of_gpu(), 1 / summary["train/steps_per_second"]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if len(sys.argv) != 2:
+        raise InputError(f"found {len(sys.argv) - 1} arguments, expected a run's folder")
+    main(Path(sys.argv[1]))

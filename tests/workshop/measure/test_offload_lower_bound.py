@@ -1,13 +1,13 @@
 """The floor of a step with offload: what moves is the configuration's, how fast is this machine's."""
 
 import json
-import re
 from typing import Any
 
 import pytest
 
 from tests.launching import REPO
-from workshop.measure.offload_lower_bound import main, work_of
+from workshop.measure.offload_lower_bound import main, rates_of_cpu, report, work_of
+from workshop.run_folder.errors import InputError
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
 SETTINGS = {"batch_size": 4, "grad_acc": 1, "max_length": 512, "fp16": True, "bf16": False}
@@ -38,11 +38,19 @@ def test_amounts_of_a_step_follow_from_the_stage_and_the_micro_batches() -> None
     assert found == pytest.approx([0.3 * 7e9, 0.3 * 7e9, 7e9 + 0.3 * 14e9])
 
 
+def test_step_is_compared_with_the_slowest_part_and_with_the_sum() -> None:
+    rates = {"matrix": 800e12, "to cpu": 50e9, "cpu memory": 100e9, "adam": 5e9, "to gpu": 50e9, "to gpu pageable": 9e9}
+    lines = report(moved("zero2_offload"), rates, step_s=7.0).splitlines()
+    assert "| update | 7 billion parameters | 7 / 5 = 1.4 |" in lines
+    # 56 + 42 GB of CPU memory, 14 and 7 GB over PCIe, and 0.11 s of products
+    assert lines[-2:] == [
+        "floor, if all parts overlap: 1.4 s; one after the other: 2.91 s",
+        "measured step: 7 s, 5.00 times the floor, 2.41 times the sum",
+    ]
+
+
 @pytest.mark.usefixtures("optimizers_compiled")
-def test_machine_is_measured_and_the_run_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(MEASURED), "--mib", "4", "--repeats", "1"])
-    printed = capsys.readouterr().out
-    for name in ("cpu memory", "adam"):
-        assert float(re.search(rf"\| {name} \| ([\d.]+) ", printed)[1]) > 0
-    assert "| update | 7.069 billion parameters | 7.069 / " in printed
-    assert "measured step: 6.76 s, but on 2 x NVIDIA H200" in printed
+def test_rates_are_this_machine_s_and_a_run_of_another_one_is_refused() -> None:
+    assert all(rate > 0 for rate in rates_of_cpu(4 << 20, repeats=1).values())
+    with pytest.raises(InputError, match=r"its GPU is \['NVIDIA H200'\], found .*; expected the same machine"):
+        main(MEASURED)
