@@ -6,7 +6,6 @@ the variable VOCAB_SIZE, in six copies (erratum K9); this is the one file of it 
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,12 +45,6 @@ class SimpleGPTConfig(PreTrainedConfig):
     seq_length: int = 512
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
-    qkv_by_head: bool = True  # the rows of qkv_proj: head by head, so that a part is whole heads; or all queries first
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
-        """The configuration of a config.json; one that does not name the order has the older one."""
-        return super().from_dict({"qkv_by_head": False} | config_dict, **options)
 
 
 class ResidualLinear(nn.Linear):
@@ -63,18 +56,18 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: SimpleGPTConfig) -> None:
         super().__init__()
-        self.by_head, self.head_size = config.qkv_by_head, config.hidden_size // config.num_heads
+        self.head_size = config.hidden_size // config.num_heads
         self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out_proj = ResidualLinear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor | None) -> torch.Tensor:
         """hidden [batch, length, hidden]; visible [batch, 1, length, length], true where a query may see a key.
 
-        Without `visible` a query sees all keys up to its own. There are as many heads as qkv_proj has rows for.
+        Without `visible` a query sees all keys up to its own. The rows of qkv_proj are in the order of the heads, so a
+        part of them is whole heads; there are as many heads as it has rows for.
         """
-        sizes, order = ((-1, 3), (3, 0, 2, 1, 4)) if self.by_head else ((3, -1), (2, 0, 3, 1, 4))
-        parts = self.qkv_proj(hidden).unflatten(-1, (*sizes, self.head_size))
-        queries, keys, values = parts.permute(order)  # each [batch, heads, length, size of a head]
+        parts = self.qkv_proj(hidden).unflatten(-1, (-1, 3, self.head_size))
+        queries, keys, values = parts.permute(3, 0, 2, 1, 4)  # each [batch, heads, length, size of a head]
         return self.out_proj(self.attend(queries, keys, values, visible).transpose(1, 2).flatten(2))
 
     @staticmethod
@@ -210,8 +203,6 @@ def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> Si
         ff_dim=settings.ff_dim,
         seq_length=settings.seq_length,
     )
-    if Path(settings.resume_from, "config.json").is_file():
-        config.qkv_by_head = SimpleGPTConfig.from_pretrained(settings.resume_from).qkv_by_head
     with torch.device(f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"):
         model = SimpleGPTModel(config)
     fit_to_tokenizer(model, tokenizer, settings)

@@ -46,7 +46,7 @@ def as_gpt2(model: SimpleGPTModel) -> GPT2LMHeadModel:
     for name, tensor in model.state_dict().items():
         for part, theirs in IN_GPT2.items():
             name = re.sub(rf"(^|\.){part}\.", rf"\1{theirs}.", name)
-        if ".c_attn." in name and ours.qkv_by_head:  # the library has all queries first
+        if ".c_attn." in name:  # the library has all queries first
             tensor = tensor.unflatten(0, (ours.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
         weights[name] = tensor.t() if ".c_" in name else tensor
     gpt2.load_state_dict(weights)
