@@ -11,7 +11,7 @@ export EXPERIMENT_NAME="${EXPERIMENT_NAME:-benchmark}"
 export MODEL_NAME="${MODEL_NAME:-gpt2}"
 export MODEL_INIT="${MODEL_INIT:-random}"
 
-# TRAIN_SIZE rows of MAX_LENGTH tokens, filled with the passages of DATASET; DATASET=synthetic draws random tokens.
+# TRAIN_SIZE rows of MAX_LENGTH tokens, filled with the passages of DATASET.
 export MAX_LENGTH="${MAX_LENGTH:-128}"
 export TRAIN_SIZE="${TRAIN_SIZE:-1600}"
 export EVAL_SIZE="${EVAL_SIZE:-32}"

@@ -18,7 +18,7 @@ from workshop.data.forms import is_path, name_and_slice
 from workshop.run_folder.errors import InputError
 
 # Shipped with this repository: data sets, a tokenizer, custom_model's GPT.
-NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "synthetic", "simple-gpt", "")
+NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "simple-gpt", "")
 # Weights once, in the format that Transformers prefers; other frameworks' copies lie in subfolders.
 TOKENIZER = {"allow_patterns": ["*.json", "*.txt", "*.model"], "ignore_patterns": ["*/*"]}
 FILES: dict[str, dict[str, Any]] = {

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from itertools import cycle, islice
 from typing import Any
 
-import torch
 from datasets import Dataset, Features, List, Value, disable_progress_bars, enable_progress_bars
 from datasets.fingerprint import Hasher
 from filelock import FileLock
@@ -70,25 +69,21 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
     """Return TRAIN_SIZE and EVAL_SIZE rows of MAX_LENGTH tokens, all targets: documents, or SQuAD's passages.
 
-    They come from `documents`, or else from DATASET's split `train`. DATASET=synthetic draws random tokens, as older
-    material does (erratum B3): their loss cannot fall, so nobody notices a wrong one.
+    They come from `documents`, or else from DATASET's split `train`. Older material draws random tokens (erratum B3):
+    their loss cannot fall, so nobody notices a wrong one.
     """
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
-    if settings.dataset == "synthetic":
-        draw = torch.Generator().manual_seed(settings.seed)
-        rows = torch.randint(len(tokenizer), (count, length), generator=draw).tolist()
-    else:
-        documents = documents or split_of(settings.dataset, load_splits(settings.dataset), "train")
-        if "messages" in documents.column_names:
-            raise InputError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
-        text: list[int] = []
-        for document in documents["text"] if "text" in documents.column_names else dict.fromkeys(documents["context"]):
-            text += [*tokenizer(document, verbose=False)["input_ids"], tokenizer.eos_token_id]
-            if len(text) >= count * length:
-                break
-        tokens = cycle(text)  # a short text is repeated
-        rows = [list(islice(tokens, length)) for _ in range(count)]
+    documents = documents or split_of(settings.dataset, load_splits(settings.dataset), "train")
+    if "messages" in documents.column_names:
+        raise InputError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
+    text: list[int] = []
+    for document in documents["text"] if "text" in documents.column_names else dict.fromkeys(documents["context"]):
+        text += [*tokenizer(document, verbose=False)["input_ids"], tokenizer.eos_token_id]
+        if len(text) >= count * length:
+            break
+    tokens = cycle(text)  # a short text is repeated
+    rows = [list(islice(tokens, length)) for _ in range(count)]
     encoded = [{"input_ids": row, "attention_mask": [1] * length, "labels": row} for row in rows]
     collator = PaddingCollator(tokenizer.pad_token_id, length)
     return Data(encoded[: settings.train_size], encoded[settings.train_size :], [], collator)

@@ -49,7 +49,7 @@ QUESTIONS = [
 
 def write_forms(folder: Path) -> dict[str, str]:
     """The values of DATASET by the form's name; a hub's data set lies in the folder `hub`."""
-    forms = {"sample": "sample", "harbour": "harbour", "synthetic": "synthetic", "hub": "somebody/boats"}
+    forms = {"sample": "sample", "harbour": "harbour", "hub": "somebody/boats"}
     for name, rows in LAYOUTS.items():
         forms[name] = str(folder / f"{name}.jsonl")
         Path(forms[name]).write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
