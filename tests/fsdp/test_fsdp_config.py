@@ -29,7 +29,7 @@ def settings(config: str, **changes: str) -> Settings:
         ({"mixed_precision": "fp16"}, "nothing reads 'mixed_precision' in FSDP2; expected FP16 or BF16"),
         ({"version": 1, "dp_replicate_size": 2}, "nothing reads 'dp_replicate_size' in FSDP1; expected "),
         ({"fsdp": False, "cpu_offload": True}, "'cpu_offload' where \"fsdp\" is false; expected keys out of"),
-        ({"static_graph": True}, "'static_graph' in FSDP2; expected \"fsdp\": false beside it, because it is DDP's"),
+        ({"comm_hook": "fp16"}, "'comm_hook' in FSDP2; expected \"fsdp\": false beside it, because it is DDP's"),
         ({"fsdp": False, "comm_hook": "fp32"}, "comm_hook is 'fp32'; expected fp16 or bf16"),
         ({"fsdp": False, "bucket_cap_mb": "100"}, "bucket_cap_mb is '100'; expected a whole number"),
         ({"auto_wrap_policy": "NO_WRAP"}, "auto_wrap_policy is 'NO_WRAP'; expected TRANSFORMER_BASED_WRAP"),
@@ -48,7 +48,6 @@ def test_K2_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message
 @pytest.mark.parametrize(
     ("config", "name", "value", "message", "mended"),
     [
-        ("tuning/ddp_static_graph", "GRAD_ACC", "4", "GRAD_ACC=4: .* has static_graph; expected GRAD_ACC=1", "1"),
         ("full_shard", "GRADIENT_CHECKPOINTING", "true", 'set "activation_checkpointing": true in .*.json', "false"),
         ("fsdp1_full_shard_offload", "OPTIMIZER", "adamw_torch_fused", "expected OPTIMIZER=adamw_torch", "adamw_torch"),
         *(("hybrid_shard", "NPROC_PER_NODE", count, "in a multiple of 2, 4 or more", "4") for count in ("1", "2", "5")),

@@ -33,10 +33,6 @@ def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_
     check_keys(path, config)
     if settings.get("timers"):
         raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
-    if config.get("static_graph") and settings["grad_acc"] > 1:
-        # DDP stops with an internal error (torch 2.13): it learns the graph from the first backward pass, which with
-        # accumulation communicates nothing.
-        raise InputError(f"GRAD_ACC={settings['grad_acc']}: {path} has static_graph; expected GRAD_ACC=1")
     if not config.get("fsdp", True):
         return config
     config = {"version": 2} | config
