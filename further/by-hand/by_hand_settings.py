@@ -1,13 +1,11 @@
-"""The settings of the three scripts and their configuration files, checked without torch."""
+"""The settings of the three scripts, checked without torch."""
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.run_folder.configuration import BY_HAND
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import setting
-from workshop.settings import Settings, configuration
+from workshop.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,32 +27,3 @@ class ByHandSettings(GPTSettings):
 
     def check_config(self) -> None:
         Settings.check_config(self)
-
-
-@dataclass(frozen=True)
-class FSDPConfig:
-    """A file of fsdp_configs/: `replicas` copies of the model, each sharded over world_size / replicas ranks."""
-
-    reshard_after_forward: bool
-    replicas: int = 1
-    cpu_offload: bool = False
-    world_size: int = 1
-
-    @classmethod
-    def read(cls, settings: ByHandSettings, world_size: int) -> Self:
-        """Raises InputError naming the file for a key nothing reads, a wrong type, or ranks that cannot be split."""
-        return cls(**configuration(settings, f"{BY_HAND}/fsdp.py", world_size).values, world_size=world_size)
-
-    @property
-    def mesh_shape(self) -> tuple[int, ...]:
-        """Ranks as (shards,), or (replicas, shards): neighbours, on one node, share a copy."""
-        shards = self.world_size // self.replicas
-        return (self.replicas, shards) if self.replicas > 1 else (shards,)
-
-    @property
-    def mesh_names(self) -> tuple[str, ...]:
-        return ("replicate", "shard") if self.replicas > 1 else ("shard",)
-
-    def as_record(self) -> dict[str, Any]:
-        """For run.json's `sharding`."""
-        return {name: getattr(self, name) for name in ("reshard_after_forward", "replicas", "cpu_offload")}

@@ -1,4 +1,4 @@
-"""Code that the scripts share beside the lesson: the model by name, its device, DeepSpeed's file, a rank's end."""
+"""Code that the scripts share beside the lesson: the model by name, its device, its configuration, a rank's end."""
 
 import os
 from pathlib import Path
@@ -32,6 +32,12 @@ def own_device() -> torch.device:
         return torch.device("cpu")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def fsdp_config(settings: ByHandSettings) -> dict[str, Any]:
+    """Return a file of fsdp_configs/ with its defaults."""
+    values = configuration(settings, f"{BY_HAND}/fsdp.py", dist.get_world_size()).values
+    return {"replicas": 1, "cpu_offload": False} | values
 
 
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from math import ceil
 
 import torch
 import torch.distributed as dist
-from by_hand_settings import ByHandSettings, FSDPConfig
-from common import build_model, end_rank, own_device
+from by_hand_settings import ByHandSettings
+from common import build_model, end_rank, fsdp_config, own_device
 from muon import MuonAndAdamW
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -45,13 +45,17 @@ def main() -> None:
     # 3. The model, split over the ranks. Each block is a unit, gathered before it computes; what is left (embedding,
     #    norm, head) is one more. Of a 2-D mesh the second dimension shards, the first holds copies (HYBRID_SHARD).
     model = build_model(settings, tokenizer)
-    config = FSDPConfig.read(settings, world_size)
-    evidence = StepEvidence(settings, model, data, method="fsdp2", **config.as_record())
+    config = fsdp_config(settings)
+    evidence = StepEvidence(settings, model, data, method="fsdp2", **config)
+    copies, shape, names = config["replicas"], (world_size,), ("shard",)
+    if copies > 1:
+        shape, names = (copies, world_size // copies), ("replicate", "shard")
+    offload = CPUOffloadPolicy(pin_memory=device.type == "cuda") if config["cpu_offload"] else OffloadPolicy()
     options = {
-        "mesh": init_device_mesh(device.type, config.mesh_shape, mesh_dim_names=config.mesh_names),
-        "reshard_after_forward": config.reshard_after_forward,  # false: kept for the backward pass (SHARD_GRAD_OP)
+        "mesh": init_device_mesh(device.type, shape, mesh_dim_names=names),
+        "reshard_after_forward": config["reshard_after_forward"],  # false: kept for the backward (SHARD_GRAD_OP)
         "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16 if settings.bf16 else None),
-        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if config.cpu_offload else OffloadPolicy(),
+        "offload_policy": offload,
     }
     for block in blocks_of(model):
         fully_shard(block, **options)
