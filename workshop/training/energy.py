@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 
-class Reading(NamedTuple):  # None: nvidia-ml-py is missing, or the GPU does not report it
+class Reading(NamedTuple):  # None: the GPU does not report it
     local_time: datetime  # as in nvidia-smi's log
     joules: float | None = None  # since the driver was loaded
     load_percent: float | None = None  # the share of the last moment in which a kernel ran
@@ -28,10 +28,8 @@ class GpuCounters:
     @cached_property
     def _nvml(self) -> tuple[ModuleType, Any] | None:
         """NVML and its handle for this rank's GPU."""
-        try:
-            import pynvml  # of nvidia-ml-py
-        except ImportError:
-            return None
+        import pynvml  # of nvidia-ml-py
+
         try:
             pynvml.nvmlInit()
             uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid

@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.run_folder.checkpoints import (
-    UNFINISHED,
-    Digests,
-    digests,
-    finish,
-    keep_newest,
-    manifest,
-    remove_unfinished,
-)
+from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings import Settings
@@ -55,8 +47,9 @@ class CheckpointWriter(TrainerCallback):
     Attributes:
         saver: writes FSDP2's shards asynchronously; None: the training waits for the disk.
         save_times_s: per checkpoint, for how long the training stands still.
-        disk_times_s, sizes_bytes: per checkpoint, the time until it is whole; its bytes, on rank 0.
-        write_times_s, hash_times_s: the parts of disk_times_s in which the ranks write files and compute their SHA-256.
+        disk_times_s: per checkpoint, how long the ranks write files, how long they compute their SHA-256, and the time
+            until it is whole.
+        size_bytes: of the last one, on rank 0.
         trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
 
@@ -65,10 +58,8 @@ class CheckpointWriter(TrainerCallback):
         self.control = Control(settings.run_dir)
         self.saver: AsyncSaver | None = None
         self.save_times_s: list[float] = []
-        self.disk_times_s: list[float] = []
-        self.write_times_s: list[float] = []
-        self.hash_times_s: list[float] = []
-        self.sizes_bytes: list[int] = []
+        self.disk_times_s: list[tuple[float, float, float]] = []
+        self.size_bytes = 0
         self.trained_before_s = 0.0
         self.ending = False
         self._request = CONTINUE
@@ -85,12 +76,12 @@ class CheckpointWriter(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._begin_s = time.monotonic()
         if self.settings.resumes_own_run:
-            self.trained_before_s = manifest(Path(self.settings.resume_from)).get("train_runtime_s", 0.0)
+            self.trained_before_s = checkpoints.manifest(Path(self.settings.resume_from)).get("train_runtime_s", 0.0)
         if state.is_world_process_zero:
             self._attempt = last_attempt(self.settings.run_dir)
             parameters = read_run_record(self.settings.run_dir)["model"]["trained_parameters"]
             self._first_s = FIRST_SAVE_S + parameters * FIRST_SAVE_S_PER_PARAMETER
-            remove_unfinished(self.settings.output_path)
+            checkpoints.remove_unfinished(self.settings.output_path)
             self.control.say("saves")
         # SLURM sends SIGTERM to every process of a step. Elsewhere it means that another rank died: then end at once.
         if os.environ.get("SLURM_JOB_ID"):
@@ -158,7 +149,7 @@ class CheckpointWriter(TrainerCallback):
         if control.should_save:
             self._wait()
             progress(slow=True)
-            args.output_dir = str(self.settings.output_path / UNFINISHED)
+            args.output_dir = str(self.settings.output_path / checkpoints.UNFINISHED)
             self._save_begin_s = time.monotonic()
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:  # comes between decision and save
@@ -189,10 +180,10 @@ class CheckpointWriter(TrainerCallback):
         group = self.saver.wait() if self.saver else None
         if torch.distributed.is_initialized():
             torch.distributed.barrier(group)
-        self.write_times_s.append(time.monotonic() - begin_s)
-        folder = self.settings.output_path / UNFINISHED / f"checkpoint-{step}"
-        shares = gather_objects(digests(folder, args.process_index, args.world_size), group)
-        self.hash_times_s.append(time.monotonic() - begin_s - self.write_times_s[-1])
+        written_s = time.monotonic()
+        folder = self.settings.output_path / checkpoints.UNFINISHED / f"checkpoint-{step}"
+        shares = gather_objects(checkpoints.digests(folder, args.process_index, args.world_size), group)
+        hashed_s = time.monotonic()
         if args.process_index == 0:
             trained_until_s = begin_s if self.saver else time.monotonic()
             self._finish(args, step, folder, shares, trained_until_s - self._begin_s)
@@ -201,12 +192,12 @@ class CheckpointWriter(TrainerCallback):
                 print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
         if torch.distributed.is_initialized():
             torch.distributed.barrier(group)
-        self.disk_times_s.append(time.monotonic() - begin_s)
+        self.disk_times_s.append((written_s - begin_s, hashed_s - written_s, time.monotonic() - begin_s))
 
-    def _finish(self, args: Any, step: int, folder: Path, shares: list[Digests], trained_s: float) -> None:
+    def _finish(self, args: Any, step: int, folder: Path, shares: list[checkpoints.Digests], trained_s: float) -> None:
         output = self.settings.output_path
         zero = args.hf_deepspeed_config.config.get("zero_optimization", {}) if args.deepspeed else {}
-        size = finish(
+        self.size_bytes = checkpoints.finish(
             folder,
             output / folder.name,
             shares,
@@ -215,8 +206,7 @@ class CheckpointWriter(TrainerCallback):
             fixed_world_size=zero.get("stage", 0) > 0,
             train_runtime_s=self.trained_before_s + trained_s,
         )
-        self.sizes_bytes.append(size)
-        keep_newest(output, self.settings.save_limit)
+        checkpoints.keep_newest(output, self.settings.save_limit)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._wait()
@@ -228,16 +218,17 @@ class CheckpointWriter(TrainerCallback):
 
     def summary(self) -> dict[str, Any]:
         """Return what saving cost; of a resumed run, in its last attempt."""
-        if not self.sizes_bytes:
+        if not self.size_bytes:
             return {}
         times_s = self.save_times_s
+        write_s, hash_s, disk_s = (sum(parts) / len(times_s) for parts in zip(*self.disk_times_s, strict=True))
         return {
             "checkpoints": len(times_s),
             "checkpoint_time_s": sum(times_s) / len(times_s),
             "checkpoint_last_time_s": times_s[-1],
-            "checkpoint_disk_time_s": sum(self.disk_times_s) / len(times_s),
-            "checkpoint_write_time_s": sum(self.write_times_s) / len(times_s),
-            "checkpoint_hash_time_s": sum(self.hash_times_s) / len(times_s),
-            "checkpoint_mib": self.sizes_bytes[-1] / 2**20,
+            "checkpoint_disk_time_s": disk_s,
+            "checkpoint_write_time_s": write_s,
+            "checkpoint_hash_time_s": hash_s,
+            "checkpoint_mib": self.size_bytes / 2**20,
             "checkpoint_time_share_%": 100 * sum(times_s) / (time.monotonic() - self._begin_s),
         }

@@ -19,7 +19,7 @@ from workshop.job.outcome import begin, hang_of, record_end
 from workshop.run_folder import checkpoints
 from workshop.run_folder.checkpoints import UNFINISHED
 from workshop.run_folder.run_record import read_run_record, update_run_record
-from workshop.training import hangs, saving
+from workshop.training import hangs
 from workshop.training.hangs import SLOW_S, START_S
 from workshop.training.saving import CheckpointWriter
 
@@ -137,11 +137,13 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
             note("save")
             super()._save_checkpoint(*arguments, **named)
 
+    make_whole = checkpoints.finish
+
     def finish(*arguments: object, **named: object) -> int:
         note("manifest")
-        return checkpoints.finish(*arguments, **named)
+        return make_whole(*arguments, **named)
 
-    monkeypatch.setattr(saving, "finish", finish)
+    monkeypatch.setattr(checkpoints, "finish", finish)
     update_run_record(tmp_path, model={"trained_parameters": 1})
     settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S)
     vars(settings).update(resumes_own_run=False, save="steps", save_steps=1, save_limit=1)

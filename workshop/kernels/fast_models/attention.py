@@ -101,9 +101,7 @@ class _Sdpa:
 class Flex:
     """torch's flex_attention: ALiBi is computed in the kernel, invisible blocks of 128 x 128 are skipped."""
 
-    def __init__(
-        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, _: Any) -> None:
         head_slopes = slopes(heads, device)
 
         def alibi(score, row, head, query_position, key_position):
@@ -118,14 +116,15 @@ class Flex:
 class ShortDocuments:
     """The kernel of documents.py with ALiBi."""
 
-    def __init__(
-        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, _: Any) -> None:
         self.slopes, self.bounds = slopes(heads, device), bounds(documents, length, device)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         found, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
         return found.transpose(1, 2)
+
+
+WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:

@@ -13,17 +13,7 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.models.bloom import modeling_bloom
 
 from workshop.data.encoding import IGNORE
-from workshop.kernels.fast_models.attention import (
-    Flex,
-    FusedBloomAttention,
-    ShortDocuments,
-    additive_mask,
-    packed_blocks,
-    packed_mask,
-    position_ids,
-    register_kernel,
-    sdpa,
-)
+from workshop.kernels.fast_models import attention as kernels
 from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
@@ -109,10 +99,10 @@ class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
     attention = None
 
     def use_kernel(self, kernel: str) -> None:
-        self.attention = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}[kernel]
+        self.attention = kernels.WITH_ALIBI[kernel]
         if self.attention:
             for block in self.transformer.h:
-                block.self_attention.__class__ = FusedBloomAttention
+                block.self_attention.__class__ = kernels.FusedBloomAttention
 
     def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         """Last hidden states, [rows, length, hidden size]."""
@@ -122,7 +112,7 @@ class BloomForCausalLM(Packed, modeling_bloom.BloomForCausalLM):
             alibi, mask = None, self.attention(bloom.num_heads, length, documents, hidden.device, product_type(hidden))
         else:
             alibi = bloom.build_alibi_tensor(torch.ones_like(input_ids), bloom.num_heads, hidden.dtype)
-            mask = additive_mask(length, documents, hidden)
+            mask = kernels.additive_mask(length, documents, hidden)
         for block in bloom.h:
             hidden, _ = block(hidden, alibi=alibi, attention_mask=mask)
         return bloom.ln_f(hidden)
@@ -135,9 +125,9 @@ class PackedDecoder(Packed):
 
     def use_kernel(self, kernel: str) -> None:
         # Without a mask the library makes it from `position_ids`, and the CPU waits for the GPU in every batch.
-        self.mask = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}.get(kernel)
+        self.mask = {"flex": kernels.packed_blocks, "sdpa": kernels.packed_mask, "documents": bounds}.get(kernel)
         if kernel in ("flex", "documents"):
-            register_kernel(self, kernel)
+            kernels.register_kernel(self, kernel)
         elif kernel in ("sdpa", "cudnn"):
             self.set_attn_implementation("sdpa")
         if kernel == "cudnn":  # of the three that torch has for sdpa
@@ -150,7 +140,7 @@ class PackedDecoder(Packed):
         found = self.base_model(
             inputs_embeds=self.get_input_embeddings()(input_ids),
             attention_mask=mask,
-            position_ids=None if documents is None else position_ids(documents),
+            position_ids=None if documents is None else kernels.position_ids(documents),
             use_cache=False,
         )
         return found.last_hidden_state
