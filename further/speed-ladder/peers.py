@@ -197,15 +197,10 @@ PEERS = {
 }
 
 
-def check(settings: LadderSettings) -> None:
-    """Raises InputError for a rung that is no peer."""
-    if settings.rung not in PEERS:
-        raise InputError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
-
-
 def main() -> None:
     settings = LadderSettings.from_environment()
-    check(settings)
+    if settings.rung not in PEERS:
+        raise InputError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
     record_settings(settings)
     watch(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)

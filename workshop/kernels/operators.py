@@ -18,7 +18,6 @@ import platform
 import shutil
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ from workshop.settings import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILDING = f"building-{socket.gethostname()}-"
-PROGRESS_INTERVAL_S = 15
 
 
 def prepare_operators(config: dict[str, Any] | None) -> None:
@@ -179,16 +177,12 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
             os.environ["TORCH_CUDA_ARCH_LIST"] = architecture
         try:
             for number, name in enumerate(names, start=1):
-                start_s, builder, done = time.monotonic(), ALL_OPS[name], threading.Event()
+                start_s, builder = time.monotonic(), ALL_OPS[name]
                 label = f"compiling DeepSpeed's {name} ({number} of {len(names)})"
                 print(f"{label}: 1 to 5 minutes, once per environment, into {folder}", flush=True)
-                threading.Thread(target=_show_progress, args=(label, start_s, done), daemon=True).start()
                 # -g is a third of the compiler's time: 46 s of a processor for cpu_adam.cpp with it, 29 s without.
                 builder.cxx_args = lambda flags=builder.cxx_args: [flag for flag in flags() if flag != "-g"]
-                try:
-                    builder.jit_load(verbose=False)
-                finally:
-                    done.set()
+                builder.jit_load(verbose=False)
                 Path(building, name, f"{name}.so").replace(folder / f"{name}.so")
                 print(f"compiled {name} in {time.monotonic() - start_s:.0f} s, once per environment", flush=True)
         except Exception as error:
@@ -199,11 +193,6 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-
-def _show_progress(label: str, start_s: float, done: threading.Event) -> None:
-    while not done.wait(PROGRESS_INTERVAL_S):
-        print(f"{label}: {time.monotonic() - start_s:.0f} s so far", flush=True)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from workshop.run_folder import run_record
 from workshop.run_folder.control import Control
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings
-from workshop.training.callbacks import ProgressLine, StepRecorder, find_callback
+from workshop.training.callbacks import StepRecorder, find_callback
 from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, scores, sentences
@@ -34,7 +34,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,
-        "disable_tqdm": True,  # train.out is a file: ProgressLine prints the progress
+        "disable_tqdm": True,  # train.out is a file: each step's line has the epoch
         "report_to": reporters(settings),
         "run_name": settings.run_dir.name,
         "ddp_timeout": collective_timeout_s(settings),
@@ -63,7 +63,6 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
         RunRecorder(settings, data),
         ShardingRecorder(settings, model),
         recorder,
-        ProgressLine(),
         watch(settings),
         Profiler(settings),
         ScoreRecorder(settings, data.examples[: settings.generate_size], data.train_examples),

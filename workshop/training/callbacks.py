@@ -15,7 +15,6 @@ from workshop.run_folder import csv_log
 from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
 from workshop.training.energy import GpuCounters, Reading
 
-PROGRESS_INTERVAL_S = 10
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 # Keys of torch.cuda.memory_stats; peaks count from the training's start or the last evaluation
 _SIZES = {"allocated": "allocated_bytes.all.current", "peak_allocated": "allocated_bytes.all.peak"}
@@ -118,6 +117,7 @@ class StepRecorder(TrainerCallback):
         self._last: dict[str, Any] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: torch.nn.Module, **_: Any) -> None:
+        state.is_local_process_zero = state.is_world_process_zero  # else the Trainer prints its lines once per node
         self.counter = TokenCounter(model, args.device)
         if state.is_world_process_zero and self.path.exists():
             self._forget_steps_after(state.global_step)
@@ -230,17 +230,3 @@ class StepRecorder(TrainerCallback):
         }
         known = {name: [sample[name] for sample in samples if sample[name] is not None] for _, name in figures.values()}
         return {key: figure(known[name]) if known[name] else None for key, (figure, name) in figures.items()}
-
-
-class ProgressLine(TrainerCallback):
-    """Prints the step number, at most every ten seconds: progress that also reads well in a log file."""
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._printed_s = time.monotonic()
-        state.is_local_process_zero = state.is_world_process_zero  # else PrinterCallback prints once per node
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        done, now_s = state.global_step, time.monotonic()
-        if state.is_world_process_zero and now_s - self._printed_s >= PROGRESS_INTERVAL_S:
-            self._printed_s = now_s
-            print(f"step {done} of {state.max_steps} ({done / state.max_steps:.0%})", flush=True)
