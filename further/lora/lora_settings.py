@@ -1,12 +1,11 @@
 """The speed ladder's settings, and the method: full fine-tuning, LoRA or QLoRA."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ladder_settings import LadderSettings
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import choice, positive, real, setting
+from workshop.settings import configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +18,7 @@ class LoraSettings(LadderSettings):
 
     def check(self) -> None:
         super().check()
-        deepspeed = bool(self.config) and "zero_optimization" in read_json(Path(self.config))
+        deepspeed = bool(self.config) and configuration(self).is_deepspeed
         if deepspeed and self.method != "full" and not self.bf16:
             raise InputError(
                 f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "

@@ -8,7 +8,6 @@ processor and GPU has a subfolder. A file lock prevents compiling twice; unlike 
 dies. A finished operator is renamed, so one that is found can be loaded.
 """
 
-import argparse
 import fcntl
 import hashlib
 import importlib.metadata
@@ -196,12 +195,10 @@ def compile_into(folder: Path, names: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="a JSON file: only what it uses")
-    options = parser.parse_args()
-    names = needed(of_file(options.config)) if options.config else EXERCISES
-    compile_missing(names)
-    if not options.config:
+    if sys.argv[1:]:
+        compile_missing(needed(of_file(Path(sys.argv[1]))))
+    else:
+        compile_missing(EXERCISES)
         print(f"DeepSpeed's operators for this device are compiled: {build_name()}")
 
 

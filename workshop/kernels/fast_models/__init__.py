@@ -19,16 +19,3 @@ from workshop.kernels.fast_models.exactness import difference
 from workshop.kernels.fast_models.float8 import use_float8
 from workshop.kernels.fast_models.model import FAMILIES, use_attention, use_fast_forward, use_loss, use_residual_dtype
 from workshop.kernels.fast_models.packing import LabelledOnly, pack
-
-__all__ = [
-    "FAMILIES",
-    "LabelledOnly",
-    "compile_blocks",
-    "difference",
-    "pack",
-    "use_attention",
-    "use_fast_forward",
-    "use_float8",
-    "use_loss",
-    "use_residual_dtype",
-]
