@@ -108,11 +108,7 @@ def _generate(model: Any, attention: str, **arguments: Any) -> torch.Tensor:
 
 
 def unsloth_trainer(
-    settings: LadderSettings,
-    data: Data,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    lora: bool = False,
+    settings: LadderSettings, data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lora: bool = False
 ) -> Trainer:
     """Unsloth's model in TRL's trainer, as Unsloth does it: weights in bf16, packed by "bfd", compiled by Unsloth.
 
@@ -137,11 +133,7 @@ def unsloth_trainer(
 
 
 def plain_trainer(
-    settings: LadderSettings,
-    data: Data,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    compiled: bool,
+    settings: LadderSettings, data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compiled: bool
 ) -> Trainer:
     """The Trainer at its best without other code: little padding, or (compiled) rows of one length."""
     arguments = TrainingArguments(

@@ -53,10 +53,7 @@ def take_enable_gqa() -> None:
         return
 
     def varlen_attn(
-        *tensors: Any,
-        scale: float | None = None,
-        window_size: tuple[int, int] = (-1, -1),
-        enable_gqa: bool = False,
+        *tensors: Any, scale: float | None = None, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False
     ) -> torch.Tensor:
         return old(*tensors, scale=scale, window_size=window_size)
 

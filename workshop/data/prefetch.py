@@ -54,11 +54,8 @@ def _needed(name: str, only_must_do: bool) -> list[Repository]:
     if exercise := find_exercise(name, "submit.txt", REPO):
         found: list[Repository] = []
         given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
-        lines = [
-            line
-            for line in (exercise / "submit.txt").read_text().splitlines()
-            if not only_must_do or "# must-do" in line
-        ]
+        lines = (exercise / "submit.txt").read_text().splitlines()
+        lines = [line for line in lines if not only_must_do or "# must-do" in line]
         for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
             own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
             if "--model-name" in words:  # exercise 4 takes it as an argument, which wins

@@ -1,11 +1,7 @@
 """`python -m workshop.job.node COMMAND...`: run the command on one node, with the loggers beside it.
 
-The launcher gives the loggers' commands (GPU_LOGGER, CPU_LOGGER, PSS_LOGGER). On several nodes each log has the node's
-name:
-
-    gpu_memory.csv   of this job's GPUs
-    cpu_memory.txt   of the command's process and its children
-    cpu_pss.txt      the same
+The launcher gives the loggers' commands (GPU_LOGGER, CPU_LOGGER, PSS_LOGGER): gpu_memory.csv is of this job's GPUs,
+cpu_memory.txt and cpu_pss.txt of the command's process and its children. On several nodes the names have the node's.
 
 Older material stopped the loggers in another shell than the one that had started them, so they ran on (erratum K11).
 Here they end with the command, and the command with this process. No descendant outlives this process: neither ranks

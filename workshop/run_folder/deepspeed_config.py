@@ -120,17 +120,14 @@ def _fill(config: dict[str, Any]) -> list[str]:
     left_out = []
     for key in _FILLED:
         *sections, name = key.split(".")
-        kinds: Any = KINDS
-        if sections and sections[0] in ("optimizer", "scheduler"):
-            if sections[0] not in config:
-                continue
-            kinds = (
-                SCHEDULERS[config["scheduler"]["type"]] if sections[0] == "scheduler" else KINDS["optimizer"]["params"]
-            )
+        if sections[-1:] == ["params"] and sections[0] not in config:  # of an optimizer or a scheduler
+            continue
+        if sections[:1] == ["scheduler"] and name not in SCHEDULERS[config["scheduler"]["type"]]:
+            continue
         part = config
         for section in sections:
             part = part.setdefault(section, {})
-        if name not in part and (len(sections) < 2 or name in kinds):
+        if name not in part:
             part[name] = AUTO
             if name not in ("train_batch_size", "betas", "eps", "enabled", "total_num_steps"):
                 left_out.append(key)
@@ -141,6 +138,8 @@ def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, A
     """Raises InputError where the JSON contradicts the settings: micro-batch 4 beside a loader with 32 (erratum B5)."""
     rows = [settings.get(name) for name in ("batch_size", "grad_acc")]
     warmup_steps = settings.get("lr_warmup_steps")
+    if warmup_steps is not None:
+        warmup_steps = max(1, warmup_steps)
     rate = ("LEARNING_RATE", settings.get("learning_rate"))
     expected: dict[str, tuple[str, Any]] = {
         "train_micro_batch_size_per_gpu": ("BATCH_SIZE", rows[0]),
@@ -153,10 +152,7 @@ def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, A
         "optimizer.params.weight_decay": ("WEIGHT_DECAY", settings.get("weight_decay")),
         "scheduler.params.warmup_max_lr": rate,
         "scheduler.params.cycle_max_lr": rate,
-        "scheduler.params.warmup_num_steps": (
-            "LR_WARMUP_STEPS, at least 1,",
-            None if warmup_steps is None else max(1, warmup_steps),
-        ),
+        "scheduler.params.warmup_num_steps": ("LR_WARMUP_STEPS, at least 1,", warmup_steps),
         "scheduler.params.total_num_steps": ("MAX_STEPS", settings.get("max_steps")),
         "fp16.enabled": ("FP16", settings.get("fp16")),
         "bf16.enabled": ("BF16", settings.get("bf16")),
