@@ -113,16 +113,6 @@ def fail(code: int, text: str) -> int:
     return code
 
 
-def run_limited(command: list[str]) -> None:
-    """Run `command` for FABRIC_TIMEOUT_S at most; it ends with this process."""
-    process = started(command, signal.SIGTERM)
-    try:
-        process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600))
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
-
-
 def main() -> int:
     settings = CustomSettings.from_environment()
     if "RANK" in os.environ:
@@ -132,7 +122,12 @@ def main() -> int:
     if world_size == 1:
         print("fabric check: one GPU has no fabric to check")
         return 0
-    run_limited(one_per_node([], [*sys.argv[1:], "-m", "custom_model.fabric_check"]))
+    process = started(one_per_node([], [*sys.argv[1:], "-m", "custom_model.fabric_check"]), signal.SIGTERM)
+    try:
+        process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600))
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
     return judge(settings.run_dir / "nccl.log", world_size, settings.fabric_min_gb_per_s)
 
 

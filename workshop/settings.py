@@ -6,13 +6,11 @@ in env_vars.sh that nothing reads is an error, and so is a value that does not f
 """
 
 import ctypes
-import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -121,12 +119,6 @@ class Settings(DeclaredSettings):
     def resumes_own_run(self) -> bool:
         """Whether this is a resumed run: it continues from a checkpoint of its own folder."""
         return is_of(self.resume_from, self.output_path)
-
-    @cached_property
-    def all_steps_done(self) -> bool:
-        """Whether RESUME_FROM is a checkpoint of step MAX_STEPS or later."""
-        state = Path(self.resume_from, "trainer_state.json")
-        return bool(self.resume_from and 0 < self.max_steps <= json.loads(state.read_text())["global_step"])
 
     @property
     def saves_often(self) -> bool:

@@ -44,7 +44,8 @@ def record_facts(
     """
     gpu = torch.cuda.is_available()
     gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)
-    hosts = set(gather_objects(host_id()))
+    # An id of the running kernel: nodes of an emulated cluster have different hostnames but share it.
+    hosts = set(gather_objects(Path("/proc/sys/kernel/random/boot_id").read_text()))
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
     size, world_size = model_size(model), len(gpu_names)
@@ -111,12 +112,6 @@ def idle_parameters(model: torch.nn.Module) -> int:
         return 0
     stored = sum(stored_numel(weight) for name, weight in model.named_parameters() if ".experts." in name)
     return stored * (experts - getattr(model.config, "num_experts_per_tok", experts)) // experts
-
-
-def host_id() -> str:
-    """Return an id of the running kernel: nodes of an emulated cluster have different hostnames but share it."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text() if boot.exists() else platform.node()
 
 
 def versions() -> dict[str, str | None]:

@@ -1,6 +1,8 @@
 """Functions that a train.py calls to record its run, from the Trainer's arguments to the end of the process."""
 
+import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,7 +48,8 @@ def open_records(settings: Settings, arguments: TrainingArguments) -> None:
 
     From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
     """
-    if settings.all_steps_done:
+    state = Path(settings.resume_from, "trainer_state.json")
+    if settings.resume_from and 0 < settings.max_steps <= json.loads(state.read_text())["global_step"]:
         arguments.max_steps, arguments.num_train_epochs = -1, 0
     keep_wandb_local(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)

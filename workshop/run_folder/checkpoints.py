@@ -129,12 +129,6 @@ def newest(output: Path, say: Callable[[str], None] = print) -> Path | None:
     return None
 
 
-def keep_newest(output: Path, limit: int) -> None:
-    """Delete all but the newest `limit` checkpoints; 0: keep all."""
-    for folder in checkpoints(output)[limit:] if limit else []:
-        shutil.rmtree(folder)
-
-
 def remove_unfinished(output: Path) -> None:
     """Remove an unfinished checkpoint; on a full disk this makes room for the run's evidence."""
     shutil.rmtree(output / UNFINISHED, ignore_errors=True)

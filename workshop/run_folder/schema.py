@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import record_types
+from workshop.run_folder.settings import DeclaredSettings
 
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2
@@ -23,7 +24,7 @@ REQUIRED = ("exercise", "state", "start_time")
 Schema = dict[str, Any]  # key to type
 # Settings of every exercise, and those of single exercises that tables use.
 SETTINGS: Schema = {
-    **record_types(),
+    **{item.name: str if item.type is Path else item.type for item in fields(DeclaredSettings)},
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str, "compile": bool},
     **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
     **{"method": str, "lora_rank": int, "lora_alpha": float, "lora_dropout": float, "lora_targets": str},

@@ -162,11 +162,6 @@ def defaults(declared: type = DeclaredSettings) -> dict[str, Any]:
     return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(declared)}
 
 
-def record_types(declared: type = DeclaredSettings) -> dict[str, type]:
-    """Return the type of each setting in run.json, where a path is a text."""
-    return {item.name: str if item.type is Path else item.type for item in fields(declared)}
-
-
 if __name__ == "__main__":
     print(f"{'setting':24} {'read by':12} value")
     for item in fields(DeclaredSettings):

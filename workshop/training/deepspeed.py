@@ -24,7 +24,9 @@ def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
         config = config | {"checkpoint": config.get("checkpoint", {}) | {"load_universal": True}}
     ask_cuda_for_free_memory()
     if config.get("compile", {}).get("deepcompile"):
-        recompile_early()
+        from deepspeed.compile import init_z3
+
+        init_z3.WARMUP = 3  # instead of 5: it compiles again, with prefetching, in the steps that mean speeds leave out
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
 
@@ -41,13 +43,6 @@ def ask_cuda_for_free_memory() -> None:
 
     if torch.cuda.is_available():
         get_accelerator().available_memory = lambda device_index=None: torch.cuda.mem_get_info(device_index)[0]
-
-
-def recompile_early() -> None:
-    """Have DeepCompile compile for the second time, with prefetching, in the warm-up that mean speeds leave out."""
-    from deepspeed.compile import init_z3
-
-    init_z3.WARMUP = 3  # instead of 5 steps
 
 
 def join_gloo_ranks(arguments: TrainingArguments) -> None:

@@ -7,6 +7,7 @@ and a data loader's workers or W&B's process die of it. Here the ranks agree at 
 """
 
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -206,7 +207,9 @@ class CheckpointWriter(TrainerCallback):
             fixed_world_size=zero.get("stage", 0) > 0,
             train_runtime_s=self.trained_before_s + trained_s,
         )
-        checkpoints.keep_newest(output, self.settings.save_limit)
+        limit = self.settings.save_limit  # 0: keep all
+        for older in checkpoints.checkpoints(output)[limit:] if limit else ():
+            shutil.rmtree(older)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._wait()

@@ -28,7 +28,9 @@ def use_fast_forward(model: PreTrainedModel) -> None:
 
     Attention, loss and residual stay the library's until one of the functions below changes them.
     """
-    model.__class__ = BloomForCausalLM if model.config.model_type == "bloom" else _packed_decoder(type(model))
+    kind = type(model)
+    packed = type(kind.__name__, (PackedDecoder, kind), {"__module__": __name__, "__doc__": kind.__doc__})
+    model.__class__ = BloomForCausalLM if model.config.model_type == "bloom" else packed
     model.get_output_embeddings().__class__ = LossHead
     for module in model.modules():
         if type(module).__name__.endswith("Experts"):
@@ -144,10 +146,6 @@ class PackedDecoder(Packed):
             use_cache=False,
         )
         return found.last_hidden_state
-
-
-def _packed_decoder(kind: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    return type(kind.__name__, (PackedDecoder, kind), {"__module__": __name__, "__doc__": kind.__doc__})
 
 
 @cache
