@@ -22,7 +22,7 @@ LONGEST = (
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
-# browser, the site, what is damaged or killed many times.
+# browser, the site, what is killed many times, and under its launcher the killed rank of test_faults.py.
 SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "further/lora/test_lora.py::test_quality_experiment",
@@ -30,8 +30,9 @@ SLOW = (
     "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
     "tools/page/test_in_browser.py",
     "test_readmes.py::test_site",
-    "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given[ladder_deepspeed",
+    "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given",
     "further/resilience/test_faults.py::test_training_killed_ten_times",
+    "further/resilience/test_drill_launcher.py::test_killed_rank",
     "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",
     "workshop/data/test_packaged_model.py",
 )
