@@ -81,9 +81,7 @@ class Ranks:
     def __init__(self, **environ: str) -> None:
         folders = [REPO, REPO / "further/speed-ladder", REPO / "further/by-hand"]  # some launchers add one of these
         path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-        # For tests/fsdp/test_loading.py: glibc otherwise serves large tensors from freed memory, which has its pages.
-        self.environ = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        self.environ |= environ | {"PYTHONPATH": path}
+        self.environ = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:
         self._parent = subprocess.Popen(
