@@ -14,14 +14,9 @@ from custom_model.model import SelfAttention
 Replacement = tuple[object, str, Any]  # whose attribute, its name, its value
 
 
-def heads_in_another_order(_: ModuleType) -> Replacement:
-    forward = SelfAttention.forward
-
-    def read(attention: SelfAttention, *given: Any) -> torch.Tensor:
-        attention.by_head = False
-        return forward(attention, *given)
-
-    return SelfAttention, "forward", read
+def queries_of_another_head(_: ModuleType) -> Replacement:
+    attend = SelfAttention.attend
+    return SelfAttention, "attend", staticmethod(lambda queries, *given: attend(queries.roll(1, 1), *given))
 
 
 def head_left_untied(tp: ModuleType) -> Replacement:
@@ -106,7 +101,7 @@ def experts_averaged_over_their_copies_only(ep: ModuleType) -> Replacement:
     return ep, "through_experts", undivided
 
 
-TP_FAULTS = {"wrong heads": heads_in_another_order, "untied head": head_left_untied}
+TP_FAULTS = {"wrong heads": queries_of_another_head, "untied head": head_left_untied}
 CP_FAULTS = {
     "gradients times 2, as with the world size twice": scaled_gradients(lambda: 2),
     "world size missing": scaled_gradients(lambda: 1 / dist.get_world_size()),
