@@ -208,7 +208,7 @@ def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tup
 
 
 def _in_place(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Liger Kernel's and QuACK's, which need a GPU, write the gradient over the logits."""
+    """Liger Kernel's, which needs a GPU, writes the gradient over the logits."""
     return torch.zeros((), device=logits.device), logits
 
 
