@@ -13,6 +13,7 @@ from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import run_record
 from workshop.run_folder.control import Control
+from workshop.run_folder.json_file import read_json
 from workshop.run_folder.plural import counted
 from workshop.settings import Settings
 from workshop.training.callbacks import StepRecorder, find_callback
@@ -30,8 +31,9 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
     The time-out of collectives and gradient clipping are among them.
     """
+    path = Path(settings.config)
     return {
-        "max_grad_norm": gradient_clipping(settings),
+        "max_grad_norm": gradient_clipping(read_json(path) if path.suffix == ".json" else {}),
         "logging_strategy": "steps",
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes

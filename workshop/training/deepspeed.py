@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.checkpoints import UNIVERSAL
-from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import DeclaredSettings
 from workshop.settings import configuration
 
@@ -30,10 +30,9 @@ def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
 
-def gradient_clipping(settings: DeclaredSettings) -> float:
+def gradient_clipping(config: Mapping[str, Any]) -> float:
     """Return the Trainer's max_grad_norm, which has to agree with the launcher's JSON: 0 there is no clipping."""
-    path = Path(settings.config)
-    return 0.0 if path.suffix == ".json" and read_json(path).get("gradient_clipping") == 0 else 1.0
+    return 0.0 if config.get("gradient_clipping") == 0 else 1.0
 
 
 def ask_cuda_for_free_memory() -> None:
