@@ -1,5 +1,6 @@
 """Under FSDP2 rank 0 alone reads the weights and sends each rank its part: the same training, without their memory."""
 
+import ctypes
 import json
 import mmap
 import runpy
@@ -14,6 +15,7 @@ from tests.launching import losses, record
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from workshop.measure import trainer_hooks
+from workshop.training import models
 
 # Both embeddings of Llama, 1 MiB each, are most of its weights; Qwen2's is also its head.
 FAMILIES, VOCABULARY = ("llama", "qwen2"), 4_096
@@ -28,7 +30,7 @@ FULL_SHARD = {"reshard_after_forward": True, "auto_wrap_policy": "TRANSFORMER_BA
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, ranks: Ranks) -> Path:
     """A run folder of each case, with the weights read by rank 0, and by each rank."""
     folder = tmp_path_factory.mktemp("loading")
     for family in FAMILIES:
@@ -42,9 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for case, (exercise, settings) in CASES.items():
             own = settings | {"MODEL_NAME": str(folder / settings["MODEL_NAME"])}
             trainings.append(training(folder / f"{case}, {sends}", exercise, config, (__file__,), **own))
-    # glibc otherwise serves tensors of this size from memory that was freed before, which has its pages.
-    with Ranks(MALLOC_MMAP_THRESHOLD_="65536") as ranks:
-        ranks.train(trainings)
+    ranks.train(trainings)
     return folder
 
 
@@ -86,12 +86,16 @@ def held(model: torch.nn.Module) -> float:
 
 
 if __name__ == "__main__":  # on ranks: the exercise's train.py, and how much of the model the rank holds before it
-    own = trainer_hooks.callbacks_for
+    own, empty = trainer_hooks.callbacks_for, models.with_empty_weights
+
+    def trimmed(*given):  # type: ignore[no-untyped-def]
+        ctypes.CDLL(None).malloc_trim(0)  # glibc serves tensors from memory that was freed before: without its pages
+        return empty(*given)
 
     def look(settings, data, model):  # type: ignore[no-untyped-def]
         rank = torch.distributed.get_rank()
         (settings.run_dir / f"rank{rank}.json").write_text(json.dumps(held(model)))
         return own(settings, data, model)
 
-    trainer_hooks.callbacks_for = look
+    trainer_hooks.callbacks_for, models.with_empty_weights = look, trimmed
     runpy.run_path("train.py", run_name="__main__")
