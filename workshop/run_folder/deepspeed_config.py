@@ -7,15 +7,14 @@ Source of "auto": transformers 5.23, integrations/deepspeed.py. The keys are in 
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.json_file import AUTO, checked
+from workshop.run_folder.json_file import AUTO, checked, read_kinds
 
-_TABLE = tomllib.loads(Path(__file__).with_name("deepspeed_keys.toml").read_text())
+_TABLE = read_kinds(Path(__file__).with_name("deepspeed_keys.toml"))
 KINDS, SCHEDULERS, OTHER = _TABLE["kinds"], _TABLE["schedulers"], _TABLE["other"]
 ZERO = KINDS["zero_optimization"]
 STAGES_12, STAGE_3 = {*_TABLE["stages"]["1_and_2"]}, {*_TABLE["stages"]["3"]}

@@ -9,17 +9,16 @@ neither (erratum K3). Here a key that nothing reads is an error, and so is one t
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.json_file import checked, words
+from workshop.run_folder.json_file import checked, read_kinds, words
 from workshop.run_folder.plural import counted
 
-_TABLE = tomllib.loads(Path(__file__).with_name("fsdp_keys.toml").read_text())
+_TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))
 COMMON, DDP, BY_HAND, _NEW_NAMES = (_TABLE[name] for name in ("common", "ddp", "by_hand", "new_names"))
 BY_VERSION = {version: _TABLE[f"fsdp{version}"] for version in (1, 2)}
 _OTHER = {

@@ -4,6 +4,7 @@ deepspeed_keys.toml says what kinds there are.
 """
 
 import json
+import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,23 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError(f"{path}: found {type(config).__name__}, expected a JSON object {{…}}")
     return config
+
+
+def read_kinds(path: Path) -> dict[str, Any]:
+    """Return a TOML file's tables of kinds, where each key of a group has the group's kind."""
+    tables = tomllib.loads(path.read_text())
+    groups = tables.pop("groups")
+
+    def ungrouped(table: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, value in table.items():
+            if name in groups:
+                found |= dict.fromkeys(value, groups[name])
+            else:
+                found[name] = ungrouped(value) if isinstance(value, dict) else value
+        return found
+
+    return ungrouped(tables)
 
 
 def checked(
