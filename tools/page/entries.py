@@ -27,14 +27,12 @@ class Entry:
 
     Attributes:
         id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
-        place: its folder, without symbolic links.
         own: one of the runs asked for; False: a reference run.
         where: its logs folder, of a reference run the machine's.
         trouble: what is wrong with one's own run, as `watch` says it; "" for nothing.
     """
 
     id: str
-    place: Path
     run: Run
     own: bool
     where: str
@@ -48,10 +46,6 @@ class Entry:
         what = [run.record.exercise or run.folder.parent.name, run.configuration, fault]
         return " · ".join(one_line(str(part)) for part in (*what, run.folder.name) if part)
 
-    @property
-    def kind(self) -> str:
-        return "yours" if self.own else "reference"
-
 
 def entries(own: Sequence[Run], reference: Sequence[Run], reference_root: Path) -> list[Entry]:
     """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
@@ -62,11 +56,10 @@ def entries(own: Sequence[Run], reference: Sequence[Run], reference_root: Path) 
         *((one.run, True, one.trouble) for one in live),
         *((run, False, "") for run in reversed(reference)),
     ]:
-        place = run.folder.resolve()
-        machine = "" if is_own else place.relative_to(reference_root).parts[0]
+        machine = "" if is_own else run.folder.resolve().relative_to(reference_root).parts[0]
         name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
         identity = _unique(re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run", taken)
-        found.append(Entry(identity, place, run, is_own, machine or str(run.folder.parent.parent), trouble))
+        found.append(Entry(identity, run, is_own, machine or str(run.folder.parent.parent), trouble))
     return found
 
 
@@ -79,16 +72,11 @@ def _unique(name: str, taken: set[str]) -> str:
     return free
 
 
-def folder_names(folders: Sequence[Path]) -> str:
-    """The names of a few folders, the number of many."""
-    return ", ".join(map(str, folders)) if len(folders) < 4 else f"{len(folders)} folders"
-
-
 def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     """The run's files, folders left out: name -> where it is, seen from a folder of the page."""
     if entry.run.folder.is_symlink():
         return {}
-    base = os.path.relpath(entry.place, page_folder)
+    base = os.path.relpath(entry.run.folder.resolve(), page_folder)
     return {name: quote(os.fsencode(f"{base}/{name}")) for name in entry.run.files}
 
 

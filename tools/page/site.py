@@ -59,7 +59,8 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     try:
         for folder in ("runs", "data", "static"):
             (temporary / folder).mkdir(parents=True)
-        _write(found, entries.folder_names(logs), temporary, output.resolve())
+        where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
+        _write(found, where, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
