@@ -11,9 +11,7 @@ def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
     (table,) = (table for table in blank_tables(exercise) if table.number == number)
     table = tiny_view(table) if tiny else table
-    cells = tables.fill(table, [run for folder in logs for run in find_runs(folder)]).cells
-    labels = table.label_columns
-    return {
-        " / ".join(row[:labels]): {name: cell.text for name, cell in zip(table.header, found, strict=True) if cell}
-        for row, found in zip(table.rows, cells, strict=True)
-    }
+    found: dict[str, dict[str, str]] = {}
+    for row, column, cell in tables.fill(table, [run for folder in logs for run in find_runs(folder)]).labelled():
+        found.setdefault(row, {})[column] = cell.text
+    return found

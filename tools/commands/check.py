@@ -13,7 +13,7 @@ from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill, left_out_lines, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Judgement, answers, counts, read_cell
-from tools.tables.labels import TINY_CAPTION_END, exercises_of, normalised, tiny_view
+from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
 from tools.tables.selection import NOT_MEASURED
@@ -67,10 +67,9 @@ def check_file(
         )
     known = table_definitions()
     definitions = [_definition(copy, known) for copy in copies]
-    exercises = exercises_of(*definitions)
-    own = [run for run in runs if run.record.exercise in exercises]
+    own = [run for run in runs if any(run.record.exercise in table.exercises for table in definitions)]
     if not own:
-        raise no_runs(chosen_logs(arguments), exercises[0], runs)
+        raise no_runs(chosen_logs(arguments), definitions[0].exercises[0], runs)
     filled = [fill(definition, own) for definition in definitions]
     if not any(table.runs for table in filled):
         lines = left_out_lines(definitions, own, f"python -m tools check {file}{same_runs(arguments)}")

@@ -10,7 +10,7 @@ from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
-from tools.tables.labels import blank_tables, exercises_of, meaning, tiny_views
+from tools.tables.labels import blank_tables, meaning, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
 
@@ -53,10 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)
-    exercises = exercises_of(*wanted)
-    own = [run for run in runs if run.record.exercise in exercises]
+    own = [run for run in runs if any(run.record.exercise in table.exercises for table in wanted)]
     if not own:
-        raise no_runs(chosen_logs(arguments), exercises[0], runs)
+        raise no_runs(chosen_logs(arguments), wanted[0].exercises[0], runs)
     filled = [fill(table, own) for table in wanted]
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     if not any(table.runs for table in filled):
@@ -96,11 +95,8 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
     """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
     yield ["table", "row", "column", "value", "unit", "text"]
     for table in filled:
-        for row, cells in zip(table.table.rows, table.cells, strict=True):
-            label = " / ".join(row[: table.table.label_columns])
-            for column, cell in zip(table.table.header, cells, strict=True):
-                if cell is not None:
-                    yield [table.table.number, label, column, cell.value, cell.figure.unit, cell.text]
+        for row, column, cell in table.labelled():
+            yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
 def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from tools.errors import InputError, UnavailableError
+from tools.errors import UnavailableError
 from tools.logs.figures import figure, over_repeats
 from tools.logs.run import NoneOf, Where
+from tools.tables.labels import RUNGS
 from tools.tables.selection import Selection
 
 Comparison = Callable[[Selection, Where], float | bool]
-Reference = Callable[[Selection, Where], Where]  # from a cell's conditions to those of the other run
+Reference = Callable[[Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
@@ -27,7 +28,7 @@ def ratio(
     """
 
     def value(select: Selection, where: Where) -> float:
-        other = reference(select, where) if callable(reference) else where | reference
+        other = reference(where) if callable(reference) else where | reference
         if equal_work:
             positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
             # The last step of an epoch is filled up.
@@ -47,32 +48,22 @@ def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Co
     return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
 
 
-def _base(select: Selection, name: str) -> str:
-    """The base of a ratio in tables.toml: a rung, or an exercise."""
-    if name not in select.bases:
-        raise InputError(f"tables.toml: [bases]: no {name!r}; found {', '.join(select.bases) or 'nothing'}")
-    return select.bases[name]
+def _rung_below(where: Where) -> Where:
+    """The same conditions on the rung below, of the lowest on itself; variants and peers have none."""
+    ladder = sorted((rung for rung in RUNGS.values() if rung[0].isdigit()), key=lambda rung: int(rung.split("_")[0]))
+    below = dict(zip(ladder, [ladder[0], *ladder], strict=False))
+    return where | {"rung": below.get(where["rung"], "none")}
 
 
-def _on_rung(name: str) -> Reference:
-    """The same conditions on the rung of a base."""
-    return lambda select, where: where | {"rung": _base(select, name)}
+def _at_rung(rung: str) -> Where:
+    """That rung with its own batch size and loss."""
+    return {"rung": rung, "batch_size": NoneOf(), "loss_chunk": NoneOf(), "loss": NoneOf(["liger"])}
 
 
-def _rung_below(select: Selection, where: Where) -> Where:
-    return where | {"rung": _base(select, where["rung"])}
-
-
-def _at_rung(name: str) -> Reference:
-    """The base's rung with its own batch size and loss."""
-    own = dict.fromkeys(("batch_size", "loss_chunk"), NoneOf()) | {"loss": NoneOf(["liger"])}
-    return lambda select, where: where | own | {"rung": _base(select, name)}
-
-
-def _one_gpu(select: Selection, where: Where) -> Where:
+def _one_gpu(where: Where) -> Where:
     """This rung and model on one GPU, without any method."""
     same = {key: where[key] for key in ("rung", "model", "tiny") if key in where}
-    return same | {"exercise": _base(select, "one_gpu"), "world_size": 1}
+    return same | {"exercise": "speed-ladder", "world_size": 1}
 
 
 def per_gpu(of: Comparison) -> Comparison:
@@ -102,14 +93,13 @@ def shards(key: str) -> Comparison:
 def loss_difference(select: Selection, where: Where) -> float:
     """The largest difference of a step's loss from the undisturbed run's."""
     here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
-    if here is None or undisturbed is None or here.step.tolist() != undisturbed.step.tolist():
+    if not (here and undisturbed) or here.step.tolist() != undisturbed.step.tolist():
         raise UnavailableError("other steps")
-    if not here.step.size:
-        raise UnavailableError("no steps")
     return float(abs(here.loss - undisturbed.loss).max())
 
 
 _SPEED = "real_tokens_per_second"
+_TOP = "11_labelled"  # the rung that figures call the top
 COMPARISONS: dict[str, Comparison] = {
     "memory_savings_percent": offload_change_percent("peak_gpu_mib", -1),
     "runtime_change_percent": offload_change_percent("train_runtime_s", 1, equal_work=True),
@@ -119,11 +109,11 @@ COMPARISONS: dict[str, Comparison] = {
     "runtime_scale_factor": ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
     "share_of_ddp": ratio("samples_per_second", {"config": "ddp"}, scale=100),
     "gain_over_rung_below": ratio(_SPEED, _rung_below),
-    "gain_over_textbook": ratio(_SPEED, _on_rung("textbook")),
-    "gain_over_bf16": ratio(_SPEED, _on_rung("top")),
+    "gain_over_textbook": ratio(_SPEED, {"rung": "0_textbook"}),
+    "gain_over_bf16": ratio(_SPEED, {"rung": _TOP}),
     "real_tokens_per_gpu": per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
-    "share_of_stream": ratio(_SPEED, _at_rung("stream"), scale=100),
-    "share_of_top": ratio(_SPEED, _at_rung("top"), scale=100),
+    "share_of_stream": ratio(_SPEED, _at_rung("10_stream"), scale=100),
+    "share_of_top": ratio(_SPEED, _at_rung(_TOP), scale=100),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.
     "share_of_one_gpu": per_gpu(ratio(_SPEED, _one_gpu, scale=100)),
     "loss_difference": loss_difference,

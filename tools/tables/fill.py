@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tools.errors import InputError, UnavailableError
@@ -11,7 +11,7 @@ from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import COMPARISONS
-from tools.tables.labels import Label, blank_cells, dictionary_of, run_conditions
+from tools.tables.labels import Label, blank_cells, run_conditions
 from tools.tables.markdown import Table
 from tools.tables.selection import NOT_MEASURED, Selection
 from workshop.run_folder.plural import counted
@@ -45,6 +45,12 @@ class FilledTable:
         """Those that its cells are about, each once, oldest first."""
         found = {run.folder: run for row in self.cells for cell in row if cell for run in cell.runs}
         return sorted(found.values(), key=lambda run: run.start)
+
+    def labelled(self) -> Iterator[tuple[str, str, Cell]]:
+        """The labels of the row and the column of each filled cell, and the cell."""
+        for row, cells in zip(self.table.rows, self.cells, strict=True):
+            label = " / ".join(row[: self.table.label_columns])
+            yield from ((label, name, cell) for name, cell in zip(self.table.header, cells, strict=True) if cell)
 
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
@@ -92,7 +98,7 @@ def _unrecorded(texts: list[str]) -> bool:
 def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     own = [run for run in runs if run.record.exercise in table.exercises]
-    select = Selection(own, dictionary_of(table.path.parent).bases)
+    select = Selection(own)
     cells = [[_cell(select, cell) if cell else None for cell in row] for row in blank_cells(table)]
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
     if len(places) > 1:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,35 +98,28 @@ def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
         if not is_blank(yours):
             number = question.partition(".")[0]
             yield f"prediction {number}: {yours}"
-            for place in cells.get(number, []):
-                yield f"  Table {place.replace(' | ', ', ')}: {_found(checked, place, show)}"
+            for table, row, column in cells.get(number, []):
+                yield f"  Table {table}, {row}, {column}: {_found(checked, table, row, column, show)}"
 
 
-def _found(checked: Checked, place: str, show: bool) -> str:
-    """The filled cell "TABLE | ROW | COLUMN", with the labels of full runs."""
-    number, row, column = place.split(" | ")
+def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:
+    """The filled cell at these labels, which are those of full runs."""
     for filled, judged in checked:
-        cell = cell_at(filled, row, column) if filled.table.number == number else None
-        if cell is None:
-            continue
-        position, text = cell
-        unread = [one for one in judged if (one.row, one.column) == position and one.verdict in (BLANK, WRONG)]
-        return "first read it" if unread and not show else text.text
+        if filled.table.number == table and (found := cell_at(filled, row, column)):
+            *labels, cell = found
+            unread = [one for one in judged if [one.row, one.column] == labels and one.verdict in (BLANK, WRONG)]
+            return "first read it" if unread and not show else cell.text
     return "not in this form"
 
 
-def cell_at(filled: FilledTable, row: str, column: str) -> tuple[tuple[str, str], Cell] | None:
+def cell_at(filled: FilledTable, row: str, column: str) -> tuple[str, str, Cell] | None:
     """A cell with its labels; in a table about tiny runs that of the label without its size."""
-    folder, labels = filled.table.path.parent, filled.table.label_columns
-    rows, columns = _names(folder, row.split(" / ")), _names(folder, [column])
-    for texts, cells in zip(filled.table.rows, filled.cells, strict=True):
-        for name, cell in zip(filled.table.header, cells, strict=True):
-            if cell and [*map(normalised, texts[:labels])] in rows and [normalised(name)] in columns:
-                return (" / ".join(texts[:labels]), name), cell
-    return None
+    rows, columns = (_names(filled.table.path.parent, labels) for labels in (row, column))
+    found = (one for one in filled.labelled() if normalised(one[0]) in rows and normalised(one[1]) in columns)
+    return next(found, None)
 
 
-def _names(folder: Path, labels: Sequence[str]) -> list[list[str]]:
-    """Labels as written, and as tables about tiny runs have them."""
-    tiny = [found.tiny if (found := meaning(folder, label)) else label for label in labels]
-    return [[normalised(label) for label in some] for some in (labels, tiny)]
+def _names(folder: Path, labels: str) -> list[str]:
+    """A row's labels or a column's as written, and as tables about tiny runs have them."""
+    tiny = [found.tiny if (found := meaning(folder, label)) else label for label in labels.split(" / ")]
+    return [normalised(labels), normalised(" / ".join(tiny))]

@@ -10,15 +10,17 @@ from __future__ import annotations
 import operator
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
+from itertools import product
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import FIGURES, Figure
 from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.markdown import Table, is_blank, read_tables
+from workshop.run_folder.exercises import FURTHER, REPO
 
 # Settings that tiny.env changes: tables of tiny runs have no conditions on them.
 SIZES = {
@@ -27,9 +29,15 @@ SIZES = {
 }
 TINY_CAPTION_END = " (tiny runs)*"
 _WORDS = Path(__file__).with_name("words.toml")
+# The speed ladder's rungs, by their names in labels: "1 bf16", "variant: float8", "peer: trl padded".
+RUNGS = {
+    path.stem.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " "): path.stem
+    for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env")
+}
 # Patterns for {model} and others in labels; by default a number.
 _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
+_TEXTS |= {"rung": "|".join(RUNGS)}
 _REAL = {"learning_rate": r"\d(?:\.\d+)?e-\d"}
 _NAMES_UNIT = re.compile(r"\(|/s|Seconds")
 
@@ -60,17 +68,13 @@ class Dictionary:
     Attributes:
         tables: by number: the exercises whose runs fill the table, and conditions on all of its runs.
         labels: a pattern for each, the label as written there, its meaning.
-        rungs: as labels name them -> as runs do.
-        bases: what ratios compare with: a word, or a rung -> a rung.
-        predictions: by the question's number the cells, as "TABLE | ROW | COLUMN", that answer it.
+        predictions: by the question's number the cells that answer it: table, row and column of each.
         more_rows: by a generated table's number the labels of rows that no reference run fills.
     """
 
     tables: dict[str, tuple[tuple[str, ...], Where]]
     labels: list[tuple[re.Pattern, str, Label]]
-    rungs: dict[str, str]
-    bases: dict[str, str]
-    predictions: dict[str, list[str]]
+    predictions: dict[str, list[tuple[str, str, str]]]
     more_rows: dict[str, list[list[str]]]
 
 
@@ -86,8 +90,6 @@ def _dictionary(path: Path) -> Dictionary:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from error
-    below = content.get("rungs", {})
-    rungs = {rung.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " "): rung for rung in below}
 
     def where(label: str, written: dict) -> Where:
         """Conditions as TOML has them: a value, { not = [values] } or { unset = true }."""
@@ -106,15 +108,17 @@ def _dictionary(path: Path) -> Dictionary:
         figure, std = means.pop("figure", None), means.pop("std", False)
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label, rungs), label, Label(FIGURES.get(figure), where(label, means), std)))
-    bases, predictions = below | content.get("bases", {}), content.get("predictions", {})
-    return Dictionary(tables, labels, rungs, bases, predictions, content.get("more_rows", {}))
+        labels.append((_pattern(label), label, Label(FIGURES.get(figure), where(label, means), std)))
+    predictions = {
+        question: [cell for place in places for cell in product(*(part.split("; ") for part in place.split(" | ")))]
+        for question, places in content.get("predictions", {}).items()
+    }
+    return Dictionary(tables, labels, predictions, content.get("more_rows", {}))
 
 
-def _pattern(label: str, rungs: Iterable[str]) -> re.Pattern:
+def _pattern(label: str) -> re.Pattern:
     """The pattern of a label with {conditions} and [sizes]; tables of tiny runs omit sizes."""
-    texts = _TEXTS | _REAL | {"rung": "|".join(rungs)}
-    found = ""
+    texts, found = _TEXTS | _REAL, ""
     for part in re.split(r"(\{\w+\}|[\[\]])", label.casefold()):
         if part.startswith("{"):
             found += f"(?P<{part[1:-1]}>{texts.get(part[1:-1], _NUMBER)})"
@@ -138,15 +142,15 @@ def meaning(folder: Path, label: str) -> Label | None:
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
-                groups = {key: _condition(dictionary, key, text) for key, text in texts.items()}
+                groups = {key: _condition(key, text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
                 return replace(found, where=found.where | groups, unit_named=unit_named, tiny=tiny)
     return Label(_FIGURE_OF[name], unit_named=unit_named, tiny=label) if name in _FIGURE_OF else None
 
 
-def _condition(dictionary: Dictionary, key: str, text: str) -> str | int | float:
+def _condition(key: str, text: str) -> str | int | float:
     if key == "rung":
-        return dictionary.rungs[text]
+        return RUNGS[text]
     if key in _REAL:
         return float(text)
     return text if key in _TEXTS and key != "stage" else int(text.replace(",", ""))
@@ -205,11 +209,6 @@ def _without_figures(table: Table, more_rows: Sequence[list[str]]) -> Table:
             rows.insert(below, [*names, *[""] * (len(table.header) - len(names))])
             lines.insert(below, table.header_line)
     return replace(table, rows=rows, lines=lines)
-
-
-def exercises_of(*tables: Table) -> list[str]:
-    """The exercises whose runs fill the tables, each once."""
-    return list(dict.fromkeys(name for table in tables for name in table.exercises))
 
 
 def blank_cells(table: Table) -> list[list[Label | None]]:

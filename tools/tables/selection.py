@@ -18,14 +18,12 @@ class Selection:
 
     Attributes:
         runs: all that the table may show, oldest first.
-        bases: what ratios compare with (tables.toml).
         used: those of the present cell.
         notes: on runs that are not shown.
         chosen: by conditions: many cells are about the same runs.
     """
 
     runs: Sequence[Run]
-    bases: dict[str, str]
     used: list[Run] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     chosen: dict[str, tuple[list[Run], list[str]]] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from tools.tables.labels import (
     TINY_CAPTION_END,
     blank_cells,
     blank_tables,
+    dictionary_of,
     run_conditions,
     tiny_view,
     tiny_views,
@@ -110,10 +111,10 @@ TAUGHT = [folder for folder in exercises() if folder.name != "models"]
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)
 def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_runs(folder: Path) -> None:
-    named = tomllib.loads((folder / "tables.toml").read_text()).get("predictions", {})
+    named = dictionary_of(folder).predictions
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
-    for number, row, column in (place.split(" | ") for places in named.values() for place in places):
+    for number, row, column in (cell for cells in named.values() for cell in cells):
         assert cell_at(fill(tables[number], []), row, column), (number, row, column)
         assert cell_at(fill(tiny_view(tables[number]), []), row, column), (number, row, column)
 
