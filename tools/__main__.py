@@ -41,7 +41,7 @@ class _Harmless:
 
 
 def _module(command: str) -> ModuleType:
-    return import_module(f"tools.commands.{command.replace('-', '_')}")
+    return import_module(f"tools.commands.{command}")
 
 
 def parser(names: Sequence[str] = _COMMANDS) -> argparse.ArgumentParser:

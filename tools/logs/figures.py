@@ -193,8 +193,7 @@ def _evaluations(run: Run) -> Found:
 
 
 def _steps(run: Run) -> Found:
-    log = run.steps
-    if log is None or not log.step.size:
+    if not (log := run.steps):
         return {}
     warmup = read(run, "summary.json").get("warmup_steps", 0)
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]

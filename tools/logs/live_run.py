@@ -54,7 +54,7 @@ def look(run: Run) -> LiveRun:
     """The run as its logs show it now."""
     step, loss, step_time_s, tokens_per_s, damaged = 0, None, 0.0, None, ""
     try:
-        if (log := run.steps) is not None and log.step.size:
+        if log := run.steps:
             step, loss = int(log.step[-1]), float(log.loss[-1])
             times_s = log.step_time_s[-_RECENT_STEPS:]
             if times_s.sum() > 0:

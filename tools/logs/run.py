@@ -44,14 +44,12 @@ class Run:
     """One run folder. Tables select by its facts: see `fact`.
 
     Attributes:
-        json: run.json as it is; {} if it cannot be read.
-        record: the same, typed.
+        record: run.json, typed; an empty one if it cannot be read.
         problem: why run.json cannot be read; "" if it can.
         parsed: what has been read from the logs (tools/logs/figures.py).
     """
 
     folder: Path
-    json: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
     problem: str = ""
     parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -62,7 +60,6 @@ class Run:
     rung = property(lambda run: run.settings.get("rung") or None)
     fault = property(lambda run: run.settings.get("fault") or None)
     method = property(lambda run: run.record.sharding.method)  # as observed
-    cpu_offload = property(lambda run: run.record.sharding.cpu_offload)
     adapters = property(lambda run: run.settings.get("method"))  # of further/lora/: full, lora or qlora
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
@@ -70,7 +67,6 @@ class Run:
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
     dp_size = property(lambda run: run.record.dp_size or run.world_size)  # older: each rank had examples of its own
-    ranks_per_row = property(lambda run: run.world_size // run.dp_size if run.dp_size else None)
     train_examples = property(lambda run: run.record.train_examples or run.settings.get("train_size"))
     # Training processes; asked for, where rank 0 had not counted them when the job failed.
     world_size = property(lambda run: run.record.world_size or _product(run.record.nodes, run.record.gpus_per_node))
@@ -212,7 +208,7 @@ class Run:
 
     @property
     def steps(self) -> StepLog | None:
-        """All steps of steps.csv. Raises LogError if it is damaged."""
+        """All steps of steps.csv, None before the first. Raises LogError if it is damaged."""
         return read_steps(f"{self.folder}/steps.csv") if "steps.csv" in self.files else None
 
 
@@ -236,8 +232,8 @@ class StepLog:
     samples: np.ndarray | None = None  # None in logs of version 1
 
 
-def read_steps(path: Path | str) -> StepLog:
-    """Parse steps.csv; an empty file gives no steps.
+def read_steps(path: Path | str) -> StepLog | None:
+    """Parse steps.csv; None for a file without steps.
 
     Raises:
         LogError: the header or a line is not as in the contract.
@@ -245,13 +241,15 @@ def read_steps(path: Path | str) -> StepLog:
     import numpy as np
 
     rows = csv_log.step_rows(path)
+    if not rows:
+        return None
 
     def column(name: str) -> np.ndarray:
         finite = name != "loss"
         return np.array([csv_log.number(path, line, row[name], name, finite) for line, row in rows])
 
     names = ["step", "step_time_s", "tokens", "loss"]
-    return StepLog(*map(column, names), samples=column("samples") if rows and "samples" in rows[0][1] else None)
+    return StepLog(*map(column, names), samples=column("samples") if "samples" in rows[0][1] else None)
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

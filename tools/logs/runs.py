@@ -49,7 +49,7 @@ def _read(folder: Path) -> Run:
             raise LogError(path, None, f"start_time {record.start_time!r}", "an ISO 8601 time")
     except LogError as error:
         return Run(folder, problem=str(error))
-    return Run(folder, content, record)
+    return Run(folder, record)
 
 
 def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:

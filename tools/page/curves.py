@@ -76,7 +76,7 @@ def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]
 def _over_steps(run: Run, column: str, over: str, most: int) -> Iterator[Line]:
     """The curve, and a vertical line at each step from which the run was resumed."""
     steps = run.steps
-    places = None if steps is None or not steps.step.size else OVER[over][1](steps)
+    places = OVER[over][1](steps) if steps else None
     if places is None:
         return
     name = column.removesuffix("_s").replace("_", " ") if run.resumptions else ""

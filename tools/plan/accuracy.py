@@ -378,7 +378,7 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
 def _as_submission(run: Run) -> str:
     """The words of a run that was started without `submit`."""
     settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
-    return " ".join([*settings, f"--gpus-per-node={run.json['gpus_per_node']}", run.json.get("launcher") or ""])
+    return " ".join([*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""])
 
 
 def _without_usual(line: str) -> str:

@@ -10,7 +10,7 @@ from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import FURTHER, repository_of
+from workshop.run_folder.exercises import repository_of
 from workshop.run_folder.settings import defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
@@ -47,18 +47,13 @@ def _maybe(submission: Submission, run: Run) -> bool:
     if record.exercise != submission.exercise.name:
         return False
     if record.submission is not None:
-        return _as_before(record.submission) == _as_before(submission.text)
+        return record.submission == submission.text
     # Started by hand: known only by its settings, which rank 0 writes.
     shape = (submission.count("nodes"), submission.count("gpus-per-node"))
     configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
     same_config = record.config in (configs or [path.stem if (path := submission.config_path) else None])
     same_shape = (record.nodes, record.gpus_per_node) == shape
     return bool(run.settings) and _only_configs(submission) and same_config and same_shape
-
-
-def _as_before(line: str) -> str:
-    """Runs from before there was further/ have the old path to another exercise's configuration."""
-    return line.replace(f"../{FURTHER}/", "../")
 
 
 def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:

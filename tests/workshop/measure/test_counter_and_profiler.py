@@ -67,6 +67,6 @@ def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: 
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": trace["traceEvents"][0].get("ts", 0), "dur": 5}
     with gzip.open(tmp_path / "profile_trace.json.gz", "wt") as file:
         json.dump({"traceEvents": [*trace["traceEvents"], kernel]}, file)
-    read = read_trace(Run(tmp_path, {}, None))
+    read = read_trace(Run(tmp_path))
     assert (read.first, read.last) == tuple(map(int, asked.split(":"))) and read.wall_us > 0
     assert (read.operators.name == "aten::mm").sum() == products
