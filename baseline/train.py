@@ -12,7 +12,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.models import find_gpu, load_model
 
 

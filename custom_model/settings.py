@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Kind, boolean, positive, real, setting
-from workshop.settings import Settings
+from workshop.run_folder.settings import Kind, Settings, boolean, positive, real, setting
 
 MODEL_NAME = "simple-gpt"
 

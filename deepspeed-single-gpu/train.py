@@ -16,7 +16,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
 from workshop.training.models import find_gpu, load_model
 

@@ -12,7 +12,7 @@ from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from workshop.run_folder.exercises import exercises_with
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 

@@ -14,7 +14,7 @@ from workshop.run_folder.exercises import exercises_with
 EXERCISES = [str(folder.relative_to(REPO)) for folder in exercises_with("*.slurm")]
 # Each imports from those after it only.
 TOOLS = ("commands", "page", "plan", "submit", "tables", "logs")
-WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "run_folder")
+WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "run_folder")
 # Makes the import of these packages fail, then imports all modules of the tools.
 WITHOUT_TORCH = """
 import importlib, pathlib, sys
@@ -46,9 +46,8 @@ def above(package: str, order: tuple[str, ...], part: str) -> tuple[str, ...]:
     [
         *((f"tools/{part}/*.py", above("tools", TOOLS, part)) for part in TOOLS),
         *((f"workshop/{part}/**/*.py", (*above("workshop", WORKSHOP, part), "workshop.job.")) for part in WORKSHOP),
-        ("workshop/settings.py", (*above("workshop", WORKSHOP, "settings"), "workshop.job.")),
-        ("workshop/job/*.py", above("workshop", WORKSHOP, "settings")),
-        ("workshop/kernels/fast_models/*.py", ("workshop.settings.", "workshop.kernels.operators.")),
+        ("workshop/job/*.py", above("workshop", WORKSHOP, "run_folder")),
+        ("workshop/kernels/fast_models/*.py", ("workshop.run_folder.settings.", "workshop.kernels.operators.")),
         ("workshop/**/*.py", ("tools.",)),
         ("tools/**/*.py", (*above("workshop", WORKSHOP, "run_folder"), "workshop.job.")),
         *((f"{name}/*.py", ("tools.",)) for name in EXERCISES),

@@ -1,5 +1,5 @@
-"""What runs inside a job. Imports go one way: run_folder <- settings <- data <- kernels <- training <- measure, and
-job <- settings. simulate computes a step without a GPU, above all of them but job.
+"""What runs inside a job. Imports go one way: run_folder <- data <- kernels <- training <- measure, and job <-
+run_folder. simulate computes a step without a GPU, above all of them but job.
 """
 
 import os

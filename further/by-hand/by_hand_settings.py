@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import setting
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

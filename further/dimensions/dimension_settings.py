@@ -9,8 +9,7 @@ from by_hand_settings import ByHandSettings
 from custom_model.settings import MODEL_NAME
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
-from workshop.run_folder.settings import Kind, boolean, choice, count, setting
-from workshop.settings import world_size
+from workshop.run_folder.settings import Kind, boolean, choice, count, setting, world_size
 
 # Settings that one script reads; first the number of ranks that share something.
 SETTINGS_OF = {

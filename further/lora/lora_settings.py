@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from ladder_settings import LadderSettings
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import choice, positive, real, setting
-from workshop.settings import configuration
+from workshop.run_folder.settings import choice, configuration, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)

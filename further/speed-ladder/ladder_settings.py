@@ -8,8 +8,7 @@ from typing import Any
 
 from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import boolean, choice, count, positive, setting
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
 from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked

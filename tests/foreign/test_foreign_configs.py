@@ -22,11 +22,11 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.submitted_lines import configuration_of, workload_of
 from tools.submit.submissions import read_argument
-from workshop import settings as of_settings
 from workshop.kernels import operators
 from workshop.run_folder import deepspeed_config
+from workshop.run_folder import settings as of_settings
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
 EXERCISES = {"d": "deepspeed-multi-gpu", "f": "fsdp", "w": "deepspeed-multi-gpu"}

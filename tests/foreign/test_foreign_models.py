@@ -18,7 +18,7 @@ from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.simulate import tensor_bytes
 from workshop.training.generation import answer_questions
 from workshop.training.models import blocks_of, load_model, model_size

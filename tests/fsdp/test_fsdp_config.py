@@ -12,7 +12,7 @@ from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.fsdp_config import check_keys, read
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
 

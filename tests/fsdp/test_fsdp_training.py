@@ -16,7 +16,7 @@ from tests.launching import REPO, die_after, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from workshop.measure import trainer_hooks
 from workshop.run_folder.checkpoints import newest
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.sharding import shard_units
 
 STEPS = 6

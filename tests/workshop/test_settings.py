@@ -6,7 +6,7 @@ import pytest
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 
 def test_K1_batch_size_reaches_the_training() -> None:

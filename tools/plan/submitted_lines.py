@@ -28,12 +28,12 @@ from workshop.run_folder.configuration import Configuration, read_configuration,
 from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
-from workshop.run_folder.settings import DeclaredSettings
+from workshop.run_folder.settings import Settings
 
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 # Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
 MUST_DO = "must-do"
-_PARSE = {item.name: item.metadata["kind"] for item in fields(DeclaredSettings)}
+_PARSE = {item.name: item.metadata["kind"] for item in fields(Settings)}
 
 
 def workload_of(submission: Submission) -> Workload | None:

@@ -17,7 +17,7 @@ from workshop.data.forms import Example
 from workshop.data.sources import cache_folder, code_of_package, examples_of, load_splits, split_of
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 ENCODED = Features(
     {"input_ids": List(Value("int32")), "attention_mask": List(Value("int8")), "labels": List(Value("int32"))}

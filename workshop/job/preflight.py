@@ -20,9 +20,8 @@ from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
 from workshop.run_folder.exercises import REPO, exercises_with
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, count
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, Settings, count
 from workshop.run_folder.typos import complaint, doubt
-from workshop.settings import Settings
 
 PACKAGES = ("torch", "transformers", "accelerate")
 

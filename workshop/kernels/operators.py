@@ -26,7 +26,7 @@ from typing import Any
 from workshop.run_folder import deepspeed_config
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.json_file import read_json
-from workshop.settings import has_gpu
+from workshop.run_folder.settings import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILDING = f"building-{socket.gethostname()}-"

@@ -14,7 +14,7 @@ from torch.autograd import DeviceType
 from transformers import TrainerCallback
 
 from workshop.run_folder.gpu_time import shares
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import synchronise
 
 ROWS = 30  # kernels in the table

@@ -15,7 +15,7 @@ from workshop.run_folder import run_record
 from workshop.run_folder.control import Control
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.plural import counted
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import StepRecorder, find_callback
 from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import DeclaredSettings
+from workshop.run_folder.settings import Settings
 
 # Version 1: no key `version`, and steps.csv ends with `epoch`. A reader that knows version n reads all before it.
 VERSION = 2
@@ -24,7 +24,7 @@ REQUIRED = ("exercise", "state", "start_time")
 Schema = dict[str, Any]  # key to type
 # Settings of every exercise, and those of single exercises that tables use.
 SETTINGS: Schema = {
-    **{item.name: str if item.type is Path else item.type for item in fields(DeclaredSettings)},
+    **{item.name: str if item.type is Path else item.type for item in fields(Settings)},
     **{"rung": str, "packing": bool, "loss": str, "loss_chunk": int, "use_fsdp": bool, "fault": str, "compile": bool},
     **{"num_layers": int, "hidden_size": int, "sequence_parallel": bool, "schedule": str},
     **{"method": str, "lora_rank": int, "lora_alpha": float, "lora_dropout": float, "lora_targets": str},
@@ -124,7 +124,7 @@ class RunRecord:
     git_dirty: bool | None = None
     git_diff: str | None = None
     # the training's rank 0
-    settings: Settings = field(default_factory=dict)
+    settings: RecordedSettings = field(default_factory=dict)
     model: Model = Model()
     sharding: Sharding = Sharding()
     precision: str | None = None
@@ -152,7 +152,7 @@ class RunRecord:
     shared_gpu: bool = False
 
 
-class Settings(dict):
+class RecordedSettings(dict):
     """`settings` of run.json, with the types in SETTINGS; others are not checked."""
 
 
@@ -202,7 +202,7 @@ STEPS_COLUMNS_1 = STEPS_COLUMNS[:6]  # of version 1
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
-_OBJECTS = (RunRecord, Model, Sharding, Attempt, Settings)
+_OBJECTS = (RunRecord, Model, Sharding, Attempt, RecordedSettings)
 
 
 class MistypedError(ValueError):
@@ -216,7 +216,7 @@ class MistypedError(ValueError):
 @cache
 def types_of(kind: type) -> Schema:
     """Return the keys of a record with their types; any of them may be null."""
-    if kind is Settings:
+    if kind is RecordedSettings:
         return SETTINGS
     hints = get_type_hints(kind).items()
     return {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints}
@@ -237,7 +237,7 @@ def typed(value: Any, kind: Any, key: str = "") -> Any:
         for name, wanted in types_of(kind).items():
             if (entry := value.get(name)) is not None:
                 found[name] = typed(entry, wanted, prefix + name)
-        return Settings(value | found) if kind is Settings else kind(**found)
+        return RecordedSettings(value | found) if kind is RecordedSettings else kind(**found)
     if get_origin(kind) is list:
         if type(value) is not list:
             raise MistypedError(key, value, "a list")

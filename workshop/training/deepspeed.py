@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.checkpoints import UNIVERSAL
-from workshop.run_folder.settings import DeclaredSettings
-from workshop.settings import configuration
+from workshop.run_folder.settings import Settings, configuration
 
 if TYPE_CHECKING:  # torch with it; the launcher checks settings without
     from transformers import TrainingArguments
 
 
-def deepspeed_config(settings: DeclaredSettings) -> dict[str, Any]:
+def deepspeed_config(settings: Settings) -> dict[str, Any]:
     """Return the launcher's JSON for the Trainer, which loads a converted checkpoint as such.
 
     Raises InputError as `configuration` does.

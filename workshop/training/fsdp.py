@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.run_folder.json_file import read_json
-from workshop.run_folder.settings import DeclaredSettings
-from workshop.settings import Settings, configuration, world_size
+from workshop.run_folder.settings import Settings, configuration, world_size
 from workshop.training.deepspeed import deepspeed_config
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
@@ -15,7 +14,7 @@ if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from transformers import Trainer, TrainingArguments
 
 
-def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
+def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
     """Return the launcher's JSON for the Trainer, and the mesh of ranks for HYBRID_SHARD (HSDP).
 
     Both are None for plain DDP. Raises InputError as `configuration` does.
@@ -34,7 +33,7 @@ def fsdp_config(settings: DeclaredSettings) -> tuple[dict[str, Any] | None, Para
     return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
 
 
-def sharding_arguments(settings: DeclaredSettings, gpu: bool) -> dict[str, Any]:
+def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
     """Return the Trainer's arguments for the launcher's DDP, FSDP or ZeRO configuration; {} without one.
 
     Raises InputError naming the file for what cannot work.

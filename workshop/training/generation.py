@@ -19,7 +19,7 @@ from transformers.modeling_utils import unwrap_model
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Example
 from workshop.run_folder.run_record import add_to_summary, read_summary
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
 from workshop.training.hangs import progress
 from workshop.training.squad_metric import score

@@ -27,7 +27,7 @@ import torch
 from transformers import TrainerCallback
 
 from workshop.run_folder.run_record import STACKS
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 SLOW_S = 1800
 START_S = 3 * 3600

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import SHAPES, model_path
-from workshop.settings import Settings, configuration
+from workshop.run_folder.settings import Settings, configuration
 
 
 @dataclass(frozen=True)

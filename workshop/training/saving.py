@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.run_record import last_attempt, read_run_record, update_last_attempt
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
 

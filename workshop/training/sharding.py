@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import update_run_record
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import gather_objects
 from workshop.training.models import blocks_of, model_size, stored_numel
 

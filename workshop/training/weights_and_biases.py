@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 
 def reporters(settings: Settings) -> list[str]:

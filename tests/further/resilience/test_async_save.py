@@ -18,7 +18,7 @@ from workshop.measure import trainer_hooks
 from workshop.run_folder.checkpoints import checkpoints, fault, manifest, newest
 from workshop.run_folder.control import Control
 from workshop.run_folder.run_record import read_summary
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 SIZES = {"BATCH_SIZE": "2", "GRAD_ACC": "1", "SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "0"}
 WAITED, ASYNC = "sharded_state", "async"

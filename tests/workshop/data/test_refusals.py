@@ -11,7 +11,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
 LATE = {"messages": [{"role": "user", "content": "Why? " * 50}, *CHAT["messages"][1:]]}

@@ -10,7 +10,7 @@ from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.run_folder.errors import InputError
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"

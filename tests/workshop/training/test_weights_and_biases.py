@@ -8,7 +8,7 @@ import pytest
 
 from tests.launching import program
 from tests.workshop.environment import ENVIRONMENT
-from workshop.settings import Settings
+from workshop.run_folder.settings import Settings
 from workshop.training.weights_and_biases import report_summary
 
 
