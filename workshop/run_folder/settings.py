@@ -45,57 +45,42 @@ def is_tiny(model_name: str) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a setting's text may be. `parse` raises ValueError or KeyError for a text that is not as `expected`."""
+    """What a setting's text may be. Calling it raises ValueError or KeyError for a text that is not as `expected`."""
 
     parse: Callable[[str], Any]
     expected: str = "a text"
+    fits: Callable[[Any], Any] = lambda value: True
 
     def __call__(self, text: str) -> Any:
-        return self.parse(text)
+        value = self.parse(text)
+        if not self.fits(value):
+            raise ValueError(text)
+        return value
 
 
 def choice(*allowed: str) -> Kind:
     return Kind({text: text for text in allowed}.__getitem__, " or ".join(allowed))
 
 
-def number(kind: type, least: float, expected: str) -> Kind:
-    def parse(text: str) -> Any:
-        value = kind(text)
-        if not least <= value < float("inf"):
-            raise ValueError(text)
-        return value
-
-    return Kind(parse, expected)
-
-
-def _own_folder(text: str) -> Path:
-    """Refuse the run folder itself and folders above it, which hold other files and runs."""
-    if normpath(text).split("/")[0] in (".", ".."):
-        raise ValueError(text)
-    return Path(text)
-
-
-def _folder_name(text: str) -> str:
-    """Accept one folder's name that `runs` finds: not hidden, and on one line."""
-    if not re.fullmatch(r"\w[\w.+-]*", text):
-        raise ValueError(text)
-    return text
-
-
-def _step_range(text: str) -> str:
-    first, last = (int(part) for part in text.split(":"))
-    if not 1 <= first <= last:
-        raise ValueError(text)
-    return text
-
-
 boolean = Kind(lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false")
-own_folder = Kind(_own_folder, "a folder inside the run folder, or an absolute path")
-folder_name = Kind(_folder_name, "a folder's name of letters, digits and . _ + -")
-step_range = Kind(_step_range, "two step numbers as FIRST:LAST, for example 5:8")
-positive = number(int, 1, "a whole number of at least 1")
-count = number(int, 0, "a whole number of at least 0")
-real = number(float, 0, "a number of at least 0")
+positive = Kind(int, "a whole number of at least 1", lambda value: value >= 1)
+count = Kind(int, "a whole number of at least 0", lambda value: value >= 0)
+real = Kind(float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+step_range = Kind(
+    str,
+    "two step numbers as FIRST:LAST, for example 5:8",
+    lambda text: 1 <= int(text.partition(":")[0]) <= int(text.partition(":")[2]),
+)
+# Not the run folder itself or one above it: they hold other files and runs.
+own_folder = Kind(
+    Path,
+    "a folder inside the run folder, or an absolute path",
+    lambda path: normpath(path).split("/")[0] not in (".", ".."),
+)
+# One that `runs` finds: not hidden, and on one line.
+folder_name = Kind(
+    str, "a folder's name of letters, digits and . _ + -", lambda text: re.fullmatch(r"\w[\w.+-]*", text)
+)
 
 
 def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
@@ -285,9 +270,9 @@ class Settings:
         return values
 
 
-def defaults(declared: type = Settings) -> dict[str, Any]:
+def defaults() -> dict[str, Any]:
     """Return the default of each setting by its environment variable; None: it has to be set."""
-    return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(declared)}
+    return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
 
 
 def world_size() -> int:
