@@ -171,7 +171,7 @@ def _summary(run: Run) -> Found:
     """summary.json, with what is computed from it."""
     found = {key: value for key, value in run.summary.items() if value is not None}
     try:
-        found |= {key: typed(value, SUMMARY_RECORD[key], key) for key, value in found.items() if key in SUMMARY_RECORD}
+        found = typed(found, SUMMARY_RECORD)
     except MistypedError as error:
         raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
     steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))

@@ -6,7 +6,7 @@ listed are ignored, so that older tools can read a newer job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -124,7 +124,7 @@ class RunRecord:
     git_dirty: bool | None = None
     git_diff: str | None = None
     # the training's rank 0
-    settings: RecordedSettings = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)  # its types are in SETTINGS
     model: Model = Model()
     sharding: Sharding = Sharding()
     precision: str | None = None
@@ -152,31 +152,21 @@ class RunRecord:
     shared_gpu: bool = False
 
 
-class RecordedSettings(dict):
-    """`settings` of run.json, with the types in SETTINGS; others are not checked."""
-
-
 SUMMARY_RECORD: Schema = {
-    **dict.fromkeys(("train_runtime_s", "train_loss"), float),
-    "eval_loss": list[float],
+    **dict.fromkeys(("eval_loss", "peak_mem_alloc_mib_of_ranks"), list[float]),
+    **{"timed_start": str, "timed_end": str, "exact_match_by_step": dict},
+    **dict.fromkeys(("warmup_steps", "checkpoints", "generated_examples", "train_generated_examples"), int),
+    **dict.fromkeys(("train_runtime_s", "train_loss", "timed_s", "energy_j", "real_tokens_per_joule"), float),
     **dict.fromkeys(("train_samples_per_second", "train_steps_per_second", "eval_samples_per_second"), float),
     **dict.fromkeys(("train/samples_per_second", "train/steps_per_second"), float),
     **dict.fromkeys(("train/tokens_per_second", "train/real_tokens_per_second"), float),
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
-    **{"warmup_steps": int, "timed_start": str, "timed_end": str},
-    **dict.fromkeys(("timed_s", "energy_j", "real_tokens_per_joule"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
-    "peak_mem_alloc_mib_of_ranks": list[float],
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
-    **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
-    "checkpoints": int,
+    **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%", "checkpoint_mib", "checkpoint_time_share_%"), float),
     **dict.fromkeys(("checkpoint_time_s", "checkpoint_last_time_s", "checkpoint_disk_time_s"), float),
     **dict.fromkeys(("checkpoint_write_time_s", "checkpoint_hash_time_s"), float),
-    **dict.fromkeys(("checkpoint_mib", "checkpoint_time_share_%"), float),
-    **dict.fromkeys(("exact_match", "f1", "train_exact_match", "train_f1"), float),
-    **dict.fromkeys(("exact_match_before", "f1_before"), float),
-    "exact_match_by_step": dict,
-    **dict.fromkeys(("generated_examples", "train_generated_examples"), int),
+    **dict.fromkeys(("exact_match", "f1", "exact_match_before", "f1_before", "train_exact_match", "train_f1"), float),
 }
 
 
@@ -202,9 +192,6 @@ STEPS_COLUMNS_1 = STEPS_COLUMNS[:6]  # of version 1
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
 
-_OBJECTS = (RunRecord, Model, Sharding, Attempt, RecordedSettings)
-
-
 class MistypedError(ValueError):
     """A value does not have its key's type."""
 
@@ -214,30 +201,29 @@ class MistypedError(ValueError):
 
 
 @cache
-def types_of(kind: type) -> Schema:
+def types_of(record: type) -> Schema:
     """Return the keys of a record with their types; any of them may be null."""
-    if kind is RecordedSettings:
-        return SETTINGS
-    hints = get_type_hints(kind).items()
-    return {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints}
+    hints = get_type_hints(record).items()
+    types = {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints}
+    return types | ({"settings": SETTINGS} if record is RunRecord else {})
 
 
 def typed(value: Any, kind: Any, key: str = "") -> Any:
     """Return a JSON value as its type, an object as its dataclass; null becomes the default.
 
-    Texts can be shown in a line of a table and on a terminal.
+    An object with a Schema keeps its other keys, unchecked. Texts can be shown in a line of a table and on a terminal.
 
     Raises:
         MistypedError: names the first value that has another type.
     """
-    if kind in _OBJECTS:
+    if isinstance(kind, dict) or is_dataclass(kind):
         if type(value) is not dict:
             raise MistypedError(key, value, "an object")
         found, prefix = {}, f"{key}." if key else ""
-        for name, wanted in types_of(kind).items():
+        for name, wanted in (kind if isinstance(kind, dict) else types_of(kind)).items():
             if (entry := value.get(name)) is not None:
                 found[name] = typed(entry, wanted, prefix + name)
-        return RecordedSettings(value | found) if kind is RecordedSettings else kind(**found)
+        return value | found if isinstance(kind, dict) else kind(**found)
     if get_origin(kind) is list:
         if type(value) is not list:
             raise MistypedError(key, value, "a list")
