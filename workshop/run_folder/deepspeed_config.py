@@ -6,7 +6,6 @@ x GPUs, nothing else.
 Source of "auto": transformers 5.23, integrations/deepspeed.py. The keys are in deepspeed_keys.toml.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,25 @@ _OF_HIDDEN_SIZE = {
     "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
     "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
 }
-_FILLED = (
-    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
-    *("fp16.enabled", "bf16.enabled", *(f"optimizer.params.{name}" for name in ("lr", "betas", "eps", "weight_decay"))),
-    *(f"scheduler.params.{name}" for name in ("warmup_max_lr", "warmup_num_steps", "total_num_steps")),
-)
-_AUTOS = {*_FILLED, "scheduler.params.warmup_min_lr"}
+# What a value has to agree with: a setting, or what the workshop trains with.
+_SAME_AS = {
+    "train_micro_batch_size_per_gpu": "BATCH_SIZE",
+    "gradient_accumulation_steps": "GRAD_ACC",
+    "train_batch_size": "BATCH_SIZE x GRAD_ACC x GPUs",
+    "gradient_clipping": "the workshop's gradient clipping",
+    "optimizer.params.lr": "LEARNING_RATE",
+    "optimizer.params.betas": "the workshop's pair",
+    "optimizer.params.eps": "the workshop's eps",
+    "optimizer.params.weight_decay": "WEIGHT_DECAY",
+    "scheduler.params.warmup_max_lr": "LEARNING_RATE",
+    "scheduler.params.cycle_max_lr": "LEARNING_RATE",
+    "scheduler.params.warmup_num_steps": "LR_WARMUP_STEPS, at least 1,",
+    "scheduler.params.total_num_steps": "MAX_STEPS",
+    "fp16.enabled": "FP16",
+    "bf16.enabled": "BF16",
+}
+_FILLED = _SAME_AS.keys() - {"scheduler.params.cycle_max_lr"}
+_AUTOS = _FILLED | {"scheduler.params.warmup_min_lr"}
 _AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER)}
 
 
@@ -66,23 +78,17 @@ def read(
         scheduler["params"] = checked(path, params, kinds, "scheduler.params", auto=auto)
         if missing := [name for name in ("cycle_min_lr", "cycle_max_lr") if name in kinds.keys() - params.keys()]:
             raise InputError(f"{path}: found no scheduler.params.{missing[0]}, expected one: DeepSpeed has no default")
-    left_out = _fill(config)
     if trainer and settings.get("optimizer", "adamw_torch_fused") != "adamw_torch_fused" and "optimizer" in config:
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
         )
-    _check_settings(path, config, settings, world_size)
+    left_out = _fill(path, config, settings, world_size)
     if config.get("compile", {}).get("deepcompile") and settings and not settings.get("compile"):
         raise InputError(f"{path}: compile.deepcompile needs COMPILE=true of the speed ladder; expected it left out")
     notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
     notes += _check_stage(path, config["zero_optimization"])
     if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
-    for name, key in (("csv_monitor", "output_path"), ("flops_profiler", "output_file")):
-        found = Path(str(config.get(name, {}).get(key) or "."))
-        nearest = next(folder for folder in (found, *found.absolute().parents) if folder.exists())
-        if config.get(name, {}).get("enabled") and not os.access(nearest, os.W_OK):
-            raise InputError(f"{path}: {name}.{key} is '{found}', and {nearest} cannot be written; expected another")
     notes += _without_effect(config)
     if trainer and config["zero_optimization"]["stage"] == 3:
         notes += _gather(path, config["zero_optimization"], settings.get("save", "no") != "no")
@@ -114,55 +120,36 @@ def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _fill(config: dict[str, Any]) -> list[str]:
-    """Put "auto" for missing keys that the settings have; return those for which DeepSpeed has another default."""
+def _fill(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> list[str]:
+    """Put "auto" for missing keys that the settings have; return those for which DeepSpeed has another default.
+
+    Raises InputError where the JSON contradicts the settings: micro-batch 4 beside a loader with 32 (erratum B5).
+    """
+    rows, warmup_steps = [settings.get(name) for name in ("batch_size", "grad_acc")], settings.get("lr_warmup_steps")
+    values = {name: settings.get(name.lower()) for name in _SAME_AS.values()} | {
+        "BATCH_SIZE x GRAD_ACC x GPUs": None if None in rows else rows[0] * rows[1] * world_size,
+        "the workshop's gradient clipping": config.get("gradient_clipping") and 1.0,  # or 0
+        "the workshop's pair": [0.9, 0.999],
+        "the workshop's eps": 1e-8,
+        "LR_WARMUP_STEPS, at least 1,": None if warmup_steps is None else max(1, warmup_steps),
+    }
     left_out = []
-    for key in _FILLED:
+    for key, same_as in _SAME_AS.items():
         *sections, name = key.split(".")
         if sections[-1:] == ["params"] and sections[0] not in config:  # of an optimizer or a scheduler
-            continue
-        if sections[:1] == ["scheduler"] and name not in SCHEDULERS[config["scheduler"]["type"]]:
             continue
         part = config
         for section in sections:
             part = part.setdefault(section, {})
-        if name not in part:
+        if name in part:
+            if (value := values[same_as]) is not None and part[name] not in (AUTO, value):
+                expected = '"auto" in the JSON' if key in _FILLED else "the same in both"
+                raise InputError(f"{path}: {key} is {part[name]!r}, but {same_as} is {value!r}; expected {expected}")
+        elif key in _FILLED and (sections[:1] != ["scheduler"] or name in SCHEDULERS[config["scheduler"]["type"]]):
             part[name] = AUTO
             if name not in ("train_batch_size", "betas", "eps", "enabled", "total_num_steps"):
                 left_out.append(key)
     return left_out
-
-
-def _check_settings(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> None:
-    """Raises InputError where the JSON contradicts the settings: micro-batch 4 beside a loader with 32 (erratum B5)."""
-    rows = [settings.get(name) for name in ("batch_size", "grad_acc")]
-    warmup_steps = settings.get("lr_warmup_steps")
-    if warmup_steps is not None:
-        warmup_steps = max(1, warmup_steps)
-    rate = ("LEARNING_RATE", settings.get("learning_rate"))
-    expected: dict[str, tuple[str, Any]] = {
-        "train_micro_batch_size_per_gpu": ("BATCH_SIZE", rows[0]),
-        "gradient_accumulation_steps": ("GRAD_ACC", rows[1]),
-        "train_batch_size": ("BATCH_SIZE x GRAD_ACC x GPUs", None if None in rows else rows[0] * rows[1] * world_size),
-        "gradient_clipping": ("the workshop's gradient clipping", config.get("gradient_clipping") and 1.0),  # or 0
-        "optimizer.params.lr": rate,
-        "optimizer.params.betas": ("the workshop's pair", [0.9, 0.999]),
-        "optimizer.params.eps": ("the workshop's eps", 1e-8),
-        "optimizer.params.weight_decay": ("WEIGHT_DECAY", settings.get("weight_decay")),
-        "scheduler.params.warmup_max_lr": rate,
-        "scheduler.params.cycle_max_lr": rate,
-        "scheduler.params.warmup_num_steps": ("LR_WARMUP_STEPS, at least 1,", warmup_steps),
-        "scheduler.params.total_num_steps": ("MAX_STEPS", settings.get("max_steps")),
-        "fp16.enabled": ("FP16", settings.get("fp16")),
-        "bf16.enabled": ("BF16", settings.get("bf16")),
-    }
-    for key, (name, value) in expected.items():
-        found: Any = config
-        for part in key.split("."):
-            found = found.get(part, AUTO) if isinstance(found, dict) else AUTO
-        if value is not None and found not in (AUTO, value):
-            mended = '"auto" in the JSON' if key in _AUTOS else "the same in both"
-            raise InputError(f"{path}: {key} is {found!r}, but {name} is {value!r}; expected {mended}")
 
 
 def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
