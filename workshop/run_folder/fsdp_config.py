@@ -91,11 +91,9 @@ def check_blocks(path: Path, config: dict[str, Any], model: Mapping[str, Any]) -
     if not names or not file.is_file():
         return
     source = file.read_text()
-    blocks = re.findall(r"_no_split_modules = \[(.*?)\]", source, re.DOTALL)[:1]
-    blocks = re.findall(r"\w+", blocks[0]) if blocks else []
-    wrong = [name for name in names if f"class {name}(" not in source]
-    if wrong or not {*blocks[:1]} <= {*names}:
+    block = found[1] if (found := re.search(r"_no_split_modules = \[[\s\"']*(\w+)", source)) else names[0]
+    if block not in names or any(f"class {name}(" not in source for name in names):
         raise InputError(
-            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are "
-            f"{' and '.join(blocks[:1])}; expected them, or the key left out"
+            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are {block}; "
+            "expected them, or the key left out"
         )
