@@ -21,7 +21,7 @@ from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import utf8_lines
 from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
 from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
-from workshop.run_folder.typos import complaint, doubt
+from workshop.run_folder.typos import check_shell
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
@@ -184,11 +184,7 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     Raises:
         InputError: the shell has a variable that is nearly a setting's name.
     """
-    exercises = {line.exercise for line in lines} | {*exercises_with("env_vars.sh")}
-    known = {name for exercise in exercises for name in known_settings(exercise)}
-    if text := complaint(shell, known):
-        raise InputError(text)
-    notes = [text] if (text := doubt(shell)) else []
+    notes = [warning] if (warning := check_shell(shell)) else []
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
     pairs = {item for line in lines for item in line.replaced.items()}

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,30 +17,19 @@ from pathlib import Path
 from workshop.run_folder.checkpoints import checkpoints, is_of
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
-from workshop.run_folder.exercises import REPO, exercises_with
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, Settings, count
-from workshop.run_folder.typos import complaint, doubt
+from workshop.run_folder.settings import Settings, count
+from workshop.run_folder.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
-
-
-def setting_names(repo: Path = REPO) -> set[str]:
-    """Return every variable that an exercise reads: settings, and exports of an env_vars.sh or tiny.env."""
-    files = [folder / "env_vars.sh" for folder in exercises_with("env_vars.sh", repo)]
-    files += [repo / "tiny.env", repo / "cluster.env.example"]
-    in_files = {name for file in files for name in exported(file)}
-    return {item.name.upper() for item in fields(Settings)} | LAUNCHER_NAMES | set(LADDER_NAMES) | in_files
 
 
 def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
     """Raises InputError for a missing package or a misspelt variable."""
     if missing := [name for name in packages if find_spec(name) is None]:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    if text := complaint(shell, setting_names()):
-        raise InputError(text)
-    if text := doubt(shell):
-        print(text, file=sys.stderr)
+    if warning := check_shell(shell):
+        print(warning, file=sys.stderr)
 
 
 def settings_class(exercise: Path) -> type[Settings]:

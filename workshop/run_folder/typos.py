@@ -3,11 +3,16 @@
 Older material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 
+from workshop.run_folder.env_file import exported
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.exercises import REPO, exercises_with
+from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, defaults
+
 # Read by the launchers before any env_vars.sh, which therefore cannot set them.
-_LAUNCHER_NAMES = {"GPUS_PER_NODE", "EMULATED_NODES", "DS_CONFIG", "FABRIC_TIMEOUT_S", "WORKSHOP_VENV", "LOG_DIR"}
+_OF_LAUNCHERS = {"GPUS_PER_NODE", "EMULATED_NODES", "DS_CONFIG", "FABRIC_TIMEOUT_S", "WORKSHOP_VENV"}
 # Set by a launcher for the training, never by users.
 _SET_BY_LAUNCHERS = {"CONFIG", "RUN_DIR"}
 # Names of older material and of the Trainer.
@@ -31,12 +36,19 @@ _UNRELATED = {"COMPILER", "LABEL", "NUM_THREADS"}
 _LEAST_ALIKE = 0.86  # difflib's ratio: one letter of four too many is 0.89, two of eight exchanged 0.88
 
 
-def near_misses(shell: Mapping[str, str], settings: Iterable[str]) -> dict[str, str]:
+def setting_names() -> set[str]:
+    """Return every variable that an exercise reads: settings, and exports of an env_vars.sh or tiny.env."""
+    files = [folder / "env_vars.sh" for folder in exercises_with("env_vars.sh")]
+    files += [REPO / "tiny.env", REPO / "cluster.env.example"]
+    return {*defaults(), *LAUNCHER_NAMES, *LADDER_NAMES, *_OF_LAUNCHERS}.union(*map(exported, files))
+
+
+def near_misses(shell: Mapping[str, str]) -> dict[str, str]:
     """Return the shell's unread variables, each with the setting that it resembles; the first letter must be right."""
-    known = {*settings, *_LAUNCHER_NAMES}
+    known = setting_names()
     aims = known - _SET_BY_LAUNCHERS
     found = {}
-    for name in sorted(set(shell) - known - _SET_BY_LAUNCHERS - _UNRELATED):
+    for name in sorted(shell.keys() - known - _UNRELATED):
         alike = [aim for aim in aims if aim[0] == name[0].upper()]
         close = get_close_matches(name.upper(), alike, n=1, cutoff=_LEAST_ALIKE)
         meant = close[0] if close else _OTHER_NAMES.get(name)
@@ -45,18 +57,11 @@ def near_misses(shell: Mapping[str, str], settings: Iterable[str]) -> dict[str, 
     return found
 
 
-def complaint(shell: Mapping[str, str], settings: Iterable[str]) -> str:
-    """Return one line about all near misses; "" if there is none."""
-    found = near_misses(shell, settings)
-    if not found:
-        return ""
-    asked = ", ".join(f"{name}={shell[name]} (did you mean {meant}?)" for name, meant in found.items())
-    return (
-        f"your shell sets {asked}: nothing reads it; where it is not meant for the workshop, `unset {' '.join(found)}`"
-    )
-
-
-def doubt(shell: Mapping[str, str]) -> str:
-    """Return one line about short names that nothing reads; "" if there is none."""
+def check_shell(shell: Mapping[str, str]) -> str:
+    """Return a warning about short names that nothing reads; "" if there is none. Raises InputError for near misses."""
+    if found := near_misses(shell):
+        asked = ", ".join(f"{name}={shell[name]} (did you mean {meant}?)" for name, meant in found.items())
+        expected = f"where it is not meant for the workshop, `unset {' '.join(found)}`"
+        raise InputError(f"your shell sets {asked}: nothing reads it; {expected}")
     asked = [f"{name}={shell[name]} (for the workshop it is {MEANT[name]})" for name in MEANT if name in shell]
     return f"warning: your shell sets {', '.join(asked)}: nothing here reads it" if asked else ""

@@ -4,10 +4,8 @@ import re
 
 import pytest
 
-from workshop.job.preflight import setting_names
-from workshop.run_folder.typos import near_misses
+from workshop.run_folder.typos import near_misses, setting_names
 
-NAMES = setting_names()
 MISSES = dict(
     re.findall(
         r"(\w+):(\w+)",
@@ -34,8 +32,8 @@ WANDB_PROJECT HF_HOME TORCH_HOME TOKENIZERS_PARALLELISM
 
 @pytest.mark.parametrize(("typed", "meant"), MISSES.items())
 def test_K1_mistyped_setting_is_named_with_the_one_meant(typed: str, meant: str) -> None:
-    assert near_misses({typed: "2", "HOME": "/root"}, NAMES) == {typed: meant}
+    assert near_misses({typed: "2", "HOME": "/root"}) == {typed: meant}
 
 
 def test_variables_of_usual_shells_and_what_the_exercises_read_are_left_alone() -> None:
-    assert near_misses(dict.fromkeys([*USUAL, *NAMES], "x"), NAMES) == {}
+    assert near_misses(dict.fromkeys([*USUAL, *setting_names()], "x")) == {}
