@@ -84,4 +84,4 @@ def test_model_loads_as_a_training_loads_it_gives_every_block_gradients_and_answ
     assert 0 < size.blocks < size.parameters == size.trained
     examples = load_squad("sample", "validation")[:2]
     answers = answer_questions(settings, torch.device("cpu"), model, tokenizer, examples)
-    assert answers.keys() == {example.id for example in examples}
+    assert answers.keys() == {example["id"] for example in examples}

@@ -57,7 +57,7 @@ def make_squad(folder: Path) -> None:
     """The sample in the columns and files of rajpurkar/squad."""
     (folder / "plain_text").mkdir(parents=True)
     for split in ("train", "validation"):
-        rows = [vars(example) | {"answers": {"text": example.answers}} for example in load_squad("sample", split)]
+        rows = [example | {"answers": {"text": example["answers"]}} for example in load_squad("sample", split)]
         pq.write_table(pa.Table.from_pylist(rows), folder / f"plain_text/{split}-00000-of-00001.parquet")
     (folder / "README.md").write_text(CARD)
 

@@ -33,7 +33,7 @@ def test_question_alone_does_not_tell_the_answer() -> None:
     """Whoever has seen all training answers and guesses the commonest one for a question is hardly ever right."""
     answers: dict[str, Counter[str]] = {}
     for example in load_squad("harbour", "train"):
-        answers.setdefault(example.question, Counter())[example.answers[0]] += 1
+        answers.setdefault(example["question"], Counter())[example["answers"][0]] += 1
     held_out = load_squad("harbour", "validation")
-    right = sum(answers[example.question].most_common(1)[0][0] == example.answers[0] for example in held_out)
+    right = sum(answers[row["question"]].most_common(1)[0][0] == row["answers"][0] for row in held_out)
     assert 100 * right / len(held_out) == pytest.approx(harbour.GUESSING, abs=3)

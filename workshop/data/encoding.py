@@ -20,7 +20,7 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
-from workshop.data.forms import SAMPLE_DIR, Example, Row
+from workshop.data.forms import SAMPLE_DIR, Row
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
 
@@ -56,12 +56,12 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
 
 
 def encode_all(
-    rows: Sequence[Example | Row],
+    rows: Sequence[Row],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     labels: Literal["answer", "text"] = "answer",
 ) -> list[Encoded]:
-    """Return `input_ids`, `attention_mask` and `labels`, not padded, of questions or of rows with `id` and `messages`.
+    """Return `input_ids`, `attention_mask` and `labels`, not padded, of questions or conversations.
 
     With labels="answer" the first answer, or each of the assistant's turns, and its end are targets; other labels are
     -100. With "text" every token is a target. A question longer than `max_length` loses tokens from the end of its
@@ -82,7 +82,7 @@ def encode_all(
 
 
 def encode_prompts(
-    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_length: int, max_new_tokens: int
+    examples: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, max_new_tokens: int
 ) -> list[Encoded]:
     """Return `input_ids` and `attention_mask` up to and including ` Answer:`, where a model begins to generate.
 
@@ -92,15 +92,16 @@ def encode_prompts(
         raise InputError(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
-    prompts = [(example.id, _prompt(example), False) for example in examples]
+    prompts = [(example["id"], _prompt(example), False) for example in examples]
     found = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
     return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
 
 
-def _text(row: Example | Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
+def _text(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
     """Return a row's id, its text, and whether a chat template has written it, including the opening."""
-    if isinstance(row, Example):
-        return row.id, [*_prompt(row), (f" {row.answers[0].strip()}{tokenizer.eos_token}", TARGET)], False
+    if "question" in row:
+        answer = f" {row['answers'][0].strip()}{tokenizer.eos_token}"
+        return row["id"], [*_prompt(row), (answer, TARGET)], False
     # A chat template is for turns; a prompt and its completion are none.
     pair = all(message["role"] in ("", "assistant") for message in row["messages"])
     if tokenizer.chat_template and not pair:
@@ -108,10 +109,10 @@ def _text(row: Example | Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, 
     return row["id"], _plain(row, tokenizer.eos_token, pair), False
 
 
-def _prompt(example: Example) -> Parts:
+def _prompt(example: Row) -> Parts:
     # SQuAD has questions and answers with stray spaces; without them every part begins after exactly one space.
-    head = f"Question: {example.question.strip()} Context:"
-    return [(head, PROMPT), (f" {example.context.strip()}", CONTEXT), (" Answer:", PROMPT)]
+    head = f"Question: {example['question'].strip()} Context:"
+    return [(head, PROMPT), (f" {example['context'].strip()}", CONTEXT), (" Answer:", PROMPT)]
 
 
 def _plain(row: Row, end: str, pair: bool) -> Parts:

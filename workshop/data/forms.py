@@ -10,7 +10,7 @@ system, system_prompt          a column beside `conversations` or a request: the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,7 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
     ("messages",): (None,),
     ("conversations",): (None,),
     ("prompt", "completion"): ("", "assistant"),
-    ("instruction", "output"): ("user", "assistant"),
-    ("instruction", "response"): ("user", "assistant"),
-    ("instruction", "answer"): ("user", "assistant"),
-    ("question", "answer"): ("user", "assistant"),
-    ("question", "output"): ("user", "assistant"),
-    ("question", "response"): ("user", "assistant"),
+    **dict.fromkeys(product(("instruction", "question"), ("output", "response", "answer")), ("user", "assistant")),
 }
 ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
@@ -40,17 +35,6 @@ ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
 UNREAD |= {"reasoning_content", "reasoning", "thinking", "images", "videos", "audios", "chat_template_kwargs"}
 NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question about a passage; `answers` are the reference answers, never empty, the training target first."""
-
-    id: str
-    title: str
-    question: str
-    context: str
-    answers: tuple[str, ...]
 
 
 def name_and_slice(dataset: str) -> tuple[str, str]:
@@ -128,7 +112,10 @@ def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
 
 
 def question_of(at: str, row: Row) -> Row:
-    """Return an Example's attributes; a table has `answers` as {"text": [...], "answer_start": [...]}."""
+    """Return id, title, question, context and `answers`: the texts, never empty, the training target first.
+
+    A table has `answers` as {"text": [...], "answer_start": [...]}.
+    """
     answers = items_of(f"{at}.answers.", row["answers"], "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so

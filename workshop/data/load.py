@@ -13,8 +13,8 @@ from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
-from workshop.data.forms import Example
-from workshop.data.sources import cache_folder, code_of_package, examples_of, load_splits, split_of
+from workshop.data.forms import Row
+from workshop.data.sources import cache_folder, code_of_package, load_splits, split_of
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import Settings
@@ -27,13 +27,13 @@ SHOW_PROGRESS_ABOVE = 2_000  # rows; fewer take no time
 
 @dataclass(frozen=True)
 class Data:
-    """Rows for the Trainer, their collator, and SQuAD's examples as text, for exact match and F1."""
+    """Rows for the Trainer, their collator, and SQuAD's questions as text, for exact match and F1."""
 
     train: Sequence[Encoded]  # text's are a list, others' a Dataset on disk
     evaluation: Sequence[Encoded]
-    examples: list[Example]  # held out, GENERATE_SIZE of them
+    examples: list[Row]  # held out, GENERATE_SIZE of them
     collator: DataCollator
-    train_examples: list[Example] = field(default_factory=list)
+    train_examples: list[Row] = field(default_factory=list)
 
 
 def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
@@ -62,8 +62,8 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     if "messages" in train.column_names:
         _note_unscored(settings)
         return Data(*encoded, [], collator)
-    asked = examples_of(islice(evaluation, settings.generate_size))
-    return Data(*encoded, asked, collator, examples_of(islice(train, settings.generate_train_size)))
+    asked, known = islice(evaluation, settings.generate_size), islice(train, settings.generate_train_size)
+    return Data(*encoded, [*asked], collator, [*known])
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:
@@ -125,8 +125,7 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 
     def encode(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
         some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        asked = some if "messages" in columns else examples_of(some)
-        found = encode_all(asked, tokenizer, settings.max_length, settings.labels)
+        found = encode_all(some, tokenizer, settings.max_length, settings.labels)
         return {name: [row[name] for row in found] for name in ENCODED}
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)

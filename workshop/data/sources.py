@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -62,10 +62,6 @@ def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
     if found := [splits[name] for name in names if name in splits]:
         return found[0]
     raise InputError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
-
-
-def examples_of(rows: Iterable[Row]) -> list[forms.Example]:
-    return [forms.Example(**row | {"answers": tuple(row["answers"])}) for row in rows]
 
 
 def code_of_package() -> str:

@@ -17,7 +17,7 @@ from transformers import DynamicCache, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
-from workshop.data.forms import Example
+from workshop.data.forms import Row
 from workshop.run_folder.run_record import add_to_summary, read_summary
 from workshop.run_folder.settings import Settings
 from workshop.training.callbacks import forget_peak, gather_objects
@@ -31,7 +31,7 @@ def answer_questions(
     device: torch.device,
     model: torch.nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    examples: Sequence[Example],
+    examples: Sequence[Row],
 ) -> dict[str, str]:
     """Return the model's answer to every question, by example id, the same on all ranks.
 
@@ -64,11 +64,11 @@ def answer_questions(
             progress()
             new_tokens = sequences[:, batch["input_ids"].shape[1] :].tolist()
             answers |= {
-                examples[index].id: _answer(tokenizer, ids) for index, ids in zip(indices, new_tokens, strict=True)
+                examples[index]["id"]: _answer(tokenizer, ids) for index, ids in zip(indices, new_tokens, strict=True)
             }
 
     answers = {key: text for share in gather_objects(answers) for key, text in share.items()}
-    return {example.id: answers[example.id] for example in examples}
+    return {example["id"]: answers[example["id"]] for example in examples}
 
 
 def _share(prompts: Sequence[Encoded], rank: int, world_size: int) -> list[int]:
@@ -124,7 +124,7 @@ def scores(
     arguments: TrainingArguments,
     model: torch.nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    examples: Sequence[Example],
+    examples: Sequence[Row],
     name: str = "{}",
 ) -> dict[str, Any]:
     """Return `exact_match`, `f1`, `generated_examples` as keys of summary.json, renamed by `name`; {} without examples.
@@ -145,7 +145,7 @@ class ScoreRecorder(TrainerCallback):
     asked after the training, is refused before the training.
     """
 
-    def __init__(self, settings: Settings, examples: Sequence[Example], known: Sequence[Example] = ()) -> None:
+    def __init__(self, settings: Settings, examples: Sequence[Row], known: Sequence[Row] = ()) -> None:
         self.settings, self.examples, self.known = settings, examples, known
 
     def on_train_begin(

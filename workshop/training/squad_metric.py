@@ -9,19 +9,19 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from workshop.data.forms import Example
+from workshop.data.forms import Row
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
+def score(examples: Sequence[Row], predictions: Mapping[str, str]) -> dict[str, float]:
     """Score predictions by example id.
 
     Returns `exact_match` and `f1` in percent; `examples` must not be empty. An example without a prediction counts
     zero, predictions for other ids are ignored.
     """
-    answered = [(predictions[example.id], example.answers) for example in examples if example.id in predictions]
+    answered = [(predictions[row["id"]], row["answers"]) for row in examples if row["id"] in predictions]
 
     def percent(measure: Callable[[str, str], float]) -> float:
         best = (max(measure(text, answer) for answer in answers) for text, answers in answered)

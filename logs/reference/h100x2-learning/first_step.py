@@ -9,11 +9,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
-from workshop.data.sources import examples_of, load_splits
+from workshop.data.sources import load_splits
 
 folder, train = sys.argv[1:]
 tokenizer = load_tokenizer(folder)
-rows = encode_all(examples_of(load_splits(train)["train"].select(range(8))), tokenizer, 200)
+rows = encode_all(load_splits(train)["train"].select(range(8)).to_list(), tokenizer, 200)
 first, second = (PaddingCollator(tokenizer.pad_token_id, None)(rows[at : at + 4]) for at in (0, 4))
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 model(**first).loss.backward()

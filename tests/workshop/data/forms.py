@@ -77,7 +77,7 @@ def kept(data: Any) -> dict[str, Any]:
         [[row[key] for key in ("input_ids", "attention_mask", "labels")] for row in rows] for rows in parts.values()
     ]
     questions = [
-        [[e.id, e.title, e.question, e.context, list(e.answers)] for e in some]
+        [[row[key] for key in ("id", "title", "question", "context", "answers")] for row in some]
         for some in (data.train_examples, data.examples)
     ]
     return {

@@ -9,15 +9,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from tests.workshop.data.questions import load_squad
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
-from workshop.data.forms import SAMPLE_DIR, Example
+from workshop.data.forms import SAMPLE_DIR, Row
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
 SAMPLE = load_squad("sample", "validation")
 
 
-def full_text(example: Example) -> str:
-    question, context, answer = (text.strip() for text in (example.question, example.context, example.answers[0]))
+def full_text(example: Row) -> str:
+    question, context, answer = (
+        text.strip() for text in (example["question"], example["context"], example["answers"][0])
+    )
     return f"Question: {question} Context: {context} Answer: {answer}"
 
 
@@ -66,7 +68,9 @@ def test_K4_first_target_token_is_the_answers_first(tokenizer, examples):
         first = next(position for position, label in enumerate(row["labels"]) if label != IGNORE)
         assert row["labels"][first:] == row["input_ids"][first:]
         target = tokenizer.decode(row["labels"][first:-1]).strip()
-        assert target == tokenizer.decode(tokenizer(example.answers[0].strip(), add_special_tokens=False)["input_ids"])
+        assert target == tokenizer.decode(
+            tokenizer(example["answers"][0].strip(), add_special_tokens=False)["input_ids"]
+        )
         assert tokenizer.decode(row["input_ids"][:first]).endswith("Answer:")
 
 

@@ -39,7 +39,7 @@ def test_official_files_are_read_whole_and_give_the_rows_they_gave(tmp_path: Pat
     files = {"DATASET": f"{DATA}/squad/train-v1.1.first44.json", "EVAL_DATASET": f"{DATA}/squad/dev-v1.1.json"}
     development = load_squad(files["EVAL_DATASET"])
     assert (len(load_squad(files["DATASET"])), len(development)) == (11_877, 10_570)
-    assert all(answer in example.context for example in development for answer in example.answers)
+    assert all(answer in row["context"] for row in development for answer in row["answers"])
     environ = ENVIRONMENT | SIZES | OFFICIAL | files | {"MAX_LENGTH": "256"}
     settings = Settings.from_environment(environ, tmp_path / "none.sh")
     assert kept(load_data(settings, load_tokenizer(f"{DATA}/gpt2-tokenizer"))) == BEFORE["official file"]

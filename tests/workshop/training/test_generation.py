@@ -51,7 +51,7 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
     alone, few, batches = {}, EXAMPLES[:5], []
     for example in few:
         alone |= generate(tiny_bloom(), tokenizer, [example])
-    assert list(alone) == [example.id for example in few]
+    assert list(alone) == [example["id"] for example in few]
     assert len(set(alone.values())) > 2  # a model that always says the same would prove nothing
     monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
     model = tiny_bloom()

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.workshop.data.questions import load_squad
-from workshop.data.forms import Example
+from workshop.data.forms import Row
 from workshop.training.squad_metric import f1, normalise, score
 
 DATA = os.environ.get("SHARDLAB_TEST_DATA")
 
 
-def example(*answers: str, name: str = "q") -> Example:
-    return Example(name, "title", "question", "context", answers)
+def example(*answers: str, name: str = "q") -> Row:
+    return {"id": name, "answers": answers}
 
 
 @pytest.mark.skipif(not DATA, reason="SHARDLAB_TEST_DATA is not set")
