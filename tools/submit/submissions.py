@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from tools.errors import InputError, LogError
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
+from workshop.run_folder.exercises import REPO, exercises_with, find_exercise, repository_of
 from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from workshop.run_folder.typos import check_shell
 
@@ -32,6 +33,8 @@ OPERATIONAL = {
     *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
     *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
 }
+# Settings that exercise 4 also takes as arguments, which win.
+_ARGUMENTS = {"--model-name": "MODEL_NAME", "--steps": "MAX_STEPS"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
 # How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
@@ -94,6 +97,13 @@ class Submission:
         return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
 
     @property
+    def argument_settings(self) -> dict[str, str]:
+        """The settings among the arguments, as `--steps 20` or `--steps=20`."""
+        words = [word for argument in self.arguments for word in argument.split("=", 1)]
+        after = dict(pairwise(words))
+        return {name: after[option] for option, name in _ARGUMENTS.items() if option in after}
+
+    @property
     def tiny(self) -> bool:
         """Whether `fill --tiny` will show its run."""
         return is_tiny(self.settings.get("MODEL_NAME", ""))
@@ -114,7 +124,7 @@ class Submission:
         else:
             named = self.settings.get(said[1])
         named = named or said[2]
-        return (self.exercise / named).resolve() if named else None
+        return _file(self.exercise, named) if named else None
 
     def count(self, option: str) -> int:
         """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1."""
@@ -123,6 +133,12 @@ class Submission:
         value = self.shape.get(option) or (default[1] if default else "1")
         number = value.rsplit(":", 1)[-1]  # h200:4
         return int(number) if number.isdecimal() else 1
+
+
+def _file(exercise: Path, named: str) -> Path:
+    """As in a job: of the repository if there is such a file, else of the exercise."""
+    path = repository_of(exercise) / named
+    return (path if path.is_file() else exercise / named).resolve()
 
 
 @cache
@@ -226,7 +242,7 @@ def _submission(
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
         raise refusal(rest[0] if rest else "no launcher", f"a launcher of {folder.name}: {launchers}")
     for argument in rest[1:]:
-        if argument.endswith(".json") and not argument.startswith("-") and not (folder / argument).is_file():
+        if argument.endswith(".json") and not argument.startswith("-") and not _file(folder, argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
             raise refusal(argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}

@@ -94,7 +94,7 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
         InputError: env_vars.sh cannot be read by bash.
     """
     nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
-    return settings_of(submission.exercise, submission.settings, nodes, gpus)
+    return settings_of(submission.exercise, submission.settings | submission.argument_settings, nodes, gpus)
 
 
 def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:

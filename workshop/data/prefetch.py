@@ -58,8 +58,6 @@ def _needed(name: str, only_must_do: bool) -> list[Repository]:
         lines = [line for line in lines if not only_must_do or "# must-do" in line]
         for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
             own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
-            if "--model-name" in words:  # exercise 4 takes it as an argument, which wins
-                own["MODEL_NAME"] = words[words.index("--model-name") + 1]
             found += needs(sourced(exercise / "env_vars.sh", given | own))
         return found
     if "/" not in name.rstrip("/"):

@@ -7,7 +7,7 @@ import pytest
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
 from tools.logs.runs import find_runs
-from tools.submit.submissions import Submission, every_list, read
+from tools.submit.submissions import Submission, every_list, read, read_argument
 from tools.submit.submitted import effective_settings, nearest
 from tools.tables.repository import ROOT
 from workshop.run_folder.env_file import sourced
@@ -57,3 +57,14 @@ def test_a_run_of_another_configuration_is_no_measurement_of_a_line_without_one(
     runs = find_runs(ROOT / "logs/reference/h200x4-2026-11-27", experiment="resilience")
     assert {"zero3", "full_shard_async"} <= {run.record.config for run in runs}
     assert nearest(ddp, runs, lines) is None
+
+
+def test_a_line_names_its_configuration_and_model_as_the_readmes_do() -> None:
+    """From the repository on, and as arguments: else a plan is about another configuration and a smaller model."""
+    lines = read(ROOT / "logs/reference/h200x2/runs.txt", {})
+    line = next(line for line in lines if line.settings.get("DS_CONFIG"))
+    assert line.config_path == (ROOT / "deepspeed-multi-gpu/ds_configs/zero0.json").resolve()
+    argument = read_argument("fsdp/multi_gpu.slurm fsdp/fsdp_configs/ddp.json", {})
+    assert argument.config_path == ROOT / "fsdp/fsdp_configs/ddp.json"
+    settings = effective_settings(line)
+    assert (settings["model_name"], settings["max_steps"]) == ("bigscience/bloom-7b1", "4")
