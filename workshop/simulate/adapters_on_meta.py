@@ -74,11 +74,13 @@ def numbers(parameter: torch.nn.Parameter) -> int:
     return parameter.numel() * (2 if parameter.dtype == _PACKED else 1)
 
 
-def frozen_bytes(parameters: Iterable[torch.nn.Parameter], of_block: Iterable[torch.nn.Parameter]) -> dict[str, int]:
+def frozen_bytes(
+    parameters: Iterable[torch.nn.Parameter], of_blocks: Iterable[torch.nn.Parameter], blocks: int
+) -> dict[str, int]:
     """Bytes of the weights that are not trained, of those of a block, and of the scales of those with 4 bits."""
-    frozen, of_block = ([one for one in some if not one.requires_grad] for some in (parameters, of_block))
+    frozen, of_blocks = ([one for one in some if not one.requires_grad] for some in (parameters, of_blocks))
     return {
         "bytes": sum(one.nbytes for one in frozen),
-        "block_bytes": sum(one.nbytes for one in of_block),
+        "block_bytes": sum(one.nbytes for one in of_blocks) // blocks,
         "scale_bytes": int(_SCALE_BYTES * sum(numbers(one) for one in frozen if one.dtype == _PACKED)),
     }

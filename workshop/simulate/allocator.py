@@ -5,10 +5,9 @@ sizes and order alone. Source: c10/cuda/CUDACachingAllocator.cpp. A few sizes ar
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
-from workshop.simulate.tensor_bytes import ALLOCATION_BYTES, KEPT, Event, Part
+from workshop.simulate.tensor_bytes import ALLOCATION_BYTES, KEPT, Event
 
 _MIB = 2**20
 # kSmallSize, kSmallBuffer; kMinLargeAlloc, kLargeBuffer; kRoundLarge.
@@ -67,10 +66,10 @@ class Allocator:
         del self._starts[segment, start], self._ends[segment, start + size]
 
 
-def gaps(events: Sequence[tuple[Hashable, int]], weights: Sequence[tuple[int, bool]], micro_batches: int) -> int:
+def gaps(events: Sequence[Event], weights: Sequence[tuple[int, bool]], micro_batches: int) -> int:
     """Bytes reserved beside the most allocated ones, where one GPU trains with the Trainer.
 
-    Args: events: of a micro-batch (`of_all_blocks`); weights: bytes, and whether they are trained, in fp32.
+    Args: events: of a micro-batch with all blocks; weights: bytes, and whether they are trained, in fp32.
     """
     memory = Allocator()
     for place, (size, _) in enumerate(weights):
@@ -98,42 +97,3 @@ def gaps(events: Sequence[tuple[Hashable, int]], weights: Sequence[tuple[int, bo
         for key in gradients:
             memory.give_back(key)
     return memory.reserved - memory.most_allocated
-
-
-def of_all_blocks(
-    parts: Sequence[Part], sequence: Sequence[tuple[int, str]], order: Sequence[int]
-) -> Iterator[tuple[Hashable, int]]:
-    """The events of a model with all blocks, from those of one with a stand-in for each kind.
-
-    Args: sequence: of the whole model's parts the number in `parts` and the unit; order: each block's stand-in.
-    """
-    made: dict[int, tuple[Part, int]] = {}
-    for part in parts:
-        taken = [name for name, size in part.events if size > 0]
-        made |= {name: (part, place) for place, name in enumerate(taken)}
-    there: set[Any] = set()
-    for number, unit in sequence:
-        place = 0
-        for event in parts[number].events:
-            if event[1] > 0:
-                own = [(parts[number].phase, unit, place)]
-                there.update(own)
-                place += 1
-            else:
-                own = [one for one in _named(made, event, parts[number], unit, order) if one in there]
-                there -= {*own} if event[1] != KEPT else set()
-            yield from ((one, event[1]) for one in own)
-
-
-def _named(
-    made: dict[int, tuple[Part, int]], event: Event, now: Part, unit: str, order: Sequence[int]
-) -> list[tuple[str, str, int]]:
-    """The tensors meant by an event of a part: a block's own, of the one beside it, or, outside, of all blocks."""
-    if event[0] not in made:
-        return []
-    part, place = made[event[0]]
-    if not part.unit.isdecimal():
-        return [(part.phase, part.unit, place)]
-    if not now.unit.isdecimal():
-        return [(part.phase, str(number), place) for number, one in enumerate(order) if one == int(part.unit)]
-    return [(part.phase, str(int(unit) + int(part.unit) - int(now.unit)), place)]

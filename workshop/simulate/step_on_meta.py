@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -26,16 +26,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
-from workshop.simulate.allocator import gaps, of_all_blocks
+from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
+from workshop.simulate.allocator import gaps
 from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, mimic_cuda, use_float8_on_meta
-from workshop.simulate.tensor_bytes import Part, Tracker
+from workshop.simulate.tensor_bytes import Tracker
 from workshop.training.models import blocks_of, shape_config
 
 _LOSS = "loss"
 # By LossHead, as in further/dimensions/, whose rows are whole: without a mask.
 _RECOMPUTED = "recomputed"
-# Attributes of a block's modules that count it.
-_NUMBERS = ("layer_idx", "layer_id", "layer_number", "block_idx")
 
 
 @dataclass(frozen=True)
@@ -82,55 +81,28 @@ class StepShape:
     module: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
 
+    half = property(lambda self: HALF.get(self.precision, torch.float32))
+    # Autocast's type; None: it is off.
+    autocast = property(lambda self: HALF.get(self.precision) if self.engine == "autocast" else None)
+    # The type of the weights that are trained.
+    trained = property(lambda self: torch.float32 if self.engine == "autocast" else self.half)
+
 
 def build(shape: StepShape) -> torch.nn.Module:
     """The model, without weights and with all its blocks.
 
     Raises InputError for rows longer than a table of learnt positions, which only a GPU would find.
     """
-    half = HALF.get(shape.precision, torch.float32)
-    trained = torch.float32 if shape.engine == "autocast" else half
     config = _config(shape)
     if shape.max_length > (most := getattr(config, "n_positions", shape.max_length)):
         raise InputError(
             f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
         )
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=half if shape.adapter_rank else trained)
+        model = AutoModelForCausalLM.from_config(config, dtype=shape.half if shape.adapter_rank else shape.trained)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
     model.train()
     return model
-
-
-def cut(model: torch.nn.Module) -> list[int]:
-    """Leave the first and the last block, and between them one of each kind.
-
-    Returns, for each block of the whole model, the number of the block that stands for it.
-    """
-    blocks, config = blocks_of(model), model.config
-    types = getattr(config, "layer_types", None) or [""] * len(blocks)
-    kinds = [_kind(block, own) for block, own in zip(blocks, types, strict=True)]
-    last = len(blocks) - 1
-    middle = {kind: number for number, kind in reversed([*enumerate(kinds)][1:last])}
-    stays = sorted({0, *middle.values(), last})
-    for place, number in enumerate(stays):
-        blocks[place] = blocks[number]
-    del blocks[len(stays) :]
-    config.num_hidden_layers = len(stays)
-    if types[0]:
-        with suppress(AttributeError):  # computed from other numbers, which the blocks have read
-            config.layer_types = [types[number] for number in stays]
-    return [stays.index(number if number in (0, last) else middle[kinds[number]]) for number in range(last + 1)]
-
-
-def _kind(block: torch.nn.Module, layer_type: str) -> str:
-    """Equal for blocks that compute the same: their modules, sizes and switches."""
-    plain = (bool, int, float, str, type(None))
-    found: list[Any] = [layer_type, [tuple(one.shape) for one in block.parameters()]]
-    for name, module in block.named_modules():
-        facts = {key: value for key, value in vars(module).items() if isinstance(value, plain) and key not in _NUMBERS}
-        found.append((name, type(module).__name__, sorted(facts.items())))
-    return repr(found)
 
 
 def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
@@ -151,8 +123,7 @@ def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
         head.loss_sum = _as_on_cuda(shape)(head.loss_sum)  # also where the backward pass calls it again
     if shape.adapter_rank:
         adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
-        trained = torch.float32 if shape.engine == "autocast" else HALF.get(shape.precision, torch.float32)
-        model = with_adapters(model, *adapters, shape.four_bits, trained)
+        model = with_adapters(model, *adapters, shape.four_bits, shape.trained)
     return model
 
 
@@ -163,11 +134,11 @@ def _config(shape: StepShape) -> Any:
     return AutoConfig.for_model(shape.model_name, **shape.sizes)
 
 
-def batch(shape: StepShape) -> dict[str, torch.Tensor]:
+def batch(shape: StepShape, model_type: str) -> dict[str, torch.Tensor]:
     """A micro-batch as the collator makes it."""
     ids = torch.zeros(shape.batch_size, shape.max_length, dtype=torch.long, device="meta")
     found = {"input_ids": ids, "labels": torch.zeros_like(ids), "attention_mask": torch.ones_like(ids)}
-    if _config(shape).model_type not in ("bloom", "simple-gpt"):
+    if model_type not in ("bloom", "simple-gpt"):
         # transformers looks into a flat mask, which has no numbers here; it would make this one of it.
         square = (shape.batch_size, 1, shape.max_length, shape.max_length)
         found["attention_mask"] = torch.ones(square, dtype=torch.bool, device="meta")
@@ -195,39 +166,31 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     inside = {id(one) for one in blocks.parameters()}
     of_blocks = [one for number in order for one in blocks[number].parameters()]
     parameters = [one for one in model.parameters() if id(one) not in inside] + of_blocks
+    modules = [*{*model.modules()} - {*blocks.modules()}]
+    modules += [module for number in order for module in blocks[number].modules()]
     if not shape.compile:
         use_float8_on_meta(blocks, shape.float8)
     usual = _micro_batch(model, shape, Tracker())
-    micro_batches = [usual]
-    if shape.compile:
-        use_float8_on_meta(blocks, shape.float8)
-        micro_batches = []
-        if shape.short_rows:  # uncompiled; the compiled blocks stay in the model
-            labelled = shape.labelled * shape.short_rows // shape.batch_size
-            short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
-            micro_batches = [_micro_batch(model, short, Tracker())]
-        micro_batches = [_compiled_micro_batch(model, shape), *micro_batches]
-    parts = [part for one in micro_batches for part in _with_all_blocks(one.parts, order)]
-    repeats = [block for number, block in enumerate(blocks) for _ in range(order.count(number) - 1)]
-    modules = [*model.modules(), *(module for block in repeats for module in block.modules())]
-    adapted: dict[str, dict[str, int]] = {}
-    if shape.adapter_rank:
-        trained, trained_of_blocks = ([one for one in some if one.requires_grad] for some in (parameters, of_blocks))
-        frozen = frozen_bytes(parameters, of_blocks)
-        frozen["block_bytes"] //= len(order)
-        adapted = {"trained": _sizes(trained, trained_of_blocks, len(order)), "frozen": frozen}
-    if shape.engine == "autocast" and not shape.compile and not shape.loss_outside:
-        events = [*of_all_blocks(usual.parts, [*_sequence(usual.parts, order)], order)]
-        weights = [(one.nbytes, one.requires_grad) for one in parameters]
-        adapted["gaps"] = {"once": gaps(events, weights, 1), "added": gaps(events, weights, 2)}
-    return {
+    micro_batches = _compiled_micro_batches(model, shape) if shape.compile else [usual]
+    parts = [part for one in micro_batches for part in parts_of_all(one.parts, order)]
+    found = {
         "parts": [{name: value for name, value in vars(part).items() if name != "events"} for part in parts],
         "blocks": len(order),
         **_sizes(parameters, of_blocks, len(order)),
-        **adapted,
         "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
-        "operations": _operations(usual, order),
-    } | ({"outside_parts": [part.unit == _LOSS for part in parts]} if shape.loss_outside else {})
+        "operations": operations_of_all(usual.operations, order),
+    }
+    if shape.adapter_rank:
+        trained, trained_of_blocks = ([one for one in some if one.requires_grad] for some in (parameters, of_blocks))
+        found["trained"] = _sizes(trained, trained_of_blocks, len(order))
+        found["frozen"] = frozen_bytes(parameters, of_blocks, len(order))
+    if shape.engine == "autocast" and not shape.compile and not shape.loss_outside:
+        events = [*events_of_all(usual.parts, order)]
+        weights = [(one.nbytes, one.requires_grad) for one in parameters]
+        found["gaps"] = {"once": gaps(events, weights, 1), "added": gaps(events, weights, 2)}
+    if shape.loss_outside:
+        found["outside_parts"] = [part.unit == _LOSS for part in parts]
+    return found
 
 
 def _sizes(parameters: list[torch.nn.Parameter], of_blocks: list[torch.nn.Parameter], blocks: int) -> dict[str, int]:
@@ -240,65 +203,6 @@ def _sizes(parameters: list[torch.nn.Parameter], of_blocks: list[torch.nn.Parame
     }
 
 
-def _with_all_blocks(parts: list[Part], order: list[int]) -> list[Part]:
-    """The parts with all blocks, each with the memory that its stand-in keeps or frees.
-
-    Between the passes autocast frees its copies, so the backward pass begins with what it will free.
-
-    Args: order: the stand-in's number of each block.
-    """
-    place = _places(parts)
-    freed = [
-        parts[place["backward", str(number)] - 1].end_bytes - parts[place["backward", str(number)]].end_bytes
-        for number in range(max(order) + 1)
-    ]
-    found: list[Part] = []
-    for number, unit in _sequence(parts, order):
-        part, before = parts[number], parts[number - 1] if number else Part("", "")
-        now = found[-1] if found else before
-        if part.phase == "backward" and now.phase == "forward":
-            now.end_bytes = before.end_bytes + sum(freed[one] for one in order) - sum(freed)
-        more, more_gradients = now.end_bytes - before.end_bytes, now.gradient_bytes - before.gradient_bytes
-        found.append(
-            replace(
-                part,
-                unit=unit,
-                peak_bytes=part.peak_bytes + more,
-                peak_with_gradients_bytes=part.peak_with_gradients_bytes + more + more_gradients,
-                end_bytes=part.end_bytes + more,
-                gradient_bytes=part.gradient_bytes + more_gradients,
-            )
-        )
-    return found
-
-
-def _places(parts: list[Part]) -> dict[tuple[str, str], int]:
-    return {(part.phase, part.unit): number for number, part in enumerate(parts)}
-
-
-def _sequence(parts: list[Part], order: list[int]) -> Iterator[tuple[int, str]]:
-    """The parts' numbers and units as the whole model has them."""
-    place = _places(parts)
-    for number, part in enumerate(parts):
-        if not part.unit.isdecimal():
-            yield number, part.unit
-        elif not parts[number - 1].unit.isdecimal():  # the first of a pass
-            every = range(len(order)) if part.phase == "forward" else reversed(range(len(order)))
-            yield from ((place[part.phase, str(order[one])], str(one)) for one in every)
-
-
-def _operations(micro_batch: Tracker, order: list[int]) -> dict[str, dict[str, dict[str, int]]]:
-    """By place, inside the blocks or outside, and class."""
-    found: dict[str, dict[str, dict[str, int]]] = {"blocks": {}, "outside": {}}
-    for unit, classes in micro_batch.operations.items():
-        place = found["blocks" if unit.isdecimal() else "outside"]
-        for name, counts in classes.items():
-            total = place.setdefault(name, dict.fromkeys(counts, 0))
-            for what, count in counts.items():
-                total[what] += count * (order.count(int(unit)) if unit.isdecimal() else 1)
-    return found
-
-
 def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> Tracker:
     """Its forward and backward pass, seen by the tracker, which is returned."""
     for tensor in (*model.parameters(), *model.buffers()):
@@ -308,9 +212,9 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         for one in model.parameters()
         if one.requires_grad
     ]
-    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(_autocast(shape), shape.loss, shape.fast):
+    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(shape.autocast, shape.loss, shape.fast):
         tracker.begin("forward", "embedding")
-        inputs = batch(shape)
+        inputs = batch(shape, model.config.model_type)
         with _as_on_cuda(shape):
             if shape.loss == _RECOMPUTED:
                 model.get_output_embeddings().targets = inputs.pop("labels")
@@ -338,31 +242,31 @@ def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) 
     return cross_entropy(predictions, targets, reduction="sum")
 
 
-def _compiled_micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
-    """The tracker of a micro-batch with compiled blocks, which stay in the model."""
+def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tracker]:
+    """One with compiled blocks, which stay in the model, and a shorter last one, uncompiled."""
     from workshop.simulate.compiled_on_meta import compile_blocks  # the compiler: seconds to import
 
-    blocks, tracker = blocks_of(model), Tracker()
+    blocks, tracker, uncompiled = blocks_of(model), Tracker(), []
+    use_float8_on_meta(blocks, shape.float8)
+    if shape.short_rows:
+        labelled = shape.labelled * shape.short_rows // shape.batch_size
+        short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
+        uncompiled = [_micro_batch(model, short, Tracker())]
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-    with mimic_cuda(_autocast(shape), shape.loss, shape.fast):
+    with mimic_cuda(shape.autocast, shape.loss, shape.fast):
         with _as_on_cuda(shape):
-            model(**batch(shape))
+            model(**batch(shape, model.config.model_type))
         hook.remove()
         bucket_bytes = shape.ddp_bucket_mib << 20
-        compile_blocks(blocks, *calls[0], lambda: _as_on_cuda(shape), tracker, _autocast(shape), bucket_bytes)
-    return _micro_batch(model, shape, tracker)
-
-
-def _autocast(shape: StepShape) -> torch.dtype | None:
-    return HALF.get(shape.precision) if shape.engine == "autocast" else None
+        compile_blocks(blocks, *calls[0], lambda: _as_on_cuda(shape), tracker, shape.autocast, bucket_bytes)
+    return [_micro_batch(model, shape, tracker), *uncompiled]
 
 
 @contextmanager
 def _as_on_cuda(shape: StepShape) -> Iterator[None]:
     """For a forward pass; with checkpointing the backward pass enters it again for every block."""
-    autocast = _autocast(shape)
-    with CudaKernels(), Autocast(autocast) if autocast else nullcontext():
+    with CudaKernels(), Autocast(shape.autocast) if shape.autocast else nullcontext():
         yield
 
 

@@ -14,9 +14,13 @@ ALLOCATION_BYTES = 512
 # Per block and micro-batch; a few hundred are usual, a loop over 512 positions launches 7,000 or more.
 _MOST_LAUNCHES = 20_000
 
-# A tensor's number, and its bytes where it is made, 0 where it is freed, KEPT where it becomes a gradient.
-Event = tuple[int, int]
+# A tensor's name: phase and unit of the part that made it, and its place among those that the part made.
+Name = tuple[str, str, int]
+# Its bytes where it is made, 0 where it is freed, KEPT where it becomes a gradient.
+Event = tuple[Name, int]
 KEPT = -1
+# By part's unit and class of operation: launches, FLOPs and bytes.
+Operations = dict[str, dict[str, dict[str, int]]]
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
@@ -61,14 +65,15 @@ class Tracker(TorchDispatchMode):
         self.live: dict[int, int] = {}
         self.now_bytes = 0
         self.parts: list[Part] = []
-        self.operations: dict[str, dict[str, dict[str, int]]] = {}
+        self.operations: Operations = {}
         self.gradient_bytes = 0
-        self.count = 0  # of all tensors that were made
-        self._numbers: dict[int, int] = {}  # of those in `live`
+        self._names: dict[int, Name] = {}  # of those in `live`
+        self._made = 0  # in this part
 
     def begin(self, phase: str, unit: str) -> None:
         self.end()
         self.parts.append(Part(phase, unit, self.now_bytes, self.now_bytes + self.gradient_bytes))
+        self._made = 0
 
     def end(self) -> None:
         if self.parts:
@@ -95,21 +100,22 @@ class Tracker(TorchDispatchMode):
         self.live[key] = size
         self.now_bytes += size
         self.note(0)
-        self.count += 1
-        self._numbers[key] = self.count
-        self.parts[-1].events.append((self.count, size))
+        part = self.parts[-1]
+        self._names[key] = part.phase, part.unit, self._made
+        self._made += 1
+        part.events.append((self._names[key], size))
         weakref.finalize(storage, self._free, key)
 
     def keep(self, gradient: torch.Tensor) -> None:
         """It is a parameter's from now on, and not counted."""
         self.gradient_bytes += gradient.nbytes
-        if number := self._numbers.get(gradient.untyped_storage()._cdata):
-            self.parts[-1].events.append((number, KEPT))
+        if name := self._names.get(gradient.untyped_storage()._cdata):
+            self.parts[-1].events.append((name, KEPT))
 
     def _free(self, key: int) -> None:
         self.now_bytes -= self.live.pop(key, 0)
-        if number := self._numbers.pop(key, 0):
-            self.parts[-1].events.append((number, 0))
+        if name := self._names.pop(key, None):
+            self.parts[-1].events.append((name, 0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
