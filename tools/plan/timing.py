@@ -18,6 +18,7 @@ from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
 from tools.plan.memory import trained, weight_bytes
 from tools.plan.workload import MAX_LIVE_PARAMETERS, Strategy, Workload
+from workshop.run_folder.offload import moved_bytes
 
 _TERMS = FORMULAS["step_time_s"]
 # Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).
@@ -163,23 +164,13 @@ def traffic(workload: Workload, step: dict[str, Any], waiting: bool = False) -> 
 
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
-    """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned.
-
-    Source: DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py, as in workshop/measure/offload_lower_bound.py;
-    FSDP brings fp32 weights for each pass.
-    """
-    width, passes, on_cpu = strategy.width, strategy.accumulation, strategy.share_on_cpu
-    if not on_cpu:
+    """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned."""
+    if not strategy.share_on_cpu:
         return 0, 0
-    if strategy.method.startswith("fsdp"):
-        return 4 * shard * (2 * passes + 1), 0
-    stage3 = strategy.method == "zero3"
-    # Gradients leave in fp32; those that are added up, or whose norm is taken, leave and come back in half precision.
-    gradients = (4 * on_cpu + 2 * width * passes * (stage3 or passes > 1)) * shard
-    weights = width * shard * (2 * passes if strategy.parameters_on_cpu else on_cpu)
-    moved = gradients + weights
-    pageable = weights if stage3 and not strategy.parameters_on_cpu else 0  # made half precision in a buffer
-    return moved, pageable if strategy.pinned else moved
+    if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
+        return 4 * shard * (2 * strategy.accumulation + 1), 0
+    moved = moved_bytes(strategy.zero, shard, strategy.accumulation, strategy.width)
+    return sum(moved), moved.to_gpu_pageable if strategy.pinned else sum(moved)
 
 
 def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:

@@ -6,15 +6,8 @@ The GPU computes, weights go to it, gradients come back, the processor updates. 
 amount, from model and configuration. The slowest part is the floor, reached if all overlap fully; without overlap the
 step takes their sum.
 
-What DeepSpeed 0.19.8 does in a step (runtime/zero/stage_1_and_2.py, stage3.py), for P parameters on N GPUs of one host,
-A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the share of the optimizer on the CPU:
+What moves over PCIe in a step of DeepSpeed, and the letters, are in workshop/run_folder/offload.py. Beside it:
 
-    gradients to the CPU   stages 1, 2: 4P/N in fp32; with A > 1 also A x 2P/N, as they are added up
-                           stage 3: A x 2P/N, then r x 4P/N in fp32
-    back to the GPU        stages 1, 2: A x 2P/N with A > 1, to add to; stage 3: A x 2P/N, for their norm or to add to
-    weights to the GPU     parameters offloaded: 2A x 2P/N, once for forward and once for backward
-                           else those that were updated: stages 1, 2: 2P/N; stage 3: r x 2P/N from pageable memory,
-                           because PyTorch makes half precision of them in a buffer of its own
     scale the gradients    8 r P bytes of CPU memory, read and written: clipping and the loss scale
     update                 r P parameters by cpu_adam, on the processors that all GPUs share
     make half precision    (4 + 2) r P bytes of CPU memory
@@ -33,11 +26,11 @@ from workshop.run_folder.errors import InputError
 from workshop.run_folder.exercises import find_exercise
 from workshop.run_folder.flops import flops_per_token
 from workshop.run_folder.json_file import read_json
+from workshop.run_folder.offload import FP32_BYTES, moved_bytes
 from workshop.run_folder.printable import markdown
 from workshop.run_folder.run_record import read_run_record, read_summary
 from workshop.training.callbacks import synchronise
 
-FP32_BYTES = 4
 BUFFER_BYTES = 2 << 30  # that are copied, read, or updated in a measurement
 REPEATS = 10  # of each measurement; the fastest counts
 # Parts of a step, in its order; the rate that each takes, the unit of its amount, and how much that is.
@@ -60,33 +53,25 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     logits computed (LOGITS=labelled: not all). Raises InputError where nothing is offloaded.
     """
     zero = config.get("zero_optimization", {})
-    stage, optimizer, weights = (zero.get(key) or {} for key in ("stage", "offload_optimizer", "offload_param"))
+    optimizer = zero.get("offload_optimizer") or {}
     if optimizer.get("device") != "cpu":
         raise InputError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
     settings, model = record["settings"], record["model"]
     parameters, accumulation = model["parameters"], settings["grad_acc"]
-    on_cpu = optimizer.get("ratio", 1.0) if stage == 3 else 1.0
+    on_cpu = optimizer.get("ratio", 1.0)
     width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
-    share = parameters / record["world_size"]
-    added = width * share * (accumulation if stage == 3 or accumulation > 1 else 0)
-    to_gpu = to_gpu_pageable = 0.0
-    if weights.get("device") == "cpu":
-        to_gpu = 2 * accumulation * width * share
-    elif stage == 3:
-        to_gpu_pageable = on_cpu * width * share
-    else:
-        to_gpu = width * share
+    moved = moved_bytes(zero, parameters / record["world_size"], accumulation, width)
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
     per_token = flops_per_token(parameters, model["layers"], model["hidden_size"], settings["max_length"])
     skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
     return {
         "computing": (per_token - skipped) * tokens,
-        "to the CPU": added + on_cpu * FP32_BYTES * share,
+        "to the CPU": moved.to_cpu,
         "scale the gradients": 2 * FP32_BYTES * on_cpu * parameters,
         "update": on_cpu * parameters,
         "make half precision": (FP32_BYTES + width) * on_cpu * parameters,
-        "to the GPU": to_gpu + added,
-        "to the GPU, pageable": to_gpu_pageable,
+        "to the GPU": moved.to_gpu,
+        "to the GPU, pageable": moved.to_gpu_pageable,
     }
 
 
