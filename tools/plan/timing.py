@@ -86,7 +86,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     on_cpu = strategy.share_on_cpu
     adam_s = (_ADAM_BYTES + _ADDED_BYTES * (accumulation - 1)) * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
-    in_node, between_nodes = traffic(workload, step, waiting=True)
+    in_node, between_nodes = traffic(workload, step)
     moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
@@ -129,12 +129,10 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     }
 
 
-def traffic(workload: Workload, step: dict[str, Any], waiting: bool = False) -> tuple[float, float]:
+def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     """Bytes per step: what a rank sends in its node, what a node sends to the others.
 
     Without a layout by the formulas of tools/logs/communication.py: one ring, which a node leaves once.
-
-    Args: waiting: as many bytes as take the time: the textbook's reduction sends fewer, to one rank after the other.
     """
     strategy = workload.strategy
     if workload.layout:
@@ -146,8 +144,9 @@ def traffic(workload: Workload, step: dict[str, Any], waiting: bool = False) -> 
         "method": method,
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
-        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it.
-        "all_reduces": waiting or strategy.zero.get("use_multi_rank_bucket_allreduce", True),
+        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
+        # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
+        "all_reduces": True,
     }
     # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
