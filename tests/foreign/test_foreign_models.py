@@ -13,7 +13,8 @@ from transformers import AutoConfig
 from tests.simulated_here import simulated_here, step
 from tests.workshop.data.questions import load_squad
 from tests.workshop.environment import ENVIRONMENT
-from tools.plan.ranking import Question, rank
+from tools.plan.candidates import Question
+from tools.plan.ranking import rank
 from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference

@@ -14,10 +14,11 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, constants, published, ranking, simulate
+from tools.plan import accuracy, answer, constants, measured, published, ranking, simulate
+from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
-from tools.plan.ranking import Question, rank
+from tools.plan.ranking import rank
 from tools.plan.submitted_lines import NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
@@ -65,11 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--length", type=int, default=512, metavar="TOKENS", help=f"of a row; default: 512; {long}")
     model.add_argument("--batch", type=int, default=16, metavar="ROWS", help="per GPU and step; default: 16")
     model.add_argument("--largest", action="store_true", help="micro-batches as large as fit")
-    work = f"of the whole work, as 1e9; default: {ranking.ROWS_PER_GPU:,} rows on each GPU"
+    work = f"of the whole work, as 1e9; default: {ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
-    model.add_argument("--rung", default="", help="of the speed ladder, as 11_labelled; default: the textbook")
     fabric = f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured"
     model.add_argument("--fabric", type=float, metavar="GB/S", dest="fabric_gb_per_s", help=fabric)
     model.add_argument("--all", action="store_true", help="more than ten rows")
@@ -80,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
     kept = "instead the predictions in this file, kept before the runs were made"
     check.add_argument("--against", type=Path, metavar="FILE.json", help=kept)
-    check.add_argument("--plain", action="store_true", help="only the errors by exercise")
     check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
     add("published", lambda _: published.table(), "beside other projects' tables")
@@ -213,15 +212,13 @@ def _check(arguments: argparse.Namespace) -> str:
         plots.check_output(arguments.output)
     if arguments.against:
         return accuracy.kept_table(arguments.against, _runs(arguments.logs))
-    found = accuracy.cases(_runs(arguments.logs))
+    found = measured.cases(_runs(arguments.logs))
     if not found:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or _REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         accuracy.draw(found, arguments.output)
     chosen = accuracy.comparisons(found)
-    tables = [] if arguments.plain else [accuracy.configurations(found)]
-    tables += [accuracy.out_of_memory(found)] + [accuracy.first_choices(chosen)] * bool(chosen)
-    tables.append(accuracy.summary(found))
+    tables = [accuracy.out_of_memory(found), *[accuracy.first_choices(chosen)] * bool(chosen), accuracy.summary(found)]
     if arguments.output:
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
@@ -231,6 +228,6 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
     models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*shapes_of(lines), *accuracy.shapes(runs), *published.shapes(), *models])
-    constants.save(accuracy.fit(runs))
+    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *published.shapes(), *models])
+    constants.save(measured.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

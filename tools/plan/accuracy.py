@@ -1,4 +1,4 @@
-"""How wrong the predictions are for the runs that were measured: each predicted without itself and its repeats.
+"""How wrong the predictions are for the runs that were measured.
 
 Also: how good the first choice is where several strategies did the same work on one machine, and how wrong predictions
 were that were kept before their lines ran.
@@ -9,233 +9,18 @@ import statistics
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tools import plots
 from tools.errors import InputError
 from tools.logs.figures import figure as measured_figure
 from tools.logs.run import Run, read_object
-from tools.plan import constants, memory, timing
-from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
-from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, Range, first_choice, kinds_of, predict_from
-from tools.plan.simulate import Shape, Step, prepare, step_of
-from tools.plan.workload import Workload, of_run
+from tools.plan.measured import METRICS, Case, measured_of
+from tools.plan.predict import Range, first_choice
 from workshop.run_folder.printable import markdown
-
-MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
-# With the titles of their columns.
-METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True))
-METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
-_REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
-# How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
-_TOO_LOW = {"reserved_mib": 3}
-_LEAST_RUNS = 10  # fewer say too little about the interval of their kind
-_LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
-
-
-@dataclass(frozen=True)
-class Case:
-    """One configuration."""
-
-    family: str
-    runs: list[Run]
-    workload: Workload
-    gpu: Gpu
-    each: list[dict[str, float]]  # of the completed runs; the whole job only of those as long as the first one
-    predicted: Prediction | None = None  # None before the prediction
-
-    ran_out = property(lambda self: not self.measured)
-
-    @cached_property
-    def step(self) -> Step:
-        """The simulated micro-batch."""
-        return step_of(self.workload.shape)
-
-    @cached_property
-    def measured(self) -> dict[str, float]:
-        """GPU memory of the newest run: repeats are equal, but two older runs had other code. All else: medians.
-
-        Empty if it ran out of memory.
-        """
-        values = {name: [one[name] for one in self.each if name in one] for name in METRICS}
-        return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
-
-    def error_percent(self, metric: str) -> float:
-        return self.predicted.ranges[metric].error_percent(self.measured[metric])
-
-    def with_prediction(self, fitted: Fitted) -> Self:
-        return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
-
-    @cached_property
-    def work(self) -> dict[str, dict[str, float]]:
-        """The work of each formula that a measurement can be compared with."""
-        parameters = memory.trained(self.step)["parameters"]
-        found = {
-            "reserved_mib": memory.reserved_work(self.workload, self.step),
-            "cpu_mib": memory.cpu_work(self.workload, parameters),
-            "step_time_s": timing.work_of(self.workload, self.step, self.gpu),
-        }
-        if step_s := self.measured.get("step_time_s"):
-            found["other_s"] = timing.other_work(self.workload, parameters, step_s)
-        return found
-
-
-def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
-    """The value that the formula should give, from figures by the names of METRICS; None without a figure."""
-    if formula != "other_s":
-        return figures.get("peak_reserved_mib" if formula == "reserved_mib" else formula)
-    if "total_runtime_s" not in figures:
-        return None
-    return max(1.0, figures["total_runtime_s"] - workload.steps * figures["step_time_s"])
-
-
-def cases(runs: Sequence[Run]) -> list[Case]:
-    """The cases of all runs that completed with GPU memory in their summary, or ended out of memory.
-
-    Constants are fitted to the other configurations; those of constants.json where there are too few others.
-    """
-    points = _configurations(runs)
-    failed = prepare([point.workload.shape for point in points])
-    points = [point for point in points if point.workload.shape not in failed]
-    if len(points) < _LEAST_POINTS:
-        return [point.with_prediction(constants.load()) for point in points]
-    every = {formula: _fitted(points, formula) for formula in FORMULAS}
-    nothing: dict[str, Ratios] = {name: {"all": (1, 1)} for name in FORMULAS}
-    fitted, rough = [], []
-    for point in points:
-        others = _others(points, point)
-        own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
-        fitted.append(Fitted(_cuda_context(others), own, nothing))
-        rough.append(point.with_prediction(fitted[-1]))
-    with_ratios = (replace(own, ratios=_ratios(_others(rough, one))) for one, own in zip(rough, fitted, strict=True))
-    return [one.with_prediction(own) for one, own in zip(rough, with_ratios, strict=True)]
-
-
-def fit(runs: Sequence[Run]) -> Fitted:
-    """constants.json's content, from all of them."""
-    found = cases(runs)
-    fits = {formula: _fitted(found, formula) for formula in FORMULAS}
-    return Fitted(_cuda_context(found), fits, _ratios(found))
-
-
-def shapes(runs: Sequence[Run]) -> list[Shape]:
-    """The shapes to simulate for these runs."""
-    return [case.workload.shape for case in _configurations(runs)]
-
-
-def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """Comparable runs by family, workload and type of GPU, whose lengths may differ; without predictions."""
-    groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = defaultdict(list)
-    for run in runs:
-        if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
-            continue
-        if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
-            continue
-        with suppress(InputError):
-            workload = of_run(run)
-            names = run.record.gpu_names
-            gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
-            groups[run.record.exercise, workload.key, gpu].append((workload, run))
-    found = []
-    for (family, _, gpu), group in groups.items():
-        first, each = group[0][0], []
-        for workload, run in group:
-            if run.state == "completed":
-                each.append(measured_of(run))
-                if workload != first:
-                    each[-1].pop("total_runtime_s", None)
-        found.append(Case(family, [run for _, run in group], first, gpu, each))
-    return found
-
-
-def measured_of(run: Run) -> dict[str, float]:
-    """A run's measurements by the names of METRICS, without times if a profiler or timers slowed it down.
-
-    A step's time is the median, because an fp16 step may skip its update. A resumed run loads a checkpoint first, which
-    changes the allocator's gaps: only its tensors are compared.
-    """
-    summary = run.summary
-    found = {
-        "peak_allocated_mib": summary["peak_mem_alloc_mib"],
-        "cpu_mib": measured_figure(run, "peak_cpu_mib"),
-    }
-    if not run.record.attempts:
-        found["peak_reserved_mib"] = summary["peak_mem_reserved_mib"]
-        found["nvidia_smi_mib"] = measured_figure(run, "peak_gpu_mib")
-    warmup = summary.get("warmup_steps") or 0
-    steps = None if run.timed or run.profiled else run.steps
-    if steps is not None and steps.step.size > warmup:
-        found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
-        found["total_runtime_s"] = measured_figure(run, "total_runtime_s")
-    return {name: float(value) for name, value in found.items() if value}
-
-
-# ---- the fit ----
-
-
-def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None) -> Constants:
-    import numpy as np
-
-    found = [(point, target(formula, point.measured, point.workload)) for point in points]
-    found = [(point.work[formula], value) for point, value in found if value is not None]
-    if len(found) < _LEAST_POINTS:
-        return constants.load().constants[formula]
-    work, targets = zip(*found, strict=True)
-    arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
-
-    def value(found: Constants) -> Any:
-        return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
-
-    steps = {} if first is None else {"first": first, "steps": _REFINING_STEPS}
-    weight = _TOO_LOW.get(formula, 1)
-    return constants.fit(value, np.array(targets), FORMULAS[formula], too_low=weight, **steps)
-
-
-def _others(points: Sequence[Case], point: Case) -> list[Case]:
-    return [one for one in points if one.workload.key != point.workload.key]
-
-
-def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
-    """Measured over predicted of single runs, by kind (kinds_of); 2.5th and 97.5th percentile."""
-    found: dict[str, dict[str, list[float]]] = {formula: {"all": []} for formula in FORMULAS}
-    for guess in guesses:
-        kinds = kinds_of(guess.workload, guess.step, guess.predicted.parts)
-        expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
-        for formula, ratios in found.items():
-            predicted = target(formula, expected, guess.workload)
-            measured = [target(formula, one, guess.workload) for one in guess.each]
-            for kind in {"all", *kinds[formula]}:
-                ratios.setdefault(kind, []).extend(value / predicted for value in measured if value)
-    return {formula: _ends(ratios) or {"all": (1.0, 1.0)} for formula, ratios in found.items()}
-
-
-def _ends(ratios: dict[str, list[float]]) -> Ratios:
-    found = {}
-    for kind, values in ratios.items():
-        if len(values) >= (2 if kind == "all" else _LEAST_RUNS):
-            cuts = statistics.quantiles(values, n=40, method="inclusive")
-            found[kind] = (round(cuts[0], 3), round(cuts[-1], 3))
-    return found
-
-
-def _cuda_context(points: Sequence[Case]) -> CudaContext:
-    """CUDA's and NCCL's memory, without runs that generate answers, whose memory only nvidia-smi sees."""
-    found = [
-        (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
-        for point in points
-        if "nvidia_smi_mib" in point.measured and not point.workload.generated
-    ]
-    return memory.fit_cuda_context(found) if found else constants.load().cuda_context
-
-
-# ---- errors of the cases ----
 
 _BUSY_PERCENT = 70
 _CLASSES = (f"GPU busy over {_BUSY_PERCENT} %", "GPU less busy", "CPU's optimizer")
@@ -264,22 +49,6 @@ def summary(cases: Sequence[Case]) -> str:
 def _mean_and_worst(errors: Sequence[float], decimals: int) -> str:
     sizes = [abs(error) for error in errors]
     return f"{statistics.fmean(sizes):.1f} ({max(sizes):.{decimals}f})" if sizes else "-"
-
-
-def configurations(cases: Sequence[Case]) -> str:
-    """A row per configuration: predicted and measured allocated memory and step time."""
-    titles = ("allocated: predicted (MiB)", "measured", "error (%)", "step: predicted (ms)", "measured", "error (%)")
-    rows = []
-    for case in sorted(cases, key=lambda case: case.family):
-        run, nodes = case.runs[0], case.workload.nodes
-        gpus = f"x{run.world_size}" + (f" on {nodes} nodes" if nodes > 1 else "")
-        rows_per_step = f"{run.settings['batch_size']}x{run.settings['grad_acc']}"
-        words = (run.rung or run.record.config, run.model, gpus, run.precision, rows_per_step)
-        allocated = _cells(case, "peak_allocated_mib", 1, ("OOM", case.predicted.verdict))
-        step = _cells(case, "step_time_s", 1000, ("-", "-"))
-        name = " ".join(str(word) for word in words if word)
-        rows.append([case.family, name, *allocated, *step, case.predicted.parts.decided_by])
-    return markdown(["family", "configuration", *titles, "limited by"], rows)
 
 
 def out_of_memory(cases: Sequence[Case]) -> str:
@@ -323,13 +92,6 @@ def _class(case: Case) -> str:
     found = [measured_figure(run, "gpu_utilization_percent") for run in case.runs]
     busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
     return _CLASSES[0 if busy else 1]
-
-
-def _cells(case: Case, metric: str, factor: float, without: tuple[str, str]) -> tuple[str, ...]:
-    predicted = f"{case.predicted.ranges[metric].expected * factor:,.0f}"
-    if metric not in case.measured:
-        return predicted, *without
-    return predicted, f"{case.measured[metric] * factor:,.0f}", f"{case.error_percent(metric):+.1f}"
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----

@@ -7,9 +7,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from tools.plan.candidates import ADAPTER_RANK, NO_SCRIPT, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
-from tools.plan.ranking import ADAPTER_RANK, NO_SCRIPT, Candidate, Question, best_of_each
+from tools.plan.ranking import best_of_each
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import padded
 

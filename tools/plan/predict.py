@@ -161,7 +161,7 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     def interval(formula: str, expected: float) -> Range:
         """The one that covers the runs of each kind; of all runs where every kind has too few."""
         ratios = fitted.ratios[formula]
-        found = [ratios[kind] for kind in kinds[formula] if kind in ratios] or [ratios["all"]]
+        found = [ratios[kind] for kind in kinds[formula] if kind in ratios] or [ratios.get("all", (1, 1))]
         ends = min(1, *(least for least, _ in found)), max(1, *(largest for _, largest in found))
         return Range(expected * ends[0], expected, expected * ends[1])
 

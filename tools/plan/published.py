@@ -10,7 +10,8 @@ from tools.plan.gpus import GPUS
 from tools.plan.layout import Layout
 from tools.plan.predict import predict_from
 from tools.plan.simulate import step_of
-from tools.plan.workload import Strategy, Workload, of_layout
+from tools.plan.workload import Strategy, Workload
+from tools.plan.workload_of import of_layout
 from workshop.run_folder.printable import markdown
 
 FILE = Path(__file__).with_name("published.toml")

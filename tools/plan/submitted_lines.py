@@ -19,7 +19,8 @@ from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, prepare
-from tools.plan.workload import SCRIPTS, WEAK_SCALING, Workload, of_settings, reader, shape_name
+from tools.plan.workload import Workload
+from tools.plan.workload_of import SCRIPTS, WEAK_SCALING, of_settings, reader, shape_name
 from tools.submit.submissions import Submission
 from tools.submit.submitted import effective_settings, settings_of
 from tools.tables.repository import ROOT
@@ -93,10 +94,9 @@ def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any],
 
 
 @cache
-def exercise_settings(exercise: Path, rung: str) -> dict[str, Any]:
+def exercise_settings(exercise: Path) -> dict[str, Any]:
     """The settings of an exercise's env_vars.sh, and the defaults of the others."""
-    given = {"RUNG": rung} if rung else {}
-    return {name: _value(str(exercise), name, text) for name, text in settings_of(exercise, given).items()}
+    return {name: _value(str(exercise), name, text) for name, text in settings_of(exercise, {}).items()}
 
 
 def _settings(submission: Submission) -> dict[str, Any]:

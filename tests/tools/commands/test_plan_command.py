@@ -12,7 +12,7 @@ import pytest
 from tests.launching import REPO, run
 from tools.__main__ import main
 from tools.logs.runs import find_runs
-from tools.plan import accuracy
+from tools.plan import measured
 
 REFERENCE = REPO / "logs" / "reference"
 
@@ -35,7 +35,7 @@ def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_sett
 
 
 def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_fit() -> None:
-    found = accuracy.cases(find_runs(REFERENCE / "h200x2", experiment="deepspeed-zero3-offload"))
+    found = measured.cases(find_runs(REFERENCE / "h200x2", experiment="deepspeed-zero3-offload"))
     verdicts = {case.ran_out: case.predicted.verdict for case in found}
     assert verdicts == {True: "does not fit", False: "fits"}
     (completed,) = (case for case in found if not case.ran_out)
@@ -43,7 +43,7 @@ def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_
 
 
 def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
-    cases = accuracy.cases(find_runs(REFERENCE / "h200x4-2026-11-22b", experiment="by-hand"))
+    cases = measured.cases(find_runs(REFERENCE / "h200x4-2026-11-22b", experiment="by-hand"))
     assert len(cases) == 24
     errors = sorted(abs(case.error_percent("peak_allocated_mib")) for case in cases)
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating

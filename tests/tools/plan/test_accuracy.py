@@ -9,7 +9,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, simulate
+from tools.plan import measured, simulate
 from tools.plan.accuracy import comparisons
 from tools.plan.published import PUBLISHED, table
 from tools.plan.ranking import shapes_of
@@ -30,7 +30,7 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     folders = [
         REPO / "logs" / "reference" / name for name in ("h200x4-gap", "h200x4-2026-11-22d", "h200x4-2026-11-22a")
     ]
-    cases = accuracy.cases(find_runs(*folders))
+    cases = measured.cases(find_runs(*folders))
     # Without gpt2: its four choices take 57 to 64 ms, repeats of one of them 51 to 75.
     found = [one for one in comparisons(cases) if one["model"] != "gpt2"]
     assert {(one["where"], one["model"]) for one in found} >= {

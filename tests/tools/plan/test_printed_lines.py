@@ -9,7 +9,7 @@ import pytest
 
 from tests.launching import REPO, launch, losses, record
 from tests.trainings_on_ranks import Ranks, Training, training
-from tools.plan.ranking import Candidate, Question, adapters, candidates, layouts
+from tools.plan.candidates import Candidate, Question, adapters, candidates, layouts
 from tools.submit.submissions import Submission, read_argument
 
 
@@ -20,7 +20,6 @@ def with_adapters(question: Question) -> Iterator[Candidate]:
 TINY: dict[str, Any] = {"gpu": "h200", "batch": 2, "length": 64}
 ONE, TWO = (Question("tiny", gpus, 1, **TINY, tokens=2 * gpus * 128) for gpus in (1, 2))
 NODES, LONG = Question("tiny", 2, 2, **TINY, tokens=512), Question("tiny-llama", 2, 1, "h200", 4_112, 1, tokens=1)
-RUNG = Question("tiny", 2, 1, **TINY, rung="0_textbook", tokens=512)
 KINDS = {
     "baseline": (candidates, ONE, "one GPU"),
     "deepspeed-single-gpu": (candidates, ONE, "zero2_offload"),
@@ -31,8 +30,6 @@ KINDS = {
     "fsdp, two nodes": (candidates, NODES, "full_shard"),
     "lora, ddp": (with_adapters, TWO, "LoRA ddp"),
     "lora, ZeRO": (with_adapters, TWO, "LoRA zero2"),
-    "speed-ladder, FSDP": (candidates, RUNG, "full_shard"),
-    "speed-ladder, ZeRO": (candidates, RUNG, "zero1"),
     "dimensions, tp": (layouts, LONG, "tp 2"),
     "dimensions, cp": (layouts, LONG, "cp 2"),
     "dimensions, pp": (layouts, LONG, "pp 2"),

@@ -10,8 +10,9 @@ import pytest
 from tests.simulated_here import simulated_here
 from tools.errors import InputError
 from tools.plan import answer, simulate
+from tools.plan.candidates import NO_SCRIPT, Candidate, Question, candidates, layouts
 from tools.plan.predict import Range, predict
-from tools.plan.ranking import NO_SCRIPT, Candidate, Question, best_of_each, candidates, layouts, rank
+from tools.plan.ranking import best_of_each, rank
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)

@@ -11,7 +11,8 @@ from tools.plan.gpus import FILE, GPUS, named
 from tools.plan.memory import peak_allocated
 from tools.plan.predict import Prediction, Range, first_choice
 from tools.plan.timing import other_work, traffic
-from tools.plan.workload import Strategy, Workload, of_settings
+from tools.plan.workload import Strategy, Workload
+from tools.plan.workload_of import of_settings
 from tools.submit.submissions import known_settings
 from workshop.run_folder.settings import LADDER_NAMES
 

@@ -1,0 +1,305 @@
+"""A question, and every way to do its training on some GPUs.
+
+A candidate is a configuration file, a micro-batch with as many accumulations as make up the batch, and with or without
+checkpointing; or a layout.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib.util import find_spec
+from itertools import product
+from math import ceil, inf
+from pathlib import Path
+from typing import Any, Self
+
+from tools.errors import InputError
+from tools.logs.run import read_object
+from tools.plan.gpus import named
+from tools.plan.layout import LOSS_CHUNK, Layout, splits
+from tools.plan.predict import MEASURED_LENGTH, Prediction
+from tools.plan.submitted_lines import exercise_settings, read_values
+from tools.plan.workload import SOCKETS_GB_PER_S, Workload
+from tools.plan.workload_of import head_size, of_layout, of_settings
+from tools.tables.repository import ROOT
+from workshop.run_folder.model_file import SHAPES, model_file
+
+FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
+FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
+ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
+# By method of further/lora/: whether the frozen weights have 4 bits; and the strategies that it is ranked with.
+ADAPTERS = {"LoRA": False, "QLoRA": True}
+ADAPTER_RANK = 8
+_WITH_ADAPTERS = ("one GPU", "ddp", "full_shard", "zero2", "zero3")
+_WITH_8_BITS = ("one GPU", "ddp", "full_shard", "shard_grad_op")
+# Rows per GPU without --tokens: exercise 3's weak scaling.
+ROWS_PER_GPU = 10_000
+_MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
+NO_SCRIPT = "no script here runs it"
+SQUAD_EXAMPLES = 87_599
+
+
+@dataclass(frozen=True)
+class Question:
+    """About the training of a model; 0, "" and None: not said."""
+
+    model: str
+    gpus: int
+    nodes: int
+    gpu: str
+    length: int = 512  # tokens per row
+    batch: int = 16  # rows per GPU and optimizer step
+    fabric_gb_per_s: float = SOCKETS_GB_PER_S
+    tokens: float = 0  # to train on, padding included; else ROWS_PER_GPU rows
+    node_gib: float | None = None  # CPU memory of a node; else the server's
+    method: str = ""  # full, lora or qlora; else all
+    config: str = ""  # a file of one's own
+    largest: bool = False  # micro-batches as large as fit
+
+    hardware = property(lambda self: named(self.gpu, self.node_gib))
+    gpus_per_node = property(lambda self: self.gpus // self.nodes)
+    long = property(lambda self: self.length > MEASURED_LENGTH)  # then layouts are ranked beside the strategies
+    # bf16 where the GPU has it: it needs no loss scale.
+    precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
+    # The whole work, which is the same for all candidates, and its optimizer steps.
+    work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
+    steps = property(lambda self: self.split(self.batch)[1])
+
+    def split(self, rows: int) -> tuple[int, int]:
+        """With so many rows in a micro-batch: how many are accumulated, and the optimizer steps of the whole work."""
+        accumulation = ceil(self.batch / rows)
+        return accumulation, ceil(self.work_tokens / (rows * accumulation * self.gpus * self.length))
+
+    def check(self) -> None:
+        """Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has."""
+        model, given = model_file(self.model), f"--model {self.model}"
+        if not model:
+            near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
+            raise InputError(f"{given}: unknown; the nearest are {near}; or give a model's config.json, or its folder")
+        kind = model.get("model_type")
+        if kind not in (_causal_models() or {kind}):
+            raise InputError(f"{given}: {kind} is no decoder of Transformers; expected a causal language model")
+        if self.length > (most := model.get("n_positions", self.length)):
+            raise InputError(f"--length {self.length}: {self.model} has {most} positions; expected at most that")
+        for name in ("gpus", "nodes", "length", "batch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} {getattr(self, name)}: expected at least 1")
+        if not 0 <= self.tokens < inf:
+            raise InputError(f"--tokens {self.tokens:g}: expected more than 0")
+        if not self.fabric_gb_per_s > 0:  # nor what is no number
+            raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
+        given, kind = f"--gpus {self.gpus} --nodes {self.nodes}", self.hardware
+        if self.gpus % self.nodes:
+            raise InputError(f"{given}: expected as many GPUs on each node")
+        if self.gpus_per_node > (most := kind.per_node):
+            holds = f"a node of {kind.driver_name} holds {most}"
+            raise InputError(f"{given}: {holds}; expected at most {most}, or more --nodes")
+
+    def settings(self, examples: int) -> dict[str, Any]:
+        """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
+        hub_name = self.model if "/" in self.model else model_file(self.model).get("_name_or_path")
+        known = hub_name and not Path(self.model).exists()
+        found = {"model_name": hub_name} if known else {"model_name": self.model, "model_init": "random"}
+        length = {"train_size": min(SQUAD_EXAMPLES, examples), "max_steps": self.steps, "max_length": self.length}
+        return found | length
+
+
+@dataclass(frozen=True)
+class Command:
+    """Starts a run."""
+
+    settings: dict[str, Any]  # by run.json's names
+    nodes: int
+    gpus_per_node: int
+    launcher: str  # with its exercise
+    argument: str = ""  # of the launcher
+
+    def text(self, *asked: str) -> str:
+        """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
+        nodes = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
+        return self._line(*(["sbatch", *asked] if asked else []), *nodes)
+
+    def without_slurm(self) -> str:
+        """The command to type on one node without SLURM; "" for several nodes."""
+        return self._line(f"GPUS_PER_NODE={self.gpus_per_node}", "bash") if self.nodes == 1 else ""
+
+    def _line(self, *between: str) -> str:
+        words = []
+        for name, value in self.settings.items():
+            words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
+        return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to do the training."""
+
+    strategy: str  # the configuration's or the layout's name
+    command: Command | None  # None: a layout that no script here runs
+    workload: Workload
+    prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
+    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
+    method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
+    error: str = ""  # why it cannot be simulated
+
+    def with_settings(self, added: dict[str, Any], workload: Workload, **changes: Any) -> Self:
+        """Args: added: to the command's settings; changes: of other attributes."""
+        command = replace(self.command, settings=self.command.settings | added)
+        return replace(self, command=command, workload=workload, **changes)
+
+    checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
+    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
+    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
+    line = property(lambda self: self.command.text() if self.command else "")
+
+    @property
+    def micro_batches(self) -> str:
+        if self.workload.layout:
+            return f"1 x {self.workload.layout.micro_batches}"
+        return f"{self.workload.shape['batch_size']} x {self.workload.strategy.accumulation}"
+
+    @property
+    def traffic(self) -> dict[str, Any]:
+        """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
+        in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
+        layout, runs_in = self.workload.layout, NO_SCRIPT
+        if self.command:
+            runs_in = self.command.launcher + (f" {self.command.argument}" if layout else "")
+        found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes}
+        return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
+
+
+def candidates(question: Question) -> Iterator[Candidate]:
+    """All weights are trained, with exact moments. Raises InputError if the job would refuse a configuration."""
+    ways = [*product(_micro_batches(question), (False, True))]
+    for launcher, names in _launchers(question):
+        for name in names:
+            if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
+                continue  # its two replicas would leave no ranks to share among
+            accepted, refused = [], None
+            for way in ways:
+                try:
+                    accepted.append(_candidate(question, launcher, name, *way))
+                except InputError as error:  # a file of one's own may have one micro-batch
+                    refused = error
+            if refused and not accepted:
+                raise refused
+            yield from accepted
+
+
+def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
+    """The same with Adam's moments in 8 bits, by torchao, which takes sharded weights, too."""
+    for one in full:
+        if one.strategy in _WITH_8_BITS:
+            workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
+            about = {"strategy": f"{one.strategy}, 8-bit", "method": "8-bit"}
+            yield one.with_settings({"optimizer": "adamw_torch_8bit"}, workload, **about)
+
+
+def adapters(full: list[Candidate]) -> Iterator[Candidate]:
+    """The same with LoRA and QLoRA: only adapters are trained, by exercise 12's script."""
+    for one, (method, four_bits) in product(full, ADAPTERS.items()):
+        if one.strategy in _WITH_ADAPTERS:
+            shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
+            own = replace(one, command=replace(one.command, launcher="further/lora/lora.slurm"))
+            settings = {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+            about = {"strategy": f"{method} {one.strategy}", "method": method}
+            yield own.with_settings(settings, replace(one.workload, shape=shape), **about)
+
+
+def layouts(question: Question) -> Iterator[Candidate]:
+    """For long rows of a decoder like Llama, with and without checkpointing."""
+    model = model_file(question.model)
+    keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
+    if not question.long or not keys or question.precision != "bf16":
+        return
+    for dp, tp, cp, pp, chunks in splits(question.gpus):
+        if keys % tp == 0 and question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+            rows = question.batch * question.gpus // dp
+            sizes = (question.length, rows, model["hidden_size"], keys * head_size(model))
+            for checkpointing in (False, True):
+                layout = Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing, model.get("tie_word_embeddings", False))
+                yield _with_layout(question, layout)
+
+
+def _with_layout(question: Question, layout: Layout) -> Candidate:
+    settings = question.settings(question.steps * question.gpus * question.batch)
+    about = {"pretrained": "model_init" not in settings, "max_steps": question.steps}
+    about["fabric_gb_per_s"] = question.fabric_gb_per_s
+    workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
+    if not (dimension := layout.dimension):
+        return Candidate(layout.name, None, workload)
+    settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
+    settings |= {"sequence_parallel": True} if dimension == "tp" else {}
+    settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
+    settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
+    settings["loss_chunk"] = LOSS_CHUNK
+    launched = (question.nodes, question.gpus_per_node, "further/dimensions/dimensions.slurm", f"{dimension}.py")
+    return Candidate(layout.name, Command(settings, *launched), workload)
+
+
+def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
+    """Each with its configurations."""
+    fsdp, zero = FSDP + FSDP_OFFLOAD, ZERO
+    if question.config:
+        of_deepspeed = "zero_optimization" in read_object(Path(question.config))
+        fsdp, zero = fsdp + (question.config,) * (not of_deepspeed), zero + (question.config,) * of_deepspeed
+    if question.gpus == 1:
+        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", zero)]
+    fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
+    return [(fsdp_launcher, fsdp), ("deepspeed-multi-gpu/deepspeed.slurm", zero)]
+
+
+def _micro_batches(question: Question) -> list[int]:
+    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1.
+
+    To find the largest one: powers of two, with at least the batch's rows in a step.
+    """
+    most = max(1, _MOST_TOKENS // question.length)
+    if question.largest:
+        return [2**power for power in range(most.bit_length())]
+    found = [question.batch]
+    while found[-1] > 1:
+        found.append(next(size for size in range(found[-1] // 2, 0, -1) if question.batch % size == 0))
+    return [size for size in found if size <= most] if question.long else found
+
+
+def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
+    exercise, own = (ROOT / launcher).parent, name == question.config != ""
+    fsdp = name in (*FSDP[1:], *FSDP_OFFLOAD) or (own and exercise.name == "fsdp")
+    accumulation, optimizer_steps = question.split(micro_batch)
+    settings = question.settings(optimizer_steps * question.gpus * micro_batch * accumulation)
+    settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
+    settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
+    if checkpointing and not fsdp:  # there the configuration says it: run_folder/fsdp_config.py
+        settings["gradient_checkpointing"] = True
+    # The simulated shape has the model's own name, the command the hub's.
+    used = exercise_settings(exercise) | settings | {"model_name": question.model}
+    config, trained, argument = None, None, ""
+    if name:
+        argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
+        path = Path(name).absolute() if own else (exercise / argument).resolve()
+        shipped = read_object(path)
+        config = dict(shipped)
+        if fsdp and not question.model.startswith("bloom"):
+            config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
+        if fsdp and checkpointing:
+            config["activation_checkpointing"] = True
+        argument = "planned.json" if config != shipped else str(path) if own else argument
+        trained = read_values(exercise / argument, config, used, question.gpus)
+        config = config if config != shipped else None
+    workload = of_settings(used, trained, question.gpus, question.nodes)
+    workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
+    command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
+    return Candidate(Path(name).stem if own else name or "one GPU", command, workload, config=config)
+
+
+def _causal_models() -> set[str]:
+    """Types that Transformers makes a decoder of, from its source: to import it takes seconds. Empty without it."""
+    library = find_spec("transformers")
+    source = Path(library.origin).with_name("models") / "auto/modeling_auto.py" if library else Path("none")
+    text = source.read_text() if source.is_file() else ""
+    listed = text.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = ")[2].partition("\n)\n")[0]
+    return set(re.findall(r'\("([\w-]+)", "', listed))

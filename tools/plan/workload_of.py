@@ -1,0 +1,216 @@
+"""The workload of a recorded run, of the settings that `submit` finds for a line (tools/submit), and of a layout.
+
+Settings have run.json's names.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from tools.errors import InputError
+from tools.logs.run import Run, read_object
+from tools.plan.layout import LOSS_CHUNK, Layout
+from tools.plan.workload import Strategy, Workload
+from tools.tables.repository import ROOT, exercise_folder
+from workshop.run_folder.attention import fastest_kernel
+from workshop.run_folder.configuration import BY_HAND, read_configuration
+from workshop.run_folder.deepspeed_config import filled
+from workshop.run_folder.json_file import AUTO
+from workshop.run_folder.model_file import model_file, model_path, short_name
+
+TRAIN = "train.py"
+# Simulated: training with the Trainer, and by-hand's three scripts without one.
+SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
+WEAK_SCALING = "custom_model"  # whose JSON is a rule: the model and the batch follow from the number of GPUs
+# custom_model's; its name is a default of its settings there.
+_GPT = "simple-gpt"
+_GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
+# The ladder's switches that change the model, and their values in the library's own way.
+_USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
+# Kernels that keep what flex_attention keeps, and their time beside its on an H200 (further/speed-ladder/RESULTS.md).
+_BESIDE_FLEX = {"documents": 0.47, "cudnn": 0.73}
+# torch/nn/parallel/distributed.py, bucket_cap_mb's default.
+_DDP_BUCKET_MIB = 25
+# Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
+# (logit_positions / tokens of steps.csv, rungs 11 of logs/reference: 0.0305 to 0.0347).
+LABELLED_SHARE = 0.0335
+
+
+def of_run(run: Run) -> Workload:
+    """The workload of a recorded run. Raises InputError if it lacks settings or ranks, or ran none of SCRIPTS."""
+    record, settings, world_size = run.record, run.settings, run.world_size
+    script = next((word for word in record.command if word in SCRIPTS), None)
+    if not (settings and world_size and script):
+        raise InputError(f"{run.folder}/run.json: expected settings, ranks, and one of {', '.join(SCRIPTS)} as command")
+    path = _config_path(exercise_folder(record.exercise), record.config) if record.config else None
+    config = None
+    if path and record.exercise == WEAK_SCALING:
+        config = read_object(path)
+    elif path:
+        # Not whether its blocks are the model's: the run had them, from a file of this name.
+        config = read_configuration(path, settings, world_size, reader(record.exercise, script)).values
+    found = of_settings(settings, config, world_size, record.nodes or 1, script)
+    if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
+        # How many packed rows were left at an epoch's end is known only from its steps.
+        rows = int(run.steps.tokens.min()) // found.shape["max_length"]
+        if 0 < rows < found.shape["batch_size"]:
+            found.shape["short_rows"] = rows
+    return found
+
+
+def _short_rows(workload: Workload) -> int:
+    """At most, of an epoch's last micro-batch, where that matters: compiled blocks run one of another size uncompiled.
+
+    Several processes fill theirs up with rows of the epoch's begin: accelerate, BatchSamplerShard, even_batches.
+    """
+    size = workload.shape["batch_size"]
+    if not workload.shape.get("compile") or workload.strategy.world_size > 1:
+        return 0
+    rows = workload.examples / workload.examples_per_row
+    micro_batches = workload.max_steps * workload.strategy.accumulation or float("inf")
+    if micro_batches <= rows // size:
+        return 0
+    return size - 1 if workload.packing else int(rows) % size
+
+
+def reader(exercise: str, script: str | None) -> str:
+    """The exercise's name for read_configuration: by-hand's scripts take different files."""
+    return f"{exercise}/{script}" if exercise == BY_HAND else exercise
+
+
+def _config_path(exercise: Path, name: str) -> Path | None:
+    """The configuration of that name; None for one that is no JSON, as a sweep's."""
+    # Not **, which follows no links: an exercise may link to another's configurations.
+    places = [(exercise, place) for place in ("", "*/", "*/*/", "ds_")]
+    places += [(ROOT, "*/ds_configs/"), (ROOT, "further/*/")]
+    found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
+    return found[0].resolve() if found else None
+
+
+def shape_name(settings: Mapping[str, Any]) -> str:
+    """The model's name without its owner on the hub; a folder stays as it is."""
+    name = settings["model_name"] or _GPT
+    given = name if Path(name).exists() else short_name(name)
+    # The name of a model in the hub's cache, of which there is no shape, stays whole.
+    return name if model_path(name) and not model_path(given) else given
+
+
+def head_size(config: Mapping[str, Any]) -> int:
+    """Numbers in a query of one head; 0 where the configuration does not say."""
+    heads = config.get("num_attention_heads") or config.get("n_head")
+    return config.get("head_dim") or (config["hidden_size"] // heads if heads and "hidden_size" in config else 0)
+
+
+def of_settings(
+    settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
+) -> Workload:
+    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
+
+    Raises InputError for a strategy that there are no formulas for.
+    """
+    by_hand = script != TRAIN  # then nothing is evaluated or saved
+    name, config = shape_name(settings), _planned(config or {}, settings)
+    precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
+    method = _method(settings, config, world_size)
+    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
+    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
+    shape: dict[str, Any] = {
+        "model_name": name,
+        "batch_size": settings["batch_size"],
+        "max_length": settings["max_length"],
+        "engine": "half" if method.startswith(("zero", "fsdp")) else "autocast",
+        "precision": precision,
+        "gradient_checkpointing": bool(
+            settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
+        ),
+    }
+    if name == _GPT:
+        shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}
+    if by_hand:
+        shape["loss_outside"] = True
+    switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
+    if switches["attention"] == "auto":
+        model = model_file(name)
+        asked = (model.get("model_type", ""), head_size(model), bool(settings.get("packing")), settings["max_length"])
+        switches["attention"] = fastest_kernel(*asked)
+    if (kernel := switches["attention"]) in _BESIDE_FLEX:
+        switches["attention"] = "flex"
+    if switches != _USUAL:
+        # Of plain text every position has a target.
+        labelled = switches.pop("logits") == "labelled" and not settings.get("dataset", "").endswith(".txt")
+        positions = settings["batch_size"] * settings["max_length"]
+        chunk = settings.get("loss_chunk") or LOSS_CHUNK
+        shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
+        if shape["compile"] and method == "ddp" and config.get("optimize_ddp", True):
+            shape["ddp_bucket_mib"] = config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
+    if (adapted := settings.get("method", "full")) != "full":
+        shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
+        shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
+    if (float8 := settings.get("float8") or "none") != "none":
+        if precision != "bf16" or method.startswith("zero"):
+            raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
+        shape["float8"] = float8
+    found = Workload(
+        shape,
+        strategy,
+        nodes,
+        dynamic_padding=settings.get("padding") == "dynamic",
+        attention_share=_BESIDE_FLEX.get(kernel, 1),
+        data_workers=bool(settings.get("data_workers")),
+        examples=settings.get("train_size") or 0,
+        epochs=settings.get("num_epochs") or 0,
+        max_steps=settings.get("max_steps") or 0,
+        eval_examples=0 if by_hand else settings.get("eval_size") or 0,
+        generated=_generated(settings, world_size),
+        packing=bool(settings.get("packing")),
+        save="no" if by_hand else settings.get("save") or "no",
+        save_steps=settings.get("save_steps") or 0,
+        pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
+    )
+    if rows := _short_rows(found):
+        shape["short_rows"] = rows
+    return found
+
+
+def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with numbers for "auto". Raises InputError for what there are no formulas for."""
+    zero = config.get("zero_optimization", {})
+    given = {**config, **zero, **(zero.get("offload_optimizer") or {})}
+    for key in ("data_types", "compile", "zenflow", "super_offload"):
+        if given.get(key) not in (None, False):
+            raise InputError(f"{key}: not planned; expected it left out")
+    if settings.get("optimizer") == "muon":
+        raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
+    if AUTO in zero.values():
+        name = shape_name(settings)
+        model = model_file(name) if name != _GPT else settings
+        if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
+            raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
+        config = filled(config, hidden_size)
+    return config | ({"dp_replicate_size": config["replicas"]} if "replicas" in config else {})  # by-hand's name
+
+
+def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -> Workload:
+    """Args: model: its part of the shape, and what replaces the layout's; about: other attributes of Workload."""
+    # FSDP's copies, of which each has other matrices or layers; and as many passes through all layers as a rank's
+    # micro-batches through its stage are.
+    gpus, copies = layout.dp * layout.row_parts * layout.pp, layout.tp * layout.pp
+    method, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
+    strategy = Strategy(method, gpus, accumulation, True, {"dp_replicate_size": copies})
+    share = 1 if layout.cp > 1 else _BESIDE_FLEX["cudnn"]  # the library's over whole rows; the ring's is slower
+    return Workload(layout.shape | model, strategy, nodes, attention_share=share, layout=layout, **about)
+
+
+def _generated(settings: Mapping[str, Any], world_size: int) -> int:
+    rows = world_size * (settings.get("eval_batch_size") or settings["batch_size"])
+    held_out, trained_on = (settings.get(name) or 0 for name in ("generate_size", "generate_train_size"))
+    return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
+
+
+def _method(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
+    if "zero_optimization" in config:
+        return f"zero{config['zero_optimization']['stage']}"
+    if settings.get("use_fsdp") or config.get("fsdp", bool(config)):
+        return f"fsdp{config.get('version', 2)}"
+    return "ddp" if world_size > 1 else "none"  # of one rank the Trainer makes no DDP, whatever the configuration says
