@@ -34,7 +34,7 @@ from workshop.run_folder.settings import Settings
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 # Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
 MUST_DO = "must-do"
-_PARSE = {item.name: item.metadata["kind"] for item in fields(Settings)}
+_KINDS = {item.name: item.metadata["kind"] for item in fields(Settings)}
 
 
 def workload_of(submission: Submission) -> Workload | None:
@@ -67,12 +67,9 @@ def _script(submission: Submission) -> str | None:
 def _value(place: str, name: str, text: Any) -> Any:
     if not isinstance(text, str) or not text:
         return text  # a default
-    if name not in _PARSE:  # an exercise's own: its type is seen
+    if name not in _KINDS:  # an exercise's own: its type is seen
         return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return _PARSE[name](text)
-    except (ValueError, KeyError):
-        raise InputError(f"{place}: {name.upper()}='{text}': expected {_PARSE[name].expected}") from None
+    return _KINDS[name].read(text, f"{place}: {name.upper()}='{text}'")
 
 
 def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -45,17 +46,18 @@ def is_tiny(model_name: str) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a setting's text may be. Calling it raises ValueError or KeyError for a text that is not as `expected`."""
+    """What a setting's text may be: `parse` accepts it, and the value `fits`."""
 
     parse: Callable[[str], Any]
     expected: str = "a text"
     fits: Callable[[Any], Any] = lambda value: True
 
-    def __call__(self, text: str) -> Any:
-        value = self.parse(text)
-        if not self.fits(value):
-            raise ValueError(text)
-        return value
+    def read(self, text: str, named: str) -> Any:
+        """Return the text's value. Raises InputError with `named`, the variable with its text and place."""
+        with suppress(ValueError, KeyError):
+            if self.fits(value := self.parse(text)):
+                return value
+        raise InputError(one_line(f"{named}: expected {self.expected}"))
 
 
 def choice(*allowed: str) -> Kind:
@@ -183,12 +185,9 @@ class Settings:
                         hint = "start the training through its launcher, for example `bash baseline/baseline.slurm`"
                     raise InputError(f"{name} is not set; {hint}")
                 continue
-            try:
-                values[item.name] = item.metadata["kind"](text if name == "EXPERIMENT_NAME" else text.strip())
-            except (ValueError, KeyError):
-                place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
-                expected = item.metadata["kind"].expected
-                raise InputError(one_line(f"{name}='{text}'{place}: expected {expected}")) from None
+            place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
+            own = text if name == "EXPERIMENT_NAME" else text.strip()
+            values[item.name] = item.metadata["kind"].read(own, f"{name}='{text}'{place}")
         settings = cls(**values)
         settings.check()
         return settings
