@@ -20,10 +20,13 @@ from unittest.mock import patch
 import pytest
 
 from tests.launching import PATH, REPO
-from tests.readme_commands import Block, all_blocks, runnable
+from tests.readme_commands import Block, all_blocks, runnable, submissions
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
+from tools.errors import InputError
+from tools.plan.submitted_lines import workload_of
+from tools.submit.submissions import OPERATIONAL, known_settings, read_argument
 
 BLOCKS = all_blocks()
 # A command that this process can run as bash would: its words, the file for what it prints, another code that is right.
@@ -44,6 +47,19 @@ def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> N
     keys = {number for number, name in enumerate(found["docnames"]) if name.startswith("instructor/answers/")}
     places = [place for place in found["terms"].values() if keys & {*(place if isinstance(place, list) else [place])}]
     assert keys and not places, "the search finds answers"
+
+
+def test_submitted_lines_are_what_a_job_on_gpus_trains() -> None:
+    """Elsewhere they run tiny on CPUs, where some settings and configurations go together that fail on a GPU."""
+    for block in BLOCKS:
+        for line in submissions(block):
+            for settings, rest in re.findall(r"((?:[A-Z_0-9]+=\S+ +)*)sbatch (\S.*?\.slurm[^)#;&]*)", line):
+                known = known_settings(REPO / re.search(r"(\S+)/\w+\.slurm", rest)[1]) - OPERATIONAL
+                words = [word for word in settings.split() if word.partition("=")[0] in known]
+                try:
+                    workload_of(read_argument(" ".join([*words, rest]), {}))
+                except InputError as error:
+                    pytest.fail(f"{block}: {error}")
 
 
 @pytest.fixture(scope="module")
