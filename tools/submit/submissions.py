@@ -234,6 +234,8 @@ def _submission(
             raise refusal(match[1], f"a setting; did you mean {close[0]}?" if close else f"one of {sorted(known)}")
         settings[match[1]] = match[2]
         rest.pop(0)
+    if rest[:1] == ["sbatch"]:  # a line as the READMEs have it
+        rest.pop(0)
     while rest and rest[0].startswith("-"):
         if not _OPTION.fullmatch(rest[0]):
             raise refusal(rest[0], "an sbatch option as --name=value")

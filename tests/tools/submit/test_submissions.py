@@ -64,7 +64,7 @@ def test_a_line_names_its_configuration_and_model_as_the_readmes_do() -> None:
     lines = read(ROOT / "logs/reference/h200x2/runs.txt", {})
     line = next(line for line in lines if line.settings.get("DS_CONFIG"))
     assert line.config_path == (ROOT / "deepspeed-multi-gpu/ds_configs/zero0.json").resolve()
-    argument = read_argument("fsdp/multi_gpu.slurm fsdp/fsdp_configs/ddp.json", {})
+    argument = read_argument("BF16=true sbatch --nodes=1 fsdp/multi_gpu.slurm fsdp/fsdp_configs/ddp.json", {})
     assert argument.config_path == ROOT / "fsdp/fsdp_configs/ddp.json"
     settings = effective_settings(line)
     assert (settings["model_name"], settings["max_steps"]) == ("bigscience/bloom-7b1", "4")
