@@ -85,8 +85,8 @@ def _where_read(tables: list[Table]) -> str:
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():
         figure = FIGURES[name]
-        keys = {key for file, key, _ in figure.sources if file == "summary.json"}
-        key = f"; key `{min(keys)}`" if len(keys) == 1 and min(keys) not in figure.definition else ""
+        unsaid = figure.source == "summary.json" and figure.key not in figure.definition
+        key = f"; key `{figure.key}`" if unsaid else ""
         lines.append(f"- **{'; '.join(names)}**: {figure.definition}{key}")
     return "\n".join([*lines, "", "</details>"])
 

@@ -12,11 +12,11 @@ from tools.tables.repository import ROOT
 # Per line the figures, each with the words around it.
 _LINES = {
     "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
-    "speed": (("samples_per_second", "{}"), ("step_time_ms", "{} per step")),
+    "speed": (("samples_per_second", "{} samples/s"), ("step_time_ms", "{} ms per step")),
     "peak memory": (
-        ("peak_gpu_mib", "{} of GPU memory"),
-        ("peak_cpu_pss_mib", "{} of CPU memory (PSS)"),
-        ("peak_cpu_mib", "{} of CPU memory (RSS)"),
+        ("peak_gpu_mib", "{} MiB of GPU memory"),
+        ("peak_cpu_pss_mib", "{} MiB of CPU memory (PSS)"),
+        ("peak_cpu_mib", "{} MiB of CPU memory (RSS)"),
     ),
 }
 
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     run = single_run(arguments.run)
     for name, parts in _LINES.items():
         figures = [(FIGURES[one], figure(run, one), words) for one, words in parts]
-        told = [words.format(one.written(value, False)) for one, value, words in figures if value is not None]
+        told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
     print(f"evidence: {run.folder}")

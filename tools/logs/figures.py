@@ -41,11 +41,10 @@ class Figure:
 
     Attributes:
         name: in tables.toml, `--figures`, csv and page.
-        unit: printed after the figure where no label names it; "" for none.
+        unit: named by its labels; "" for none.
         decimals: digits after the point; "yes or no"; "a word", which its source says in place of a figure.
-        sources: source, key and divisor of each, as "run.json:model.parameters/1e6"; the first that has it counts.
-            None if it compares runs.
-        missing: what a cell shows where no source has it.
+        source, key, divisor: in the file "run.json:model.parameters/1e6", or "comparison" if it compares runs.
+        missing: what a cell shows where the source does not have it.
         labels: of rows and columns that mean it; the first is its title.
         definition: one line: what it is and which file it is from.
     """
@@ -53,7 +52,9 @@ class Figure:
     name: str
     unit: str
     decimals: int | str
-    sources: tuple[tuple[str, str, float], ...]
+    source: str
+    key: str
+    divisor: float
     missing: str
     labels: tuple[str, ...]
     definition: str
@@ -62,29 +63,24 @@ class Figure:
     def title(self) -> str:
         return self.labels[0] if self.labels else self.name.replace("_", " ")
 
-    def written(self, value: float | bool, unit_named: bool) -> str:
-        """A figure as printed: thousands separators, the decimals, the unit unless a label names it."""
+    def written(self, value: float | bool) -> str:
+        """A figure as printed: thousands separators and the decimals, no unit."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return f"{value:,.{self.decimals}f}{'' if unit_named or not self.unit else ' ' + self.unit}"
+        return f"{value:,.{self.decimals}f}"
 
 
 def _figure(line: dict[str, str]) -> Figure:
-    texts = [] if line["sources"] == _COMPARISON else line["sources"].split()
-    parts = [re.fullmatch(r"([^:]+):(.+?)(?:/([\d.e]+))?", text).groups() for text in texts]
-    return Figure(
-        **line
-        | {
-            "decimals": line["decimals"] if line["decimals"] in (A_WORD, _YES_OR_NO) else int(line["decimals"]),
-            "sources": tuple((source, key, float(divisor or 1)) for source, key, divisor in parts),
-            "labels": tuple(line["labels"].split("; ")) if line["labels"] else (),
-        }
-    )
+    source, key, divisor = re.fullmatch(r"([^:]+)(?::(.+?)(?:/([\d.e]+))?)?", line["source"]).groups()
+    decimals = line["decimals"] if line["decimals"] in (A_WORD, _YES_OR_NO) else int(line["decimals"])
+    labels = tuple(line["labels"].split("; ")) if line["labels"] else ()
+    own = {"source": source, "key": key, "divisor": float(divisor or 1), "decimals": decimals, "labels": labels}
+    return Figure(**line | own)
 
 
 with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as _file:
     FIGURES = {one.name: one for one in map(_figure, csv.DictReader(_file))}
-OF_ONE_RUN = {name: one for name, one in FIGURES.items() if one.sources}
+OF_ONE_RUN = {name: one for name, one in FIGURES.items() if one.source != _COMPARISON}
 
 
 def measure(run: Run, name: str) -> float | bool:
@@ -94,13 +90,13 @@ def measure(run: Run, name: str) -> float | bool:
         UnavailableError: there is none; its text is what a cell shows.
         LogError: a file that it is from is damaged.
     """
-    for source, key, divisor in FIGURES[name].sources:
-        value = read(run, source).get(key)
-        if isinstance(value, Exception):
-            raise value
-        if value is not None:
-            return value if divisor == 1 else value / divisor
-    raise UnavailableError(FIGURES[name].missing)
+    asked = FIGURES[name]
+    value = read(run, asked.source).get(asked.key)
+    if value is None:
+        raise UnavailableError(asked.missing)
+    if isinstance(value, Exception):
+        raise value
+    return value if asked.divisor == 1 else value / asked.divisor
 
 
 def read(run: Run, source: str) -> Found:
@@ -131,7 +127,7 @@ def shown(run: Run, name: str) -> str:
     if run.state != "completed":
         return run.outcome
     try:
-        return FIGURES[name].written(measure(run, name), unit_named=True)
+        return FIGURES[name].written(measure(run, name))
     except UnavailableError as missing:
         return str(missing)
     except LogError:
@@ -158,7 +154,7 @@ def _run_json(run: Run) -> Found:
     attempts = run.record.attempts
     lost = {name: [getattr(attempt, name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
     return {
-        **{key: run.fact(key) for one in FIGURES.values() for source, key, _ in one.sources if source == "run.json"},
+        **{one.key: run.fact(one.key) for one in FIGURES.values() if one.source == "run.json"},
         "world_size": run.record.world_size,  # not what was asked for
         "runtime_s": None if run.state == "running" else run.runtime_s,
         "fault_state": UnavailableError(attempts[-1].state or "not recorded" if attempts else run.state),
@@ -174,6 +170,8 @@ def _summary(run: Run) -> Found:
         found = typed(found, SUMMARY_RECORD)
     except MistypedError as error:
         raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
+    if (states_mib := run.record.sharding.optimizer_states_mib) is not None:
+        found["optimizer_states_mib"] = states_mib
     steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))
     if steps_per_second:
         found["step_time_ms"] = 1000 / steps_per_second

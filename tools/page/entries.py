@@ -85,7 +85,7 @@ def figures(run: Run) -> tuple[dict[str, str], list[str]]:
     found, damaged = {}, []
     for name, figure in OF_ONE_RUN.items():
         try:
-            found[name] = figure.written(measure(run, name), unit_named=True)
+            found[name] = figure.written(measure(run, name))
         except UnavailableError:
             continue
         except LogError as error:

@@ -115,7 +115,7 @@ def _cell(select: Selection, asked: Label) -> Cell:
             value = compare(select, asked.where)
         else:
             value = over_repeats(select(asked.where), figure.name, asked.std)
-        text = figure.written(value, asked.unit_named)
+        text = figure.written(value)
     except UnavailableError as missing:
         text, used = str(missing), select.used
         if used and used[-1].state == "completed" and text not in _CLEAR and figure.decimals != A_WORD:

@@ -39,7 +39,6 @@ _NUMBER = r"\d[\d,]*"
 _TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
 _TEXTS |= {"rung": "|".join(RUNGS)}
 _REAL = {"learning_rate": r"\d(?:\.\d+)?e-\d"}
-_NAMES_UNIT = re.compile(r"\(|/s|Seconds")
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,12 @@ class Label:
         figure: None if no label names one.
         where: conditions on the run, see Run.fact.
         std: the figure's standard deviation over the repeats, in place of its median.
-        unit_named: a label names the figure's unit.
         tiny: the label in a table about tiny runs: without the size that it names.
     """
 
     figure: Figure | None = None
     where: Where = field(default_factory=dict)
     std: bool = False
-    unit_named: bool = False
     tiny: str = ""
 
 
@@ -137,15 +134,15 @@ _FIGURE_OF = {normalised(label): figure for figure in FIGURES.values() for label
 
 def meaning(folder: Path, label: str) -> Label | None:
     """The meaning of a label of a table in this folder; None for an unknown label."""
-    name, unit_named = normalised(label), bool(_NAMES_UNIT.search(label))
+    name = normalised(label)
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
                 groups = {key: _condition(key, text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
-                return replace(found, where=found.where | groups, unit_named=unit_named, tiny=tiny)
-    return Label(_FIGURE_OF[name], unit_named=unit_named, tiny=label) if name in _FIGURE_OF else None
+                return replace(found, where=found.where | groups, tiny=tiny)
+    return Label(_FIGURE_OF[name], tiny=label) if name in _FIGURE_OF else None
 
 
 def _condition(key: str, text: str) -> str | int | float:
@@ -241,8 +238,7 @@ def blank_cells(table: Table) -> list[list[Label | None]]:
                 names = " / ".join(map(repr, [*row[:count], title]))
                 raise InputError(f"{table.path}:{line}: the labels {names} give {given}")
             where = reduce(operator.or_, [one.where for one in labels], shared)
-            std, unit_named = any(one.std for one in labels), any(one.unit_named for one in labels)
-            cells.append(Label(*figures.values(), where, std, unit_named))
+            cells.append(Label(*figures.values(), where, any(one.std for one in labels)))
         found.append(cells)
     return found
 
