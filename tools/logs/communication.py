@@ -6,15 +6,15 @@ with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from typing import Any
 
 from tools.errors import UnavailableError
 from tools.logs import dimension_traffic
 from tools.logs.run import Run
-from workshop.run_folder.collectives import Collective, read
+from workshop.run_folder.collectives import read
 
-_NAMED = ("all-reduce", "all-gather", "reduce-scatter")
+_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "send", "other")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -27,28 +27,20 @@ def counted(run: Run) -> dict[str, float]:
     """
     if "collectives.csv" not in run.files:
         return {}
-    found = [one for one in read(run.folder / "collectives.csv") if len(one.ranks) > 1]
-    of_ranks = [[one for one in found if one.rank == rank] for rank in {one.rank for one in found}]
-
-    def largest(calls: Callable[[Collective], float]) -> float:
-        return max((sum(map(calls, of_rank)) for of_rank in of_ranks), default=0)
-
-    kinds = {name: largest(lambda one, name=name: one.calls * (one.name == name)) for name in _NAMED}
     world_size, nodes = run.world_size or 1, run.record.nodes or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
-    between = 0.0
-    for one in found:
+    calls, sent, between = {kind: Counter() for kind in _KINDS}, Counter(), 0.0  # by rank
+    for one in read(run.folder / "collectives.csv"):
         here = sum(rank < on_first for rank in one.ranks)
+        if len(one.ranks) > 1 and one.name != "receive":
+            calls[one.name if one.name in _KINDS else "other"][one.rank] += one.calls
+            sent[one.rank] += one.sent_bytes
         if one.name == "send":
             between += one.sent_bytes * (one.rank < on_first <= one.peer)
         elif one.rank == 0 and 0 < here < len(one.ranks):
             between += one.sent_bytes * on_first / here
-    return kinds | {
-        "sends": largest(lambda one: one.calls * (one.name == "send")),
-        "other": largest(lambda one: one.calls * (one.name not in (*_NAMED, "send", "receive"))),
-        "sent_mib": largest(lambda one: one.sent_bytes) / 2**20,
-        "between_nodes_mib": between / 2**20,
-    }
+    most = {kind: max(of_ranks.values(), default=0) for kind, of_ranks in calls.items()}
+    return most | {"sent_mib": max(sent.values(), default=0) / 2**20, "between_nodes_mib": between / 2**20}
 
 
 def predicted(run: Run) -> dict[str, float]:

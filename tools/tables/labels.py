@@ -102,10 +102,10 @@ def _dictionary(path: Path) -> Dictionary:
         exercises, shared = block.pop("exercises", [path.parent.name]), block.pop("where", {})
         tables |= {number: (tuple(exercises), where(number, shared | own)) for number, own in block.items()}
     for label, means in content.get("labels", {}).items():
-        figure, std = means.pop("figure", None), means.pop("std", False)
+        figure = means.pop("figure", None)
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label), label, Label(FIGURES.get(figure), where(label, means), std)))
+        labels.append((_pattern(label), label, Label(FIGURES.get(figure), where(label, means))))
     predictions = {
         question: [cell for place in places for cell in product(*(part.split("; ") for part in place.split(" | ")))]
         for question, places in content.get("predictions", {}).items()
@@ -133,7 +133,7 @@ _FIGURE_OF = {normalised(label): figure for figure in FIGURES.values() for label
 
 
 def meaning(folder: Path, label: str) -> Label | None:
-    """The meaning of a label of a table in this folder; None for an unknown label."""
+    """The meaning of a label of a table in this folder; None for an unknown label. `Tokens/s, std` is of `Tokens/s`."""
     name = normalised(label)
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
         for pattern, written, found in dictionary.labels:
@@ -142,7 +142,8 @@ def meaning(folder: Path, label: str) -> Label | None:
                 groups = {key: _condition(key, text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
                 return replace(found, where=found.where | groups, tiny=tiny)
-    return Label(_FIGURE_OF[name], tiny=label) if name in _FIGURE_OF else None
+    figure = _FIGURE_OF.get(name.replace(", std", ""))
+    return Label(figure, std=", std" in name, tiny=label) if figure else None
 
 
 def _condition(key: str, text: str) -> str | int | float:
