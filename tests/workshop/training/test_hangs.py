@@ -1,10 +1,9 @@
 """A rank that makes no progress is ended, its stack says where it was, and the run records it; slow work is no hang."""
 
 import ctypes
-import json
+import multiprocessing
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import torch
 import torch.distributed as dist
 from transformers import Trainer, TrainingArguments
 
-from tests.launching import REPO, run
 from workshop.job.outcome import begin, hang_of, record_end
 from workshop.run_folder import checkpoints
 from workshop.run_folder.checkpoints import UNFINISHED
@@ -25,58 +23,75 @@ from workshop.training.saving import CheckpointWriter
 
 LONG_S = 3600
 LIMIT_S = 1
-ENDS = {  # what the parent sends to rank 1
-    **{"stopped": signal.SIGKILL, "hold": None, "save": None, "loading": None},
-    **{"told": signal.SIGTERM, "two_meanings": signal.SIGTERM},
+# Of pairs of ranks: what happens to them, and the signal that rank 1 gets when rank 0 has ended, as torchrun does.
+PAIRS = {
+    "stopped": signal.SIGKILL,  # rank 1 is stopped
+    "hold": None,  # both are in C code that keeps the interpreter's lock
+    "told": signal.SIGTERM,  # rank 0 does nothing
+    "save": None,  # rank 0 saves for longer than the limit
+    "loading": None,  # both wait before the training begins, for one that never comes
+    "two_meanings": signal.SIGTERM,  # SIGTERM to rank 0 means to save, as under SLURM, and to end after the training
 }
+Pairs = dict[str, tuple[Path, list[int]]]
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pairs")
-    run("python", __file__, folder, PYTHONPATH=str(REPO), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    return folder
-
-
-def codes(run: Path) -> list[int]:
-    return json.loads((run / "codes.json").read_text())
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    """Of each pair of gloo ranks under HangWatch its run folder and the exit codes; all run at the same time."""
+    started, fork = {}, multiprocessing.get_context("fork")
+    for kind in PAIRS:
+        run = tmp_path_factory.mktemp(kind)
+        (run / hangs.STACKS).mkdir()
+        started[kind] = run, [fork.Process(target=rank_of_two, args=(rank, kind, run)) for rank in (0, 1)]
+        for rank in started[kind][1]:
+            rank.start()
+    for kind, (_, ranks) in started.items():
+        ranks[0].join()
+        if PAIRS[kind]:
+            os.kill(ranks[1].pid, PAIRS[kind])
+        ranks[1].join()
+    return {kind: (run, [rank.exitcode for rank in ranks]) for kind, (run, ranks) in started.items()}
 
 
 def stacks(run: Path, rank: int) -> str:
     return (run / f"stacks/rank-{rank}.txt").read_text()
 
 
-def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Path) -> None:
-    folder, header = pairs / "stopped", "step,step_time_s,tokens,real_tokens,loss\n"
-    (folder / "steps.csv").write_text(f"{header}1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
-    assert codes(folder) == [1, -9]
-    assert "in wait_for_the_other" in stacks(folder, 0)
-    assert hang_of(folder) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
+def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Pairs) -> None:
+    (run, codes), header = pairs["stopped"], "step,step_time_s,tokens,real_tokens,loss\n"
+    (run / "steps.csv").write_text(f"{header}1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
+    assert codes == [1, -9]
+    assert "in wait_for_the_other" in stacks(run, 0)
+    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
 
 
-def test_ranks_all_of_which_are_in_c_code_that_keeps_the_lock_end_with_their_stacks(pairs: Path) -> None:
-    assert codes(pairs / "hold") == [1, 1]
-    assert all("in hold_the_lock" in stacks(pairs / "hold", rank) for rank in (0, 1))
-    assert "no stack" not in hang_of(pairs / "hold")
+def test_ranks_all_of_which_are_in_c_code_that_keeps_the_lock_end_with_their_stacks(pairs: Pairs) -> None:
+    run, codes = pairs["hold"]
+    assert codes == [1, 1]
+    assert all("in hold_the_lock" in stacks(run, rank) for rank in (0, 1))
+    assert "no stack" not in hang_of(run)
 
 
-def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs: Path) -> None:
-    assert codes(pairs / "told") == [1, -15]
-    assert "in do_nothing" in stacks(pairs / "told", 1)
-    assert "Timeout" not in stacks(pairs / "told", 1)
-    assert hang_of(pairs / "told") == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
+def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs: Pairs) -> None:
+    run, codes = pairs["told"]
+    assert codes == [1, -15]
+    assert "in do_nothing" in stacks(run, 1)
+    assert "Timeout" not in stacks(run, 1)
+    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
 
 
-def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: Path) -> None:
+def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: Pairs) -> None:
     """Taking away the handler of the training that saves took faulthandler's away, too."""
-    assert codes(pairs / "two_meanings") == [-15, -15]
-    assert "in save_then_end" in stacks(pairs / "two_meanings", 0)
-    assert hang_of(pairs / "two_meanings") == "", "a rank that was told to end has not hung"
+    run, codes = pairs["two_meanings"]
+    assert codes == [-15, -15]
+    assert "in save_then_end" in stacks(run, 0)
+    assert hang_of(run) == "", "a rank that was told to end has not hung"
 
 
-def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Path) -> None:
-    assert codes(pairs / "save") == [0, 0]
-    assert not (pairs / "save/stacks").exists()
+def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Pairs) -> None:
+    run, codes = pairs["save"]
+    assert codes == [0, 0]
+    assert not (run / "stacks").exists()
 
 
 HANG = "hang: rank 0, no progress for 1800 s after step 0"
@@ -86,11 +101,7 @@ GPU_ERROR = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encounte
 @pytest.mark.parametrize(
     ("printed", "cause", "reason"),
     [  # reading the stacks of threads that run may end the process: exit code -11
-        (
-            "Signal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost",
-            "hang",
-            "hang: rank 0, no progress for 1800 s after step 0",
-        ),
+        ("Signal 11 (SIGSEGV) received, [rank1]: RuntimeError: lost", "hang", HANG),
         (GPU_ERROR, "CUDA error", GPU_ERROR),
     ],
 )
@@ -109,10 +120,11 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_but_not_of_a_gpu_s
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 
 
-def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Path) -> None:
-    assert codes(pairs / "loading") == [1, 1]
-    assert "in do_nothing" in stacks(pairs / "loading", 1)
-    assert hang_of(pairs / "loading").endswith(f"no progress for {LIMIT_S} s after step 0")
+def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Pairs) -> None:
+    run, codes = pairs["loading"]
+    assert codes == [1, 1]
+    assert "in do_nothing" in stacks(run, 1)
+    assert hang_of(run).endswith(f"no progress for {LIMIT_S} s after step 0")
 
 
 def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_limits(
@@ -233,43 +245,3 @@ def rank_of_two(rank: int, kind: str, run: Path) -> None:
     if rank == 0 or kind == "hold":
         hangs.progress()
     {"stopped": wait_for_the_other, "hold": hold_the_lock}.get(kind, do_nothing)()
-
-
-def pair(kind: str, run: Path) -> list[int]:
-    children = []
-    for rank in (0, 1):
-        child = os.fork()
-        if not child:
-            rank_of_two(rank, kind, run)
-            os._exit(0)
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
-    if ENDS[kind]:
-        os.kill(children[1], ENDS[kind])
-    return [*codes, os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1])]
-
-
-def main() -> None:
-    """Pairs of gloo ranks under HangWatch, each in a folder of its own, all at the same time.
-
-    `stopped`: rank 1 is stopped. `hold`: both are in C code that keeps the interpreter's lock. `told`: rank 0 does
-    nothing, and rank 1 is told to end. `save`: rank 0 saves for longer than the limit.
-    `loading`: both wait before the training begins, for one that never comes.
-    `two_meanings`: SIGTERM to rank 0 means to save, as under SLURM, and to end once the training is over.
-    As torchrun does, the parent ends rank 1 when rank 0 has ended. codes.json has the exit codes.
-    """
-    parents = {}
-    for kind in ENDS:
-        run = Path(sys.argv[1]) / kind
-        (run / hangs.STACKS).mkdir(parents=True)
-        parent = os.fork()
-        if not parent:
-            (run / "codes.json").write_text(json.dumps(pair(kind, run)))
-            os._exit(0)
-        parents[kind] = parent
-    for parent in parents.values():
-        os.waitpid(parent, 0)
-
-
-if __name__ == "__main__":
-    main()
