@@ -81,7 +81,9 @@ class Ranks:
     def __init__(self, **environ: str) -> None:
         folders = [REPO, REPO / "further/speed-ladder", REPO / "further/by-hand"]  # some launchers add one of these
         path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-        self.environ = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environ | {"PYTHONPATH": path}
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        own["TORCH_COMPILE_DISABLE"] = "1"  # read at PyTorch's import; DeepSpeed's Muon would compile for a minute
+        self.environ = own | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:
         self._parent = subprocess.Popen(

@@ -42,7 +42,7 @@ MUON = {"OPTIMIZER": "muon", "LEARNING_RATE": "5e-3"}
 GPT_RUNS |= {
     "ddp_muon": ("ddp", "", MUON),
     "full_shard_muon": ("fsdp", "fsdp_configs/full_shard.json", MUON),
-    "zero1_muon": ("zero", "ds_configs/zero1.json", MUON | {"TORCH_COMPILE_DISABLE": "1"}),  # a minute
+    "zero1_muon": ("zero", "ds_configs/zero1.json", MUON),
 }
 AS_THE_FORMULA = ["ddp", "full_shard", "full_shard_offload", "shard_grad_op", "hybrid_shard", "zero2_textbook"]
 AS_THE_FORMULA += ["ddp_muon", "full_shard_muon"]
