@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, program, run, wait_until
+from tests.launching import REPO, program, wait_until
+from tests.trainings_on_ranks import Ranks, training
 from workshop.kernels import operators
 
 CONFIGS = REPO / "deepspeed-single-gpu" / "ds_configs"
@@ -68,14 +69,14 @@ def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(tmp_pat
 
 
 @pytest.mark.usefixtures("optimizers_compiled")
-def test_deepspeed_takes_the_prepared_operators_and_compiles_nothing_itself(tmp_path: Path) -> None:
+def test_deepspeed_takes_the_prepared_operators_and_compiles_nothing_itself(ranks: Ranks, tmp_path: Path) -> None:
     """Without a compiler, without ninja, and with an empty folder where it would compile."""
     code = f"""import json, os, sys, torch
 from pathlib import Path
 from workshop.kernels.operators import prepare_operators
 prepare_operators(json.loads(Path(sys.argv[1]).read_text()))
 prepare_operators({{"optimizer": {{"type": "AdamW"}}}})
-os.environ |= {{"PATH": "/nowhere", "CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": {str(tmp_path)!r}}}
+os.environ |= {{"PATH": "/nowhere", "CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": "{tmp_path}/extensions"}}
 from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
 for optimizer in (DeepSpeedCPUAdam, FusedAdam):
     weight = torch.nn.Parameter(torch.ones(4))
@@ -85,6 +86,7 @@ for optimizer in (DeepSpeedCPUAdam, FusedAdam):
 import deepspeed
 deepspeed.init_distributed(dist_backend="gloo")
 """
-    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    run("python", "-c", code, CONFIGS / "zero2_offload.json", **one_rank)
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "code.py").write_text(code)
+    command = (tmp_path / "code.py", CONFIGS / "zero2_offload.json")
+    ranks.train([training(tmp_path / "run", "deepspeed-single-gpu", command=command)], ranks=1)
+    assert not (tmp_path / "extensions").exists()
