@@ -55,11 +55,7 @@ VERDICTS = {
 }  # fmt: skip
 
 
-def test_every_log_has_a_verdict() -> None:
-    assert {path.stem for path in LOGS.iterdir()} == set(VERDICTS)
-
-
-@pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.parametrize("name", sorted(path.stem for path in LOGS.iterdir()))
 def test_reason_is_what_a_person_reads_there(name: str) -> None:
     found, (state, named, part) = cause(LOGS / f"{name}.out"), VERDICTS[name]
     assert (found.state, found.name) == (state, named)
