@@ -27,7 +27,6 @@ SLOW = (
     "workshop/test_launch.py::test_quickstart_learns",
     "further/lora/test_lora.py::test_quality_experiment",
     "custom_model/test_custom_launchers.py::test_one_host",
-    "deepspeed/test_deepspeed_training.py::test_launcher_goes_on",
     "tools/page/test_in_browser.py",
     "test_readmes.py::test_site",
     "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given",
