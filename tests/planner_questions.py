@@ -1,6 +1,6 @@
 """The table of questions in documents/PLANNER.md, asked anew: `python -m tests.planner_questions`. It tests nothing.
 
-Each question is asked in an empty cache, and once more. Seconds are of one core, as user and system time.
+Each question is asked on one core of an idle machine with an empty cache, and once more.
 """
 
 import json
@@ -8,10 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
-from tempfile import TemporaryDirectory, TemporaryFile
-
-import psutil
+import time
+from tempfile import TemporaryDirectory
 
 from tests.launching import REPO
 from workshop.run_folder.printable import markdown
@@ -60,21 +58,12 @@ _CHEAPER = re.compile(r"([\d.]+ times cheaper if it fits: .+?) rows\.")
 
 
 def ask(arguments: str, cache: str, form: str) -> tuple[str, float]:
-    """The answer, and seconds of one core."""
+    """The answer, and its seconds on one core."""
     gpu = [] if "--gpu " in arguments else ["--gpu", "h100-80gb"]
-    command = [sys.executable, "-m", "tools", "plan", "model", *arguments.split(), *gpu, "--format", form]
-    used_s: dict[int, float] = {}  # by process: the simulating ones are ended, so that no parent counts them
-    with TemporaryFile("w+") as told:
-        environment = os.environ | {"XDG_CACHE_HOME": cache}
-        asked = psutil.Popen(command, cwd=REPO, env=environment, stdout=told, stderr=subprocess.DEVNULL)
-        while asked.poll() is None:
-            for process in [asked, *asked.children(recursive=True)]:
-                with suppress(psutil.Error):
-                    used_s[process.pid] = sum(process.cpu_times()[:2])
-            with suppress(psutil.TimeoutExpired):
-                asked.wait(0.05)
-        told.seek(0)
-        return told.read(), sum(used_s.values())
+    command = [*("taskset", "--cpu-list", "0", sys.executable, "-m", "tools", "plan", "model"), *arguments.split()]
+    start_s, environ = time.monotonic(), os.environ | {"XDG_CACHE_HOME": cache}
+    asked = subprocess.run([*command, *gpu, "--format", form], cwd=REPO, env=environ, capture_output=True, text=True)
+    return asked.stdout, time.monotonic() - start_s
 
 
 def row(name: str, cache: str) -> list[str]:
