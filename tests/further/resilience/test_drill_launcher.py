@@ -1,13 +1,11 @@
 """The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
 
-import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, losses, only_run, record, run, tiny_profile, wait_until
+from tests.launching import REPO, losses, only_run, record, run, tiny_profile
 from tests.leftovers import leftovers, with_own_shm
 from tests.trainings_on_ranks import Ranks, training
 
@@ -59,18 +57,3 @@ def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_
     run(*words, env=tiny_profile(), FAULT="preemption")
     assert [one["steps_lost"] for one in record(folder)["attempts"]] == [0]
     assert losses(folder) == pytest.approx(losses(undisturbed), abs=1e-5)
-
-
-def test_disk_that_is_full_at_the_last_save_is_the_cause(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
-    """It was recorded as a preemption. The training waits after step 25 until it is told to end."""
-    disk = small_disk(16)  # room for the checkpoints
-    launcher = started(tmp_path, "time_limit", OUTPUT_DIR=str(disk / "out"))
-    waits = "waits for you to do it"
-    wait_until(lambda: any(waits in path.read_text() for path in tmp_path.glob("resilience/*/train.out")))
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
-        while ballast.write(bytes(1 << 16)) == 1 << 16:
-            pass
-    launcher.send_signal(signal.SIGTERM)
-    found = record(ended(launcher, tmp_path, 1))
-    assert (found["state"], found["cause"], found.get("attempts")) == ("failed", "disk full", None)
-    assert sorted(path.name for path in (disk / "out").iterdir()) == ["checkpoint-10", "checkpoint-20"]

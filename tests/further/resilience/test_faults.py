@@ -155,6 +155,17 @@ def test_full_disk_is_recorded(
     assert losses(run) == pytest.approx(losses(undisturbed), abs=1e-5)
 
 
+def test_disk_that_is_full_at_a_save_is_the_cause_and_keeps_the_checkpoints_before(
+    train: Train, undisturbed: Path, tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    whole = newest(undisturbed / "bloom-qa-finetuned")
+    size_mib = sum(file.stat().st_size for file in whole.rglob("*") if file.is_file()) / 2**20
+    out = small_disk(round(2.5 * size_mib)) / "out"
+    assert train(tmp_path / "run", OUTPUT_DIR=str(out)) == [1]
+    assert (record(tmp_path / "run")["state"], record(tmp_path / "run")["cause"]) == ("failed", "disk full")
+    assert sorted(path.name for path in out.iterdir()) == ["checkpoint-10", "checkpoint-5"]
+
+
 def test_training_killed_ten_times_ends_with_the_same_weights(train: Train, undisturbed: Path, tmp_path: Path) -> None:
     moments = random.Random(SEED)
     whole_s = 1.5 * json.loads((undisturbed / "summary.json").read_text())["train_runtime_s"]

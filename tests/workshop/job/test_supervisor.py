@@ -133,6 +133,7 @@ def test_exit_code_0_without_the_trainings_end_mark_is_a_failure_and_is_started_
 NOTICE, TERM, INT = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT"))
 RECEIVED = "the launcher received SIGTERM"
 KILLED = "a rank or its launcher was killed (SIGKILL), and not by the supervisor"
+FULL = "OSError: [Errno 28] No space left on device"  # which was recorded as a preemption
 TRAINS = "touch started"
 SAVED = "checkpoint-7 was saved, then the training ended"
 TOLD = f'{STOPPED} echo "saved 7" >> .control'
@@ -154,6 +155,7 @@ RECORDED = (
         (f"echo saves nothing >> .control; {NOTICE}; sleep 0.5; {TRAINS}; {FINISHED}", {}, 0, "completed", "", True),
         (f"{TRAINS}; {SAVES} {NOTICE}; {TOLD}", {}, 143, "timeout", f"SIGUSR1: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {TERM}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
+        (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo '{FULL}'; exit 1", {}, 1, "failed", FULL, True),
         (f"{TRAINS}; {SAVES} {INT}; {TOLD}", {}, 143, "cancelled", f"SIGINT: {SAVED}", True),
         (f"{RECORDED} && {TRAINS}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo over >> .control; {FINISHED}", {}, 0, "completed", "", True),
@@ -161,8 +163,8 @@ RECORDED = (
     ],
     ids=[
         *("check fails", "cancelled between two steps", "notice before the run folder", "notice before the training"),
-        *("notice while it imports", "notice, saves nothing", "notice, saves", "told, saves", "Ctrl-C, saves"),
-        *("its unfinished checkpoint is left alone", "told after its last step", "second signal ends it at once"),
+        *("notice while it imports", "notice, saves nothing", "notice, saves", "told, saves", "told, disk full"),
+        *("Ctrl-C, saves", "its unfinished checkpoint is left alone", "told after its last step", "second signal"),
     ],
 )
 def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
