@@ -17,17 +17,17 @@ HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
 
 def test_K11_run_is_not_resumed_while_it_runs_and_is_once_its_supervisor_was_killed(tmp_path: Path) -> None:
     """Its rank then has ten seconds to end: the next job waits for it. No logger is left either."""
-    job = training(tmp_path, LOGGED, GPUS_PER_NODE="1")
+    job = training(tmp_path, LOGGED)
     run = waiting(job, tmp_path)
     before = record(run)
     assert before["state"] == "running", "which `runs` shows as lost once the supervisor is dead"
     wait_until(lambda: all(name in str(processes_of(run)) for name in ("psrecord", "memory_logger")))
-    second = training(tmp_path, FSDP, GPUS_PER_NODE="1", RESUME_RUN=str(run))
+    second = training(tmp_path, FSDP, RESUME_RUN=str(run))
     shown, _ = second.communicate(timeout=400)
     assert (second.returncode, record(run)) == (1, before)
     assert f"error: {run}: its job still runs; expected a run that has ended" in shown
     job.kill()
-    third = training(tmp_path, FSDP, GPUS_PER_NODE="1", RESUME_RUN=str(run))
+    third = training(tmp_path, FSDP, RESUME_RUN=str(run))
     assert ended(third, run) == (0, "completed", STEPS)
     assert [one["resumed_step"] for one in record(run)["attempts"]] == [10]
     job.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Whatever is killed of a real training of two ranks: no process outlives it, and the next attempt is alone."""
+"""Whatever is killed of a real training: no process outlives it, and the next attempt is alone."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from workshop.job.outcome import NO_END
 # The drill waits after step 12 of the first attempt, to be killed there.
 STEPS = 20
 SETTINGS = {
-    **{"GPUS_PER_NODE": "2", "TRAIN_SIZE": "80", "MAX_LENGTH": "64", "EVAL_SIZE": "4", "BATCH_SIZE": "2"},
+    **{"TRAIN_SIZE": "80", "MAX_LENGTH": "64", "EVAL_SIZE": "4", "BATCH_SIZE": "2"},
     **{"GRAD_ACC": "1", "GENERATE_SIZE": "0", "MAX_STEPS": str(STEPS), "OMP_NUM_THREADS": "1", "SAVE": "steps"},
     **{"SAVE_STEPS": "5", "FAULT": "time_limit", "FAULT_STEP": "12"},
 }
@@ -70,15 +70,17 @@ def ended(job: subprocess.Popen[str], run: Path) -> tuple[int, str, int]:
 
 
 @pytest.mark.parametrize(
-    ("script", "first", "second", "code"),
-    [(ZERO, LAUNCH, RUNNER, 137), (FSDP, TORCHRUN, NODE, 137), (ZERO, NODE, LAUNCH, 1)],
+    ("script", "ranks", "first", "second", "code"),
+    [(ZERO, 2, LAUNCH, RUNNER, 137), (FSDP, 1, TORCHRUN, NODE, 137), (ZERO, 2, NODE, LAUNCH, 1)],
     ids=["launch.py, deepspeed", "torchrun, node", "node, launch.py"],
 )
-def test_ranks_do_not_outlive_their_launcher(tmp_path: Path, script: str, first: str, second: str, code: int) -> None:
+def test_ranks_do_not_outlive_their_launcher(
+    tmp_path: Path, script: str, ranks: int, first: str, second: str, code: int
+) -> None:
     """They trained on beside those of the next attempt, and both wrote steps.csv and deleted checkpoints. The first is
     killed while they train, the second while they start. A node's process that is stopped costs a later job nothing.
     """
-    job = started(tmp_path, script)
+    job = started(tmp_path, script, GPUS_PER_NODE=str(ranks))
     run = waiting(job, tmp_path)
     send(run, first)
     wait_for_ranks(run, attempt=2)
@@ -87,13 +89,13 @@ def test_ranks_do_not_outlive_their_launcher(tmp_path: Path, script: str, first:
     facts = record(run)
     attempts = [*facts["attempts"], facts]
     if script == FSDP:
-        job = started(tmp_path, script, RESUME_RUN=str(run))
+        job = started(tmp_path, script, GPUS_PER_NODE=str(ranks), RESUME_RUN=str(run))
         wait_for_ranks(run, attempt=3)
         send(run, NODE, signal.SIGSTOP)
         assert ended(job, run) == (0, "completed", STEPS)
         attempts = record(run)["attempts"]
         assert attempts[1]["resumed_step"] == 10
-    assert facts["world_size"] == 2 and attempts[0]["resumed_step"] == 10
+    assert facts["world_size"] == ranks and attempts[0]["resumed_step"] == 10
     assert [one["state"] for one in attempts] == ["failed"] * 2
     for one, killed in zip(attempts, (first, second), strict=True):
         assert (one["exit_code"], NO_END in one["reason"]) == ((1, True) if killed == LAUNCH else (137, False))
