@@ -1,6 +1,6 @@
 """Other models by MODEL_NAME through exercises 2 to 5, and configurations that communicate otherwise: all train alike.
 
-Exercise 2's train.py is exercise 3's line by line (test_train_scripts.py).
+Exercise 2's train.py is exercise 3's line by line (test_chapters.py).
 """
 
 import json
