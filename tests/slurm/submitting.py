@@ -8,7 +8,7 @@ from typing import Any
 from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, program, record, tiny_profile, wait_until
-from tests.leftovers import is_rank, leftovers
+from tests.leftovers import leftovers
 
 # The smallest training that uses every part.
 SHORT = {
@@ -33,12 +33,6 @@ class Job:
     def run(self) -> Path:
         (run,) = {path.parent for path in self.folder.glob("*/*/run.json")}
         return run
-
-    @property
-    def rank(self) -> int:
-        """The process id of its only rank."""
-        (rank,) = [pid for pid in self.cluster.processes() if is_rank(pid, self.run)]
-        return rank
 
     def record(self, ended_as: str = "COMPLETED") -> dict[str, Any]:
         """Its run.json after the end, which is the one that is given, and after which nothing is left."""

@@ -3,8 +3,6 @@
 The jobs are submitted together, each waits for its own fault.
 """
 
-import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -19,13 +17,18 @@ from tests.leftovers import processes_of
 from workshop.job.outcome import NOT_BEGUN
 
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
-ENDLESS = {"MAX_STEPS": "", "NUM_EPOCHS": "100000"}
+WAITS = "waits for you to do it"
 
 
 def held_back(folder: Path) -> dict[str, str]:
     """Settings with which a training does not begin before there is a file `begin` in the folder."""
     torchrun = Path(sys.executable).with_name("torchrun")
     return stand_in(folder, "torchrun", f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {torchrun} "$@"')
+
+
+def sleeping(folder: Path) -> dict[str, str]:
+    """Settings with which a training that saves nothing leaves the processors to the others."""
+    return stand_in(folder, "torchrun", f"echo saves nothing >> $RUN_DIR/.control; echo {WAITS}; exec sleep 1000")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
         jobs = {name: started(name) for name in ("notice", "preempted")}
         jobs |= {
-            "limit": submit(cluster, folder / "limit", "baseline/baseline.slurm", **ENDLESS),
+            "limit": submit(cluster, folder / "limit", "fsdp/single_gpu.slurm", **sleeping(folder / "sleeps")),
             "late": started("late", "none", "--hold", **held_back(folder)),
             "cancelled": started("cancelled", "cancelled"),
             "node": started("node", "node_off"),
@@ -54,11 +57,10 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             send_notice(jobs["late"])
             wait_until(lambda: "queued again" in jobs["late"].output)
             (folder / "begin").touch()
-        jobs["limit"].wait_for("steps.csv", "\n1,")
-        os.kill(jobs["limit"].rank, signal.SIGSTOP)  # SLURM takes its time, and the others need the processor
+        jobs["limit"].wait_for("train.out", WAITS)
         cluster.expire(jobs["limit"].id)
-        for name in jobs.keys() - {"late", "limit"}:
-            jobs[name].wait_for("train.out", "waits for you to do it")
+        for name in ("notice", "preempted", "cancelled", "node"):
+            jobs[name].wait_for("train.out", WAITS)
         cluster.power_off(cluster.show(jobs["node"].id)["NodeList"])
         send_notice(jobs["notice"])
         loggers = " ".join(processes_of(jobs["cancelled"].run))
