@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from custom_model.fabric_check import judge, row
-from tests.launching import program, run, tiny_profile
+from tests.launching import only_run, program, record, run, tiny_profile
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
 UNNAMED = RANKS + row(4 * 2**20, 0.0005, 2) + "\n"
@@ -34,11 +34,15 @@ def test_K12_verdict_is_about_a_measurement_of_one_world(
     assert said in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST.replace("Rank  1", "Rank  0"), 44)])
-def test_K12_training_starts_only_after_a_measurement_of_one_world(tmp_path: Path, output: str, code: int) -> None:
+@pytest.mark.parametrize(("output", "code"), [(FAST, 0), (FAST, 46), (FAST.replace("Rank  1", "Rank  0"), 44)])
+def test_K12_training_starts_only_after_a_fast_measurement_of_one_world(tmp_path: Path, output: str, code: int) -> None:
     program(tmp_path / "torchrun", 'printf "%s" "$FAKE_OUTPUT" > "$RUN_DIR/nccl.log"')
     script = "cd custom_model; source ../workshop/launch.sh; start_run;"
     script += f"check_first python -m custom_model.fabric_check {tmp_path}/torchrun;"
     script += "launch bash -c 'echo trains; echo finished >> $RUN_DIR/.control'"
     environ = tiny_profile() | {"GPUS_PER_NODE": "2", "LOG_DIR": str(tmp_path / "logs"), "FAKE_OUTPUT": output}
+    environ["FABRIC_MIN_GB_PER_S"] = "9" if code == 46 else "5"
     assert ("trains" in run("bash", "-c", script, env=environ, code=code).stdout) == (code == 0)
+    found = record(only_run(tmp_path / "logs", "custom_model"))
+    assert (found["exit_code"], found["state"]) == (code, "failed" if code else "completed")
+    assert found["reason"].startswith("error: fabric check: " if code else "")
