@@ -32,8 +32,7 @@ OF_STRATEGY = {
     "full_shard_checkpointing": {"SAVE": "end"},
     "hybrid_shard_offload": {"GRAD_ACC": "1"},
 }
-# hybrid_shard runs on two nodes in tests/slurm/test_jobs.py. What run.json must say was seen:
-# method, parameters sharded after the forward pass, CPU offload.
+# What run.json must say was seen: method, parameters sharded after the forward pass, CPU offload.
 STRATEGIES = {
     "full_shard": ("fsdp2", True, False),
     "full_shard_offload": ("fsdp2", True, True),
@@ -123,6 +122,8 @@ def test_states_that_a_rank_holds_are_a_staircase(runs: Path) -> None:
         sharding = record(runs / config)["sharding"]
         found = [sharding[f"{part}_mib"] / weights_mib for part in ("weights", "gradients", "optimizer_states")]
         assert found == pytest.approx(held, rel=0.01), config
+    # Of four ranks two share each of the two copies.
+    assert "a rank holds at most 50% of the parameters" in (runs / "hybrid_shard_offload/train.out").read_text()
 
 
 def test_launcher_trains_as_the_ranks_do_and_weights_and_biases_has_the_figures(runs: Path, tmp_path: Path) -> None:
