@@ -32,15 +32,15 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
         f"{fabric}; {question.work_tokens:,.0f} tokens in all. A GPU has {gpu.memory_mib / 1024:.1f} GiB, a node "
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
-    shown = firsts if every else _selected(firsts)
+    shown = firsts if every else _selected(firsts, Path(question.config).stem)
     table = _table([_cells(one, question, ranges) for one in shown])
     return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
 
 
-def _selected(firsts: list[Candidate]) -> list[Candidate]:
-    """The first ones that train all weights exactly, and the best of each other method."""
+def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
+    """A configuration of one's own, the first ones that train all weights exactly, the best of each other method."""
     best = {one.method: one for one in reversed(firsts) if one.method}
-    others = [one for one in firsts if not one.method]
+    others = sorted((one for one in firsts if not one.method), key=lambda one: one.strategy != own)
     chosen = [*best.values(), *others[: _ROWS - len(best)]]
     return [one for one in firsts if one in chosen] if others else firsts[:_ROWS]
 
