@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from workshop.run_folder.errors import LogError
 from workshop.run_folder.safe_open import read_plain
@@ -21,21 +21,16 @@ _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+\S+\s+device")
 _ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*(?:\s|$)", re.ASCII)
 
 
-@dataclass
-class FabricLog:
-    """Attributes: ranks: their numbers as listed; bandwidths: GB/s on the bus by message size.
+class FabricLog(NamedTuple):
+    """Ranks of one world, and GB/s on the bus by message size.
 
-    The bus bandwidth is what the links carry: size / time x 2(n-1)/n for an all-reduce of n ranks; it does not depend
-    on n and so can be compared with the hardware's.
+    Processes that are each a world of their own are all called rank 0 (erratum K12). The bus bandwidth is what the
+    links carry: size / time x 2(n-1)/n for an all-reduce of n ranks; it does not depend on n and so can be compared
+    with the hardware's.
     """
 
-    ranks: set[int] = field(default_factory=set)
-    bandwidths: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def world_size(self) -> int:
-        """Ranks of one world. Processes that are each a world of their own are all called rank 0 (erratum K12)."""
-        return len(self.ranks)
+    world_size: int
+    bandwidths: dict[int, float]
 
     @property
     def allreduce_gb_per_s(self) -> float | None:
@@ -49,21 +44,21 @@ def read(path: Path | str) -> FabricLog:
     Raises:
         LogError: a line of results does not hold the numbers it should, or no line above names its test.
     """
-    log, test = FabricLog(), ""
+    ranks, bandwidths, test = set[int](), dict[int, float](), ""
     lines = read_plain(path).decode("utf-8", "replace").split("\n")[:-1]  # after the last line end it is cut off
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if match := _START.match(text):
             test = match[1]
         elif match := _RANK.match(text):
-            log.ranks.add(int(match[1]))
+            ranks.add(int(match[1]))
         elif _ROW.match(text):
             if not test:
                 raise LogError(path, number, text, "a line `# Collective test starting: NAME_perf` above the results")
             if test == "all_reduce":
                 size_bytes, bandwidth = _bandwidth(path, number, text.split())
-                log.bandwidths[size_bytes] = bandwidth
-    return log
+                bandwidths[size_bytes] = bandwidth
+    return FabricLog(len(ranks), bandwidths)
 
 
 def _bandwidth(path: Path | str, number: int, cells: list[str]) -> tuple[int, float]:
