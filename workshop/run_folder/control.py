@@ -11,7 +11,6 @@
 | `finished` | training's rank 0, after saving and answering | the run is completed, whatever its launcher's exit code |
 """
 
-import contextlib
 from pathlib import Path
 
 
@@ -22,7 +21,7 @@ class Control:
         self.path = run_dir / ".control"
 
     def say(self, line: str) -> None:
-        with contextlib.suppress(IsADirectoryError), self.path.open("a") as file:
+        with self.path.open("a") as file:
             file.write(f"{line}\n")
 
     def lines(self) -> list[str]:
