@@ -194,11 +194,8 @@ class PaddingCollator:
     side: Literal["right", "left"] = "right"
 
     def __call__(self, rows: Sequence[Encoded]) -> dict[str, torch.Tensor]:
-        """Return int64 tensors, [rows, length], for the keys of the rows. Raises ValueError if a row is too long."""
-        longest = max(len(row["input_ids"]) for row in rows)
-        length = longest if self.pad_to is None else self.pad_to
-        if longest > length:
-            raise ValueError(f"found a row of {longest} tokens, expected at most pad_to={length}")
+        """Return int64 tensors, [rows, length], for the keys of the rows, of which none is longer than `pad_to`."""
+        length = self.pad_to or max(len(row["input_ids"]) for row in rows)
         fill = {"input_ids": self.pad_token_id, "attention_mask": 0, "labels": IGNORE, "document_ids": 0}
         return {key: torch.tensor([self._pad(row[key], length, fill[key]) for row in rows]) for key in rows[0]}
 
