@@ -143,14 +143,14 @@ def test_largest_micro_batch_fits_and_one_row_more_does_not() -> None:
 
 def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    offload = {"stage": 2, "reduce_bucket_size": 1_000_000, "offload_optimizer": {"device": "cpu"}}
+    offload = {"stage": 3, "reduce_bucket_size": 1_000_000, "offload_optimizer": {"device": "cpu"}}
     file.write_text(json.dumps({"zero_optimization": offload}))
-    question = replace(GPT2, config=str(file))
+    question = replace(GPT2, gpus=4, config=str(file))
     ranked = rank(question)
     assert "| mine " in answer.text(question, ranked), "however slow, among the ten rows"
     mine = next(one for one in ranked if one.strategy == "mine")
-    shipped = next(one for one in ranked if one.strategy == "zero2_offload")
-    assert mine.line.endswith(f"deepspeed-single-gpu/deepspeed.slurm {file}")
+    shipped = next(one for one in ranked if one.strategy == "zero3_offload")
+    assert mine.line.endswith(f"deepspeed-multi-gpu/deepspeed.slurm {file}")
     assert mine.prediction.sort_key[2] < shipped.prediction.sort_key[2]
     file.write_text('{"zero_optimization": {"stage": 2, "overlap_com": true}}')
     with pytest.raises(InputError, match=r"nothing reads .*overlap_com"):
