@@ -78,8 +78,9 @@ def test_advice_names_the_memory_that_is_too_small() -> None:
     assert beyond in said(many, ranked) and "No run of ours had" not in said(SEVEN, rank(SEVEN))
     text = said(many, rank(replace(many, node_gib=200)))
     assert "First: none. CPU memory is too small for the weights" in text and "| no: CPU |" in text
-    alone = replace(SEVEN, gpus=1, method="full", gpu="a10", node_gib=32)
-    assert "First: none. CPU memory is too small for what is offloaded" in said(alone, rank(alone))
+    alone = replace(SEVEN, gpus=1, gpu="a10", node_gib=32)
+    text = said(alone, rank(alone))
+    assert "First: none. CPU memory is too small for what is offloaded" in text and "It fits with adapters: " in text
     too_large = [one for one in rank(SEVEN) if one.prediction.limit == "GPU"]
     assert "First: none. GPU memory is too small: more GPUs" in said(SEVEN, too_large)
 
