@@ -24,7 +24,7 @@ REFUSED = {
     "g09-per-line-date-iso-ns": "expected a header with timestamp, index",
     "g10-ts-with-dash": "expected a header with timestamp, index",
     "g14-uuid-no-index": "expected a header with timestamp, index",
-    "g12-powershell-utf16": "expected a header with timestamp, index",
+    "g12-powershell-utf16": "'UTF-16', expected UTF-8",
 }
 
 

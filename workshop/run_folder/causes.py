@@ -66,6 +66,9 @@ _LOST = (
     r"(?:nccl[A-Z]\w+Error:|[\w.]*(?:Dist(?:Backend|Network|Store)Error|SignalException|ChildFailedError|CalledProcessError|BrokenPipeError"
     r"|Connection\w*Error)\b|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
 )
+# PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
+_ENDED = rf"{_BAR}{_PREFIX}{{,2}}(?:\[rank\d+\]: ?(?!{_LOST}){_EXCEPTION}|{_OWN_ERROR})"
+_HANDLED = "During handling of the above exception"  # so that one had not ended the rank
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ _REFUSED = r"Permission denied \("  # ssh
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     Kind("oom", _KILLED_FOR_MEMORY),
-    Kind("oom", _OUT_OF_MEMORY),
+    Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
     Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
     Kind("failed", _NODE_FAILED),
@@ -114,6 +117,7 @@ _KINDS = [
     Kind("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
     Kind("failed", rf"{_START}[\w.]*Rendezvous\w*Error: "),
     Kind("failed", rf"{_START}(?![\w.]*ChildFailedError){_EXCEPTION}"),
+    Kind("failed", r"^\s*what\(\):\s+\S"),
     Kind("failed", _TASK_FAILED),
     Kind(
         "failed",
@@ -184,7 +188,9 @@ def cause(path: Path | str) -> Cause | None:
             if kind.not_after not in seen and re.search(kind.pattern, line):
                 first.setdefault(kind, (number, line))
                 break
-        seen |= {pattern for pattern in (_TASK_FAILED, _CRASHED) if re.search(pattern, line)}
+        if _HANDLED in line:
+            seen.discard(_ENDED)
+        seen |= {pattern for pattern in (_TASK_FAILED, _ENDED, _CRASHED) if re.search(pattern, line)}
     if _CRASHED in seen:
         first.pop(_CANCELLED, None)
     kind = next((kind for kind in _KINDS if kind in first), None)

@@ -35,8 +35,10 @@ class Configuration:
             return "version 1; expected version 2"
         if self.values.get("comm_hook") == "bf16":
             return "comm_hook bf16; expected fp16, or none"
-        deepcompile = self.values.get("compile", {}).get("deepcompile")
-        return "compile.deepcompile; expected it left out" if deepcompile else ""
+        if self.values.get("compile", {}).get("deepcompile"):
+            return "compile.deepcompile; expected it left out"
+        offloaded = self.values.get("zero_optimization", {}).get("offload_optimizer", {})
+        return "super_offload; expected it left out" if offloaded.get("super_offload") else ""
 
 
 def read_configuration(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workshop.run_folder.errors import LogError
 from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import STEPS_COLUMNS
+from workshop.run_folder.schema import STEPS_COLUMNS_1
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
 Rows = list[tuple[int, dict[str, str]]]  # line number, cells by column
@@ -17,9 +17,12 @@ def read_lines(path: Path | str) -> list[str]:
     """Return the file's lines, the last cell blanked where it may be cut off.
 
     A killed job leaves a last line without a line end, where `8` may be the beginning of `82`; a cell that ends in its
-    unit is complete.
+    unit is complete. Raises LogError for UTF-16.
     """
-    data = read_plain(path).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = read_plain(path).removeprefix(codecs.BOM_UTF8)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LogError(path, 1, "UTF-16", "UTF-8; PowerShell's > writes UTF-16, `| Out-File -Encoding utf8` does not")
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     *whole, last = data.split(b"\n")
     if whole and last:
         whole.append(last if last.rstrip().endswith(_UNITS) else last[: last.rfind(b",") + 1])
@@ -72,4 +75,4 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
 
 def step_rows(path: Path | str) -> Rows:
     """Return the steps of steps.csv. Raises LogError as `rows` does."""
-    return rows(path, STEPS_COLUMNS[:5])[1]
+    return rows(path, STEPS_COLUMNS_1[:5])[1]

@@ -74,8 +74,10 @@ def read(
         if "type" not in config.get(name, {"type"}):
             raise InputError(f"{path}: {name} has no type; expected {' or '.join(KINDS[name]['type'])}")
     if scheduler:
-        kinds = SCHEDULERS[scheduler["type"]]
-        scheduler["params"] = checked(path, scheduler.get("params", {}), kinds, "scheduler.params", auto=auto)
+        kinds, params = SCHEDULERS[scheduler["type"]], scheduler.get("params", {})
+        scheduler["params"] = checked(path, params, kinds, "scheduler.params", auto=auto)
+        if missing := [name for name in ("cycle_min_lr", "cycle_max_lr") if name in kinds.keys() - params.keys()]:
+            raise InputError(f"{path}: found no scheduler.params.{missing[0]}, expected one: DeepSpeed has no default")
     if trainer and settings.get("optimizer", "adamw_torch_fused") != "adamw_torch_fused" and "optimizer" in config:
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
@@ -178,6 +180,8 @@ def _without_effect(config: dict[str, Any]) -> list[str]:
         notes.append("has aio, which does nothing: it is for offloading to nvme")
     if config.pop("steps_per_print", None):
         notes.append("has steps_per_print, which does nothing: steps.csv has every step")
+    if config.get("scheduler", {}).get("type") == "LRRangeTest":
+        notes.append("tests a range of learning rates, so LEARNING_RATE does nothing")
     return notes
 
 
