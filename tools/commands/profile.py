@@ -32,7 +32,7 @@ _SHARES = ("Computing or copying (%)", "Communicating (%)", "Communicating alone
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_CPU = ("cpu_op", "user_annotation")
-# By what names contain, the first that fits: kernels of cuBLAS, PyTorch, Triton, Liger, NCCL, and documents_triton.py.
+# By what names contain, the first that fits: kernels of cuBLAS, PyTorch, Triton, Liger, NCCL, and documents.py.
 _CLASSES = {
     "communication": r"nccl",
     "copies to and from the CPU": r"Memcpy (HtoD|DtoH)",

@@ -26,8 +26,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
-from workshop.kernels.fast_models.documents import attend, bounds, starts
-
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -120,6 +118,7 @@ class ShortDocuments:
         self.slopes, self.bounds = slopes(heads, device), bounds(documents, length, device)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        attend = torch.ops.shardlab.documents_attention  # of documents.py, which use_attention imports
         found, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
         return found.transpose(1, 2)
 
@@ -127,25 +126,28 @@ class ShortDocuments:
 WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
 
 
-def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
-    """Return flex_attention's mask: a token sees those before it in its document."""
-    if documents is not None:
-        documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
-
-    # flex_attention traces these: tensors that they read become inputs of its kernel.
-    def causal(row, head, query_position, key_position):
-        return query_position >= key_position
-
-    def causal_in_document(row, head, query_position, key_position):
-        same = documents[row, query_position] == documents[row, key_position]
-        return (query_position >= key_position) & same
-
-    return block_mask(documents, length, causal if documents is None else causal_in_document, device)
-
-
 def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
     """Return the mask as bool [rows, 1, length, length]; None without documents: the library's causal mask."""
     return None if documents is None else visible(length, documents, device)
+
+
+def bounds(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
+    """Return start and end of each token's document, int32 [2, rows, 1, length]; without documents of one row.
+
+    Args: documents: [rows, length], each token's document; None: one per row.
+    """
+    if documents is None:
+        documents = torch.zeros(1, length, dtype=torch.int32, device=device)
+    place = torch.arange(length, device=device)
+    last = documents != functional.pad(documents[:, 1:], (0, 1), value=-1)
+    ends = (place + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
+    return torch.stack([starts(documents), ends]).int().unsqueeze(2).contiguous()
+
+
+def starts(documents: torch.Tensor) -> torch.Tensor:
+    """Return the start of each token's document in its row; [rows, length] as `documents`."""
+    first = documents != functional.pad(documents[:, :-1], (1, 0), value=-1)
+    return (torch.arange(documents.shape[1], device=documents.device) * first).cummax(dim=1).values
 
 
 def position_ids(documents: torch.Tensor) -> torch.Tensor:
@@ -191,11 +193,12 @@ def _packed_documents(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As _packed_flex; `attention_mask`: the bounds of documents.py, or in generation the library's mask."""
+    """As _packed_flex; `attention_mask`: `bounds`, or in generation the library's mask."""
     _check_options(**options)
     query, key = query.to(value.dtype), key.to(value.dtype)
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    attend = torch.ops.shardlab.documents_attention
     found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
     return found, None
 
@@ -206,20 +209,30 @@ def _check_options(s_aux: torch.Tensor | None = None, softcap: float | None = No
         raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
 
 
-def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, device: torch.device) -> BlockMask:
-    """Return the mask of torch's create_block_mask, found from the ends of the blocks, not from every pair.
+def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
+    """Return flex_attention's mask: a token sees those before it in its document.
 
-    create_block_mask takes Python over 10 ms per batch, in which the GPU is idle (the profile of rung 11).
+    It is that of torch's create_block_mask, found from the ends of the blocks, not from every pair: create_block_mask
+    takes Python over 10 ms per batch, in which the GPU is idle (the profile of rung 11).
 
-    Args:
-        documents: [rows, length], rising from 1 along a row, 0 after the last; None: one per row.
-        seen: the mask itself, for blocks in which some pairs may see each other and some may not.
+    Args: documents: [rows, length], rising from 1 along a row, 0 after the last; None: one per row.
     """
-    size = _DEFAULT_SPARSE_BLOCK_SIZE
+
+    # flex_attention traces these: tensors that they read become inputs of its kernel.
+    def causal(row, head, query_position, key_position):
+        return query_position >= key_position
+
+    def causal_in_document(row, head, query_position, key_position):
+        same = documents[row, query_position] == documents[row, key_position]
+        return (query_position >= key_position) & same
+
+    seen = causal if documents is None else causal_in_document
     if documents is None:
-        documents = torch.ones(1, length, dtype=torch.long, device=device)
+        documents = torch.ones(1, length, dtype=torch.int32, device=device)
+    documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
+    size = _DEFAULT_SPARSE_BLOCK_SIZE
     rows, blocks = len(documents), -(-length // size)
-    beyond, nowhere = torch.iinfo(documents.dtype).max - 1, torch.iinfo(documents.dtype).max
+    beyond, nowhere = torch.iinfo(torch.int32).max - 1, torch.iinfo(torch.int32).max
     rising = documents.masked_fill(documents == 0, beyond)
     in_blocks = functional.pad(rising, (0, blocks * size - length), value=nowhere).view(rows, blocks, size)
     first, last = in_blocks.amin(2), in_blocks.amax(2)
@@ -233,6 +246,9 @@ def block_mask(documents: torch.Tensor | None, length: int, seen: Callable, devi
         chosen_first = chosen.int().argsort(dim=-1, descending=True, stable=True)
         parts[f"{name}_indices"] = chosen_first.to(torch.int32, memory_format=torch.contiguous_format)
     return BlockMask(seq_lengths=(length, length), BLOCK_SIZE=(size, size), mask_mod=seen, **parts)
+
+
+MASKS = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}  # for other decoders than BLOOM
 
 
 def _flex_kernel(query: torch.Tensor) -> Callable[..., torch.Tensor]:

@@ -14,7 +14,6 @@ from transformers.models.bloom import modeling_bloom
 
 from workshop.data.encoding import IGNORE
 from workshop.kernels.fast_models import attention as kernels
-from workshop.kernels.fast_models.documents import bounds
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
 from workshop.run_folder.attention import GPU_KERNELS
@@ -42,6 +41,8 @@ def use_attention(model: PreTrainedModel, kernel: str) -> None:
     """Use `eager`, the library's own; `sdpa`; or `flex`, `documents`, `cudnn`, for which the CPU takes sdpa."""
     if kernel in GPU_KERNELS and not torch.cuda.is_available():
         kernel = "sdpa"
+    if kernel == "documents":
+        from workshop.kernels.fast_models import documents  # noqa: F401  its operator; Triton is there with a GPU only
     model.use_kernel(kernel)
 
 
@@ -127,7 +128,7 @@ class PackedDecoder(Packed):
 
     def use_kernel(self, kernel: str) -> None:
         # Without a mask the library makes it from `position_ids`, and the CPU waits for the GPU in every batch.
-        self.mask = {"flex": kernels.packed_blocks, "sdpa": kernels.packed_mask, "documents": bounds}.get(kernel)
+        self.mask = kernels.MASKS.get(kernel)
         if kernel in ("flex", "documents"):
             kernels.register_kernel(self, kernel)
         elif kernel in ("sdpa", "cudnn"):

@@ -8,8 +8,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from workshop.kernels.fast_models import pack
-from workshop.kernels.fast_models.attention import block_mask, slopes, visible
-from workshop.kernels.fast_models.documents import attend, bounds
+from workshop.kernels.fast_models.attention import bounds, packed_blocks, slopes, visible
 
 CPU = torch.device("cpu")
 
@@ -50,9 +49,8 @@ def listed(mask: BlockMask, kind: str) -> list[list[int]]:
 def test_blocks_are_those_that_torch_finds_by_looking_at_all_pairs(length: int, seed: int | None) -> None:
     documents = None if seed is None else packed(6, length, seed)  # None: one document per row
     seen = causal if documents is None else seen_in(documents)
-    found = block_mask(documents, length, seen, CPU)
+    found = packed_blocks(documents, length, CPU)
     expected = create_block_mask(seen, None if documents is None else 6, None, length, length, device=CPU)
-    assert found.mask_mod is seen
     for kind in ("kv", "full_kv", "q", "full_q"):
         assert listed(found, kind) == listed(expected, kind)
 
@@ -66,6 +64,8 @@ def test_blocks_are_those_that_torch_finds_by_looking_at_all_pairs(length: int, 
     [(4, 2, 16, False, 200), (3, 3, 32, True, 150), (2, 1, 256, False, 100)],
 )
 def test_kernel_of_short_documents_is_exact(heads: int, key_heads: int, size: int, alibi: bool, length: int) -> None:
+    from workshop.kernels.fast_models.documents import attend
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if size > 128 and device == "cuda" else torch.float32  # which would not fit its memory
     documents = packed(3, length, seed=0).to(device)
