@@ -143,7 +143,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
 @pytest.mark.parametrize(
     ("model", "switches", "message"),
     [
-        ("phi", SWITCHES, r"ATTENTION=sdpa PACKING=true: .* is a phi, .* \(gradients of a small one differ"),
+        ("phi", SWITCHES | {"LOSS": "chunked"}, r"LOSS=chunked: .* is a phi.* \(gradients of a small one differ"),
         ({"model_type": "mistral", "sliding_window": 100}, SWITCHES, r"sees 100 tokens back.*MAX_LENGTH=100 or less"),
         ("gpt2", FLEX, r"ATTENTION=flex: GPT-2 .*; expected ATTENTION=sdpa"),
         (DROPOUT, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),

@@ -20,48 +20,38 @@ from workshop.data.encoding import IGNORE
 
 
 class LossHead(torch.nn.Linear):
-    """The model's head; with targets it returns the summed loss instead of the logits.
+    """The model's head; with targets, token ids or IGNORE, it returns the sum of their cross-entropies (nats, fp32).
 
-    As a module of the model it has its sharded weights gathered, and hooks see its input.
+    As a module of the model it has its sharded weights gathered, and hooks see its input. In mixed precision its
+    products are computed in autocast's type.
+
+    Attributes:
+        method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU; and for
+            further/dimensions/ "recomputed", where the backward pass computes the logits again.
+        chunk: positions ("recomputed": of each row) whose logits exist at a time; not with "full".
+        targets: [rows, positions], where the model does not pass them on.
     """
 
-    method = "recomputed"  # for further/dimensions/: the backward pass recomputes the logits; others: see loss_sum
-    chunk: int  # positions ("recomputed": of each row) whose logits exist at a time
-    targets: torch.Tensor | None = None  # [rows, positions], where the model does not pass them on
+    method = "recomputed"
+    chunk: int
+    targets: torch.Tensor | None = None
 
     def forward(self, hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, hidden size] in, for "recomputed" [rows, positions, hidden size]; with as many targets."""
         targets = self.targets if targets is None else targets
         if targets is None:
             return super().forward(hidden)
-        if self.method != "recomputed":
-            return loss_sum(hidden, self.weight, targets, self.method, self.chunk)
-        starts = range(0, hidden.shape[1], self.chunk)
+        if self.method in ("chunked", "liger"):
+            return _Chunked.apply(hidden, self.weight, targets, self.chunk, self.method == "liger")
+        starts = range(0, hidden.shape[1], self.chunk) if self.method == "recomputed" else [0]
+        if len(starts) == 1:
+            return self.loss_sum(hidden, targets)
         chunks = [(hidden[:, i : i + self.chunk], targets[:, i : i + self.chunk]) for i in starts]
-        if len(chunks) == 1:
-            return self.loss_sum(*chunks[0])
         return sum(checkpoint(self.loss_sum, *chunk, use_reentrant=False) for chunk in chunks)
 
     def loss_sum(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = super().forward(hidden).flatten(0, 1).float()
+        logits = super().forward(hidden).flatten(0, -2).float()
         return functional.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE, reduction="sum")
-
-
-def loss_sum(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, method: str, chunk: int
-) -> torch.Tensor:
-    """Return the sum of the cross-entropies (nats, fp32) over the positions whose target is not IGNORE.
-
-    Args:
-        hidden: [positions, hidden size].
-        weight: the head, [vocabulary, hidden size]; in mixed precision the products are computed in autocast's type.
-        targets: [positions], token ids or IGNORE.
-        method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU.
-        chunk: positions per chunk of all but "full".
-    """
-    if method in ("chunked", "liger"):
-        return _Chunked.apply(hidden, weight, targets, chunk, method == "liger")
-    logits = functional.linear(hidden, weight).float()
-    return functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum")
 
 
 def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,7 +109,7 @@ def product_type(factor: torch.Tensor) -> torch.dtype:
 
 
 class _Chunked(torch.autograd.Function):
-    """See loss_sum."""
+    """The loss of "chunked" and "liger", with the gradients of all its chunks."""
 
     @staticmethod
     def forward(

@@ -47,7 +47,7 @@ def use_attention(model: PreTrainedModel, kernel: str) -> None:
 
 
 def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
-    """Use `full`, `chunked` or `liger`; see loss_sum."""
+    """Use `full`, `chunked` or `liger`; see LossHead."""
     head = model.get_output_embeddings()
     head.method, head.chunk = method, chunk
 
