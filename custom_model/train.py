@@ -15,7 +15,7 @@ from custom_model.settings import CustomSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
-from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu
+from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu
 
 # Each block is a unit: gathered before it computes, freed after. Without a policy the whole model would be one unit.
@@ -49,7 +49,6 @@ def main() -> None:
         ddp_find_unused_parameters=False,  # USE_FSDP=false is DDP: no search for unused parameters in every step
         **reporting(settings),  # every step's loss into the log
     )
-    shard_on_cpu(arguments)  # only without a GPU
     open_records(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name)

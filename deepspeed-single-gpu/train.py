@@ -17,7 +17,7 @@ from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.run_folder.settings import Settings
-from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
+from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 
 
@@ -47,7 +47,6 @@ def main() -> None:
         **reporting(settings),  # every step's loss into the log
     )
     prepare_operators(arguments.deepspeed)  # DeepSpeed compiles its optimizers on first use
-    join_gloo_ranks(arguments)  # only without a GPU
     open_records(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)

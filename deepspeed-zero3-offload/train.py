@@ -15,7 +15,7 @@ from workshop.kernels.operators import prepare_operators
 from workshop.measure.offload_check import OffloadCheck
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.run_folder.settings import Settings
-from workshop.training.deepspeed import deepspeed_config, join_gloo_ranks
+from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 
 
@@ -49,7 +49,6 @@ def main() -> None:
         **reporting(settings),  # every step's loss into the log
     )
     prepare_operators(arguments.deepspeed)  # DeepSpeed compiles its optimizers on first use
-    join_gloo_ranks(arguments)  # only without a GPU
     open_records(settings, arguments)
 
     check = OffloadCheck(arguments)  # prints what runs where; compares the memory at the end

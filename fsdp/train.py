@@ -12,7 +12,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
 from workshop.run_folder.settings import Settings
-from workshop.training.fsdp import fsdp_config, prepare_wrapping, save_whole_model, shard_on_cpu
+from workshop.training.fsdp import fsdp_config, prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu, load_model
 
 
@@ -46,7 +46,6 @@ def main() -> None:
         ddp_find_unused_parameters=False,  # DDP: the model uses all of them, no search in every step
         **reporting(settings),  # every step's loss into the log
     )
-    shard_on_cpu(arguments)  # only without a GPU
     open_records(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)

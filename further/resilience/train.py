@@ -14,8 +14,7 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
-from workshop.training.deepspeed import join_gloo_ranks
-from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu, sharding_arguments
+from workshop.training.fsdp import prepare_wrapping, save_whole_model, sharding_arguments
 from workshop.training.models import find_gpu, load_model
 
 
@@ -45,8 +44,6 @@ def main() -> None:
         **reporting(settings),  # every step's loss into the log
     )
     prepare_operators(arguments.deepspeed)  # DeepSpeed
-    join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
-    shard_on_cpu(arguments)  # FSDP, only without a GPU
     open_records(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)

@@ -11,8 +11,7 @@ from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
-from workshop.training.deepspeed import join_gloo_ranks
-from workshop.training.fsdp import prepare_wrapping, save_whole_model, shard_on_cpu
+from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model
 
 
@@ -43,8 +42,6 @@ def main() -> None:
         **reporting(settings),  # every step's loss into the log
     )
     prepare_operators(arguments.deepspeed)  # DeepSpeed
-    join_gloo_ranks(arguments)  # DeepSpeed, only without a GPU
-    shard_on_cpu(arguments)  # FSDP, only without a GPU
     open_records(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)

@@ -24,6 +24,7 @@ from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter
 from workshop.training.sharding import ShardingRecorder, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
+from workshop.training.without_gpu import shard_over_gloo
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
@@ -48,11 +49,13 @@ def reporting(settings: Settings) -> dict[str, Any]:
 def open_records(settings: Settings, arguments: TrainingArguments) -> None:
     """Write the settings into run.json; let Weights & Biases, where it is on, write into the run's folder.
 
-    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    Without a GPU FSDP and DeepSpeed are told to shard over gloo. From a checkpoint of step MAX_STEPS, inside an epoch,
+    the Trainer would train one step more.
     """
     state = Path(settings.resume_from, "trainer_state.json")
     if settings.resume_from and 0 < settings.max_steps <= json.loads(state.read_text())["global_step"]:
         arguments.max_steps, arguments.num_train_epochs = -1, 0
+    shard_over_gloo(arguments)
     keep_wandb_local(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)
     watch(settings)

@@ -1,16 +1,11 @@
 """DeepSpeed's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workshop.run_folder.checkpoints import UNIVERSAL
 from workshop.run_folder.settings import Settings, configuration
-
-if TYPE_CHECKING:  # torch with it; the launcher checks settings without
-    from transformers import TrainingArguments
 
 
 def deepspeed_config(settings: Settings) -> dict[str, Any]:
@@ -41,14 +36,3 @@ def ask_cuda_for_free_memory() -> None:
 
     if torch.cuda.is_available():
         get_accelerator().available_memory = lambda device_index=None: torch.cuda.mem_get_info(device_index)[0]
-
-
-def join_gloo_ranks(arguments: TrainingArguments) -> None:
-    """Tell DeepSpeed of the gloo process group, which Transformers opens itself on a machine without a GPU."""
-    import torch
-
-    if torch.cuda.is_available() or not arguments.deepspeed:
-        return
-    import deepspeed
-
-    deepspeed.init_distributed(dist_backend="gloo")

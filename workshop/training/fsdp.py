@@ -11,7 +11,7 @@ from workshop.training.deepspeed import deepspeed_config
 
 if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
     from accelerate.parallelism_config import ParallelismConfig
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
 
 def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
@@ -47,25 +47,6 @@ def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
         return {"ddp_find_unused_parameters": False}  # the model uses all of them, no search in every step
     backend = {"ddp_backend": "cpu:gloo,cuda:nccl"} if gpu else {}  # NCCL cannot clip gradients in CPU memory
     return {"fsdp": True, "fsdp_config": config, "parallelism_config": mesh, **backend}
-
-
-def shard_on_cpu(arguments: TrainingArguments) -> None:
-    """Let accelerate shard over gloo: it supports FSDP on accelerators only and would silently run DDP.
-
-    Call it before the Trainer is made. Plain DDP needs none of it.
-    """
-    import torch
-
-    if torch.cuda.is_available() or not arguments.fsdp:
-        return
-    from accelerate import PartialState
-    from accelerate.utils import DistributedType
-    from torch.distributed.fsdp import CPUOffloadPolicy
-
-    plugin = arguments.fsdp_plugin_args
-    PartialState().distributed_type = DistributedType.MULTI_GPU
-    if plugin.get("cpu_offload"):
-        plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
 
 
 def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
