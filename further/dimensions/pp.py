@@ -150,9 +150,9 @@ def prediction(model: PreTrainedModel, settings: DimensionSettings, ranks: int, 
     size, blocks = model_size(model), len(blocks_of(model))
     if blocks < count:
         raise InputError(f"{counted(blocks, 'layer')} for {count} stages; expected at least one for each")
-    work = [0.0] * (ranks - 1) + [float(size.embedding)]
+    work = [0.0] * (ranks - 1) + [float(size.embedding_parameters)]
     for index in range(blocks):
-        work[index * count // blocks % ranks] += size.blocks / blocks
+        work[index * count // blocks % ranks] += size.block_parameters / blocks
     bubble, imbalance = (ranks - 1) / (count // ranks * settings.grad_acc + ranks - 1), max(work) * ranks / sum(work)
     if dist.get_rank() == 0:
         print(f"bubble: {bubble:.1%} if the stages are equal; the largest has {imbalance:.2f} times the mean's work")

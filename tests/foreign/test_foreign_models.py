@@ -82,7 +82,7 @@ def test_model_loads_as_a_training_loads_it_gives_every_block_gradients_and_answ
     model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     assert all(any(p.grad is not None for p in block.parameters()) for block in blocks_of(model))
     size = model_size(model)
-    assert 0 < size.blocks < size.parameters == size.trained
+    assert 0 < size.block_parameters < size.parameters == size.trained_parameters
     examples = load_squad("sample", "validation")[:2]
     answers = answer_questions(settings, torch.device("cpu"), model, tokenizer, examples)
     assert answers.keys() == {example["id"] for example in examples}

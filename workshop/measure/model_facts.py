@@ -4,6 +4,7 @@ import math
 import os
 import platform
 from contextlib import suppress
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -48,25 +49,24 @@ def record_facts(
     hosts = set(gather_objects(Path("/proc/sys/kernel/random/boot_id").read_text()))
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
-    size, world_size = model_size(model), len(gpu_names)
+    world_size = len(gpu_names)
     dp_size = dp_size or world_size
     attention_size, key_value_size = attention_sizes(model.config)
+    size = replace(
+        model_size(model),
+        name=short_name(settings.model_name),
+        layers=getattr(model.config, "num_hidden_layers", None),
+        hidden_size=getattr(model.config, "hidden_size", None),
+        attention_size=attention_size,  # may differ from hidden_size
+        key_value_size=key_value_size,
+        idle_parameters=idle_parameters(model),
+        # the custom model's
+        flops_per_token=model.flops_per_token(settings.max_length) if hasattr(model, "flops_per_token") else None,
+    )
     facts = {
         "world_size": world_size,
         "dp_size": dp_size,
-        "model": {
-            "name": short_name(settings.model_name),
-            "parameters": size.parameters,
-            "trained_parameters": size.trained,
-            "block_parameters": size.blocks,
-            "embedding_parameters": size.embedding,
-            "layers": getattr(model.config, "num_hidden_layers", None),
-            "hidden_size": getattr(model.config, "hidden_size", None),
-            "attention_size": attention_size,  # may differ from hidden_size
-            "key_value_size": key_value_size,
-            "untied_embedding": size.untied,
-            "idle_parameters": idle_parameters(model),
-        },
+        "model": asdict(size),
         "device": "cuda" if gpu else "cpu",
         "gpu_names": [name for name in gpu_names if name],
         "cpu_threads": torch.get_num_threads(),
@@ -76,22 +76,22 @@ def record_facts(
         "steps_per_epoch": math.ceil(rows / (settings.batch_size * dp_size * settings.grad_acc)),
         "versions": versions(),
     }
-    if hasattr(model, "flops_per_token"):  # the custom model
+    if size.flops_per_token:
         tokens = settings.batch_size * settings.grad_acc * settings.max_length * dp_size // world_size
-        facts["model"]["flops_per_token"] = model.flops_per_token(settings.max_length)
-        facts["flops_per_gpu_per_step"] = facts["model"]["flops_per_token"] * tokens
+        facts["flops_per_gpu_per_step"] = size.flops_per_token * tokens
     update_run_record(settings.run_dir, **facts)
-    frozen = f", {size.trained / size.parameters:.2%} trained" if size.trained < size.parameters else ""
+    trained = size.trained_parameters / size.parameters
+    frozen = f", {trained:.2%} trained" if trained < 1 else ""
     print(
-        f"{facts['model']['name']}: {size.parameters / 1e6:,.1f} M parameters, "
-        f"{size.blocks / size.parameters:.0%} of them in the blocks{frozen}; {asked_for} asked for, on "
+        f"{size.name}: {size.parameters / 1e6:,.1f} M parameters, "
+        f"{size.block_parameters / size.parameters:.0%} of them in the blocks{frozen}; {asked_for} asked for, on "
         f"{world_size} x {(facts['gpu_names'] or ['CPU'])[0]}; "
         f"batch {settings.batch_size} x {settings.grad_acc} x {dp_size}, "
         f"{counted(facts['steps_per_epoch'], 'step')} per epoch"
     )
-    if "flops_per_gpu_per_step" in facts:
+    if size.flops_per_token:
         print(
-            f"{facts['model']['flops_per_token'] / 1e9:.3f} GFLOP per token, "
+            f"{size.flops_per_token / 1e9:.3f} GFLOP per token, "
             f"{facts['flops_per_gpu_per_step'] / 1e12:.4g} TFLOP per GPU and step"
         )
 

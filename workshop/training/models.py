@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,21 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import SHAPES, model_path
+from workshop.run_folder.schema import Model
 from workshop.run_folder.settings import Settings, configuration
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """Numbers of parameters; those beside the `trained` are frozen. A tied `embedding` is also the head.
-
-    An `untied` embedding is in no matrix product: the head is as large again.
-    """
-
-    parameters: int
-    trained: int
-    blocks: int
-    embedding: int
-    untied: bool
 
 
 def find_gpu(settings: Settings) -> bool:
@@ -145,20 +131,22 @@ def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
     return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
 
 
-def model_size(model: torch.nn.Module) -> ModelSize:
-    """Count each parameter once (a tied head is the embedding), also of ZeRO-3 shards and 4-bit weights."""
+def model_size(model: torch.nn.Module) -> Model:
+    """Return the numbers of parameters, each counted once (a tied head is the embedding), also of ZeRO-3 shards and
+    4-bit weights. An untied embedding is in no matrix product: the head is as large again.
+    """
     layers = [module for module in model.modules() if getattr(module, "quant_state", None)]
     four_bits = {layer.weight: layer.quant_state.shape.numel() for layer in layers}
 
     def count(parameters: Iterable[torch.nn.Parameter]) -> int:
         return sum(four_bits.get(parameter) or stored_numel(parameter) for parameter in parameters)
 
-    return ModelSize(
+    return Model(
         parameters=count(model.parameters()),
-        trained=count(parameter for parameter in model.parameters() if parameter.requires_grad),
-        blocks=count(blocks_of(model).parameters()),
-        embedding=count(model.get_input_embeddings().parameters()),
-        untied=getattr(model.config, "tie_word_embeddings", True) is False,
+        trained_parameters=count(parameter for parameter in model.parameters() if parameter.requires_grad),
+        block_parameters=count(blocks_of(model).parameters()),
+        embedding_parameters=count(model.get_input_embeddings().parameters()),
+        untied_embedding=getattr(model.config, "tie_word_embeddings", True) is False,
     )
 
 

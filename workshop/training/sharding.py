@@ -116,7 +116,7 @@ class ShardingRecorder(TrainerCallback):
         self.full = {
             "parameters": sum(map(stored_numel, parameters)),
             "gradients": sum(stored_numel(parameter) for parameter in parameters if parameter.requires_grad),
-            "optimizer": model_size(model).trained,
+            "optimizer": model_size(model).trained_parameters,
         }
         if args.fsdp:
             self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"

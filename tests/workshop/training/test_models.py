@@ -32,8 +32,8 @@ def test_shape_has_the_published_number_of_parameters(name: str, expected: float
 
 def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
     size = model_size(on_meta("bloom-560m"))
-    assert size.blocks / size.parameters == pytest.approx(0.54, abs=0.005)
-    assert size.embedding / size.parameters == pytest.approx(0.459, abs=0.001)
+    assert size.block_parameters / size.parameters == pytest.approx(0.54, abs=0.005)
+    assert size.embedding_parameters / size.parameters == pytest.approx(0.459, abs=0.001)
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-llama", "tiny-qwen2"])
