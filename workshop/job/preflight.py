@@ -24,9 +24,9 @@ from workshop.run_folder.typos import check_shell
 PACKAGES = ("torch", "transformers", "accelerate")
 
 
-def check(shell: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> None:
+def check(shell: Mapping[str, str]) -> None:
     """Raises InputError for a missing package or a misspelt variable."""
-    if missing := [name for name in packages if find_spec(name) is None]:
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if warning := check_shell(shell):
         print(warning, file=sys.stderr)

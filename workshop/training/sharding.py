@@ -34,23 +34,21 @@ def own_modules(model: torch.nn.Module) -> list[str]:
     return sorted(class_name(kind) for kind in kinds if kind.__module__.split(".")[0] not in ("torch", "transformers"))
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor. ZeRO-3 keeps it as `ds_tensor`, and all of a small parameter."""
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    return max(tensor, getattr(tensor, "ds_tensor", tensor), key=torch.Tensor.numel)
+
+
 def local_numel(tensors: Iterable[torch.Tensor]) -> int:
-    """Return the elements that this rank holds of the given tensors.
-
-    DeepSpeed's stage 3 keeps a part (`ds_tensor`) of a parameter, and all of a small one.
-    """
-
-    def held(tensor: torch.Tensor) -> int:
-        if isinstance(tensor, DTensor):
-            return tensor.to_local().numel()
-        return max(tensor.numel(), tensor.ds_tensor.numel()) if hasattr(tensor, "ds_tensor") else tensor.numel()
-
-    return sum(map(held, tensors))
+    """Return the elements that this rank holds of the given tensors."""
+    return sum(local(tensor).numel() for tensor in tensors)
 
 
 def held_mib(tensors: Iterable[torch.Tensor]) -> float:
     """Return the memory of this rank's part of the given tensors."""
-    return sum(local_numel([tensor]) * tensor.element_size() for tensor in tensors) / 2**20
+    return sum(local(tensor).nbytes for tensor in tensors) / 2**20
 
 
 def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
