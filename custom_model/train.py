@@ -14,7 +14,7 @@ from custom_model.model import build_model
 from custom_model.settings import CustomSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu
 
@@ -49,7 +49,7 @@ def main() -> None:
         ddp_find_unused_parameters=False,  # USE_FSDP=false is DDP: no search for unused parameters in every step
         **reporting(settings),  # every step's loss into the log
     )
-    open_records(settings, arguments)
+    begin_run(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name)
     data = load_data(settings, tokenizer)
@@ -69,8 +69,7 @@ def main() -> None:
     write_summary(settings, trainer)
     if settings.save != "no":
         save_whole_model(trainer)  # gathered; and the tokenizer
-    score_answers(settings, trainer, data)
-    end_run(settings, trainer)
+    end_run(settings, trainer, data)
 
 
 if __name__ == "__main__":

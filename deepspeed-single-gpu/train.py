@@ -14,8 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.kernels.operators import prepare_operators
-from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.run_folder.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
@@ -46,8 +45,7 @@ def main() -> None:
         deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments.deepspeed)  # DeepSpeed compiles its optimizers on first use
-    open_records(settings, arguments)
+    begin_run(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
@@ -66,8 +64,7 @@ def main() -> None:
     write_summary(settings, trainer)
     if settings.save != "no":
         trainer.save_model()  # and the tokenizer
-    score_answers(settings, trainer, data)
-    end_run(settings, trainer)
+    end_run(settings, trainer, data)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ TRAINERS = [folder.name for folder in exercises_with("train.py") if "Trainer(" i
 # that is not described here is compared with the baseline.
 CHAPTERS: dict[str, tuple[str, int]] = {
     **{name: ("baseline", 35) for name in TRAINERS if name != "baseline"},
-    **{"deepspeed-single-gpu": ("baseline", 7), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
-    **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 13), "custom_model": ("fsdp", 21)},
-    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 19), "speed-ladder": ("baseline", 34)},
-    "lora": ("speed-ladder", 23),
+    **{"deepspeed-single-gpu": ("baseline", 2), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
+    **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 10), "custom_model": ("fsdp", 21)},
+    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 12), "speed-ladder": ("baseline", 27)},
+    "lora": ("speed-ladder", 22),
 }
 
 

@@ -16,8 +16,7 @@ from lora_settings import LoraSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels import fast_models
-from workshop.kernels.operators import prepare_operators
-from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.four_bits import quantize_blocks
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model
@@ -49,8 +48,7 @@ def main() -> None:
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP, ZeRO, or nothing
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments.deepspeed)  # DeepSpeed
-    open_records(settings, arguments)
+    begin_run(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     # Weights that are not updated need no fp32 master copy. FSDP2 sends no 4-bit weights: each rank makes them.
@@ -91,8 +89,7 @@ def main() -> None:
     write_summary(settings, trainer)
     if settings.save != "no":
         save_whole_model(trainer)  # the adapters only, gathered; and the tokenizer
-    score_answers(settings, trainer, data)
-    end_run(settings, trainer)
+    end_run(settings, trainer, data)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from drill import Drill
 from drill_settings import DrillSettings
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.kernels.operators import prepare_operators
-from workshop.measure.trainer_hooks import callbacks_for, end_run, open_records, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model, sharding_arguments
 from workshop.training.models import find_gpu, load_model
 
@@ -43,8 +42,7 @@ def main() -> None:
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP or ZeRO
         **reporting(settings),  # every step's loss into the log
     )
-    prepare_operators(arguments.deepspeed)  # DeepSpeed
-    open_records(settings, arguments)
+    begin_run(settings, arguments)
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
@@ -64,8 +62,7 @@ def main() -> None:
     write_summary(settings, trainer)
     if settings.save != "no":
         save_whole_model(trainer)  # gathered; and the tokenizer
-    score_answers(settings, trainer, data)
-    end_run(settings, trainer)
+    end_run(settings, trainer, data)
 
 
 if __name__ == "__main__":

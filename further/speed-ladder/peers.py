@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
-from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, score_answers, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import record_settings
 from workshop.training.hangs import watch
@@ -202,8 +202,7 @@ def main() -> None:
     keep_wandb_local(settings, trainer.args)
     trainer.train()
     write_summary(settings, trainer)
-    score_answers(settings, trainer, data)
-    end_run(settings, trainer)
+    end_run(settings, trainer, data)
 
 
 if __name__ == "__main__":

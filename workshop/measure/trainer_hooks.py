@@ -9,6 +9,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data, note
+from workshop.kernels.operators import prepare_operators
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
 from workshop.run_folder import run_record
@@ -46,12 +47,13 @@ def reporting(settings: Settings) -> dict[str, Any]:
     }
 
 
-def open_records(settings: Settings, arguments: TrainingArguments) -> None:
+def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
     """Write the settings into run.json; let Weights & Biases, where it is on, write into the run's folder.
 
-    Without a GPU FSDP and DeepSpeed are told to shard over gloo. From a checkpoint of step MAX_STEPS, inside an epoch,
-    the Trainer would train one step more.
+    DeepSpeed gets its compiled operators, and without a GPU it and FSDP are told to shard over gloo. From a checkpoint
+    of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
     """
+    prepare_operators(arguments.deepspeed)
     state = Path(settings.resume_from, "trainer_state.json")
     if settings.resume_from and 0 < settings.max_steps <= json.loads(state.read_text())["global_step"]:
         arguments.max_steps, arguments.num_train_epochs = -1, 0
@@ -109,25 +111,23 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
         **recorder.summary(),
         **(writer.summary() if writer else {}),
     }
-    _add_to_summary(settings, trainer, summary)
     if trainer.is_world_process_zero():
+        run_record.add_to_summary(settings.run_dir, summary)
         classes = [class_name(kind) for kind in type(trainer).__mro__ if kind is not object]
         run_record.update_run_record(settings.run_dir, trainer_classes=classes)
 
 
-def score_answers(settings: Settings, trainer: Trainer, data: Data) -> None:
-    """Add exact match and F1 of answers to GENERATE_SIZE held-out questions to the summary.
+def end_run(settings: Settings, trainer: Trainer, data: Data) -> None:
+    """Write the end mark and end the process, when all is saved and the questions are answered. Collective.
 
-    With GENERATE_TRAIN_SIZE also of training questions. Collective: call it on every rank.
+    Exact match and F1 of answers to GENERATE_SIZE held-out questions, with GENERATE_TRAIN_SIZE also to training
+    questions, are added to the summary. The ranks are disconnected before it is printed and reported.
     """
     asked = (settings, trainer.args, trainer.model_wrapped, trainer.processing_class)
     held_out = scores(*asked, data.examples[: settings.generate_size])
     known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
-    _add_to_summary(settings, trainer, held_out | known)
-
-
-def end_run(settings: Settings, trainer: Trainer) -> None:
-    """Disconnect the ranks; print the scores, report the summary, write the end mark; end the process. Collective."""
+    if trainer.is_world_process_zero():
+        run_record.add_to_summary(settings.run_dir, held_out | known)
     disconnect(trainer)
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
@@ -143,8 +143,3 @@ def disconnect(trainer: Trainer) -> None:
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
     find_callback(trainer, HangWatch).stop()
-
-
-def _add_to_summary(settings: Settings, trainer: Trainer, figures: dict[str, Any]) -> None:
-    if trainer.is_world_process_zero():
-        run_record.add_to_summary(settings.run_dir, figures)
