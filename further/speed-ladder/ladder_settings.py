@@ -9,7 +9,6 @@ from typing import Any
 from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
-from workshop.training.fsdp import sharding_arguments as workshop_arguments
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
@@ -68,7 +67,9 @@ def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
 
     Raises InputError where the rung cannot work with it.
     """
-    arguments, path = workshop_arguments(settings, gpu), Path(settings.config)
+    from workshop.training import fsdp  # torch with it; the launcher reads settings without
+
+    arguments, path = fsdp.sharding_arguments(settings, gpu), Path(settings.config)
     if "deepspeed" in arguments and settings.float8 != "none":
         raise InputError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
     config = arguments.get("deepspeed", {})
@@ -93,7 +94,7 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
     Raises InputError for what this machine or this kind of model does not support.
     """
     from workshop.kernels.fast_models.attention import head_size
-    from workshop.training.models import find_gpu, model_config  # torch with it; the launcher reads settings without
+    from workshop.training.models import find_gpu, model_config
 
     gpu, config = find_gpu(settings), model_config(settings)
     if settings.attention == "auto":

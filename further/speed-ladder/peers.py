@@ -24,10 +24,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
+from workshop.measure.by_hand_recorder import open_records
 from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.run_record import record_settings
-from workshop.training.hangs import watch
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 
@@ -193,8 +192,7 @@ def main() -> None:
     settings = LadderSettings.from_environment()
     if settings.rung not in PEERS:
         raise InputError(f"RUNG={settings.rung}: no peer; expected one of {', '.join(PEERS)}")
-    record_settings(settings)
-    watch(settings)
+    open_records(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)

@@ -1,17 +1,18 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import DDPCommunicationHookType
+from transformers import Trainer
 
 from workshop.run_folder.json_file import read_json
 from workshop.run_folder.settings import Settings, configuration, world_size
+from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
-
-if TYPE_CHECKING:  # torch with them; the launcher checks a file without it
-    from accelerate.parallelism_config import ParallelismConfig
-    from transformers import Trainer
+from workshop.training.saving import CheckpointWriter
 
 
 def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
@@ -26,8 +27,6 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
     replicas = config.pop("dp_replicate_size", 1)
     if replicas == 1:
         return config, None
-    from accelerate.parallelism_config import ParallelismConfig
-
     # A 2-D mesh: rows hold one sharded copy each, columns add up its gradients. torchrun numbers the ranks node by
     # node, so with as many copies as nodes all sharding traffic stays inside a node.
     return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
@@ -54,15 +53,11 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
     start_scaler(trainer)
     options = read_json(Path(settings.config)) if settings.config else {}
     if options.pop("async_save", False) and settings.saves_often:
-        from workshop.training.async_save import AsyncSaver
-        from workshop.training.callbacks import find_callback
-        from workshop.training.saving import CheckpointWriter
+        from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
 
         find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
     if options.pop("fsdp", True):
         return
-    from accelerate.utils import DDPCommunicationHookType
-
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:
         from torch._dynamo import config as compiler_config  # seconds to import
@@ -78,8 +73,6 @@ def start_scaler(trainer: Trainer) -> None:
     To resume, PyTorch takes a step of FSDP2's optimizer without gradients before it loads it, and a scaler without a
     scale refuses that (found on two H200).
     """
-    import torch
-
     if trainer.is_fsdp_enabled and trainer.accelerator.scaler is not None:
         trainer.accelerator.scaler.scale(torch.zeros((), device=trainer.args.device))
 
