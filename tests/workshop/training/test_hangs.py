@@ -169,7 +169,7 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     watch = hangs.watch(settings)
     try:
         note("load")
-        callbacks = [watch, CheckpointWriter(settings, SimpleNamespace(start_clock=lambda: None))]
+        callbacks = [watch, CheckpointWriter(settings)]
         model = Model()
         model.weight = torch.nn.Parameter(torch.ones(1))
         NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks).train()
@@ -211,7 +211,7 @@ def wait_for_the_other() -> None:
 def save_then_end(watch: hangs.HangWatch) -> None:
     os.environ["SLURM_JOB_ID"] = "1"
     update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
-    writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
+    writer, state = CheckpointWriter(watch.settings), SimpleNamespace(is_world_process_zero=True, global_step=0)
     writer.on_train_begin(None, state, None)
     os.kill(os.getpid(), signal.SIGTERM)
     assert writer._signalled and not watch.stacks.stat().st_size
