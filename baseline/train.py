@@ -37,7 +37,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         **reporting(settings),  # every step's loss into the log
     )
     begin_run(settings, arguments)

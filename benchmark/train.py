@@ -37,7 +37,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
         **reporting(settings),  # every step's loss into the log
     )

@@ -43,7 +43,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         fsdp=True if settings.use_fsdp else None,
         fsdp_config=FSDP if settings.use_fsdp else None,
         ddp_find_unused_parameters=False,  # USE_FSDP=false is DDP: no search for unused parameters in every step

@@ -38,7 +38,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         fsdp=True if config else None,
         fsdp_config=config,
         parallelism_config=mesh,  # HYBRID_SHARD: groups of ranks that hold a whole copy each

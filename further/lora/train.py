@@ -42,7 +42,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         dataloader_num_workers=settings.data_workers,
         dataloader_persistent_workers=settings.data_workers > 0,
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP, ZeRO, or nothing

@@ -38,7 +38,6 @@ def main() -> None:
         seed=settings.seed,
         eval_strategy="epoch",
         save_strategy="epoch" if settings.save == "epoch" else "no",
-        save_total_limit=settings.save_limit or None,
         **sharding_arguments(settings, gpu),  # the launcher's argument: DDP, FSDP or ZeRO
         **reporting(settings),  # every step's loss into the log
     )

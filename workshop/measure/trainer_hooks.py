@@ -36,7 +36,6 @@ def reporting(settings: Settings) -> dict[str, Any]:
     path = Path(settings.config)
     return {
         "max_grad_norm": gradient_clipping(read_json(path) if path.suffix == ".json" else {}),
-        "logging_strategy": "steps",
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,

@@ -147,7 +147,7 @@ class Settings:
     # Checkpoints as SAVE_STEPS says, or one per epoch, and the final model; the final model only; nothing.
     save: str = setting(choice("steps", "epoch", "end", "no"), "steps", by="training")
     save_steps: int = setting(count, 0, by="training")  # SAVE=steps; 0: so that saving takes 1 % of the time at most
-    save_limit: int = setting(count, 2, by="the Trainer")  # checkpoints to keep, the newest ones; 0: all
+    save_limit: int = setting(count, 2, by="training")  # checkpoints to keep, the newest ones; 0: all
     generate_size: int = setting(count, 100, by="measure")  # examples to answer for exact match and F1; 0: none
     generate_train_size: int = setting(count, 0, by="measure")  # training examples too: known by heart?
     generate_before: bool = setting(boolean, False, by="measure")  # answer them before the training too
