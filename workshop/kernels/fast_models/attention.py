@@ -155,18 +155,6 @@ def position_ids(documents: torch.Tensor) -> torch.Tensor:
     return torch.arange(documents.shape[1], device=documents.device) - starts(documents)
 
 
-def register_kernel(model: Any, kernel: str) -> None:
-    """Have a decoder of the library compute its attention with our `flex` or `documents`.
-
-    The library's flex_attention would get rotated queries and keys in fp32 beside values in bf16.
-    """
-    kernels = {"flex": (_packed_flex, flex_attention_mask), "documents": (_packed_documents, sdpa_mask)}
-    attention, mask = kernels[kernel]
-    AttentionInterface.register(f"packed_{kernel}", attention)
-    AttentionMaskInterface.register(f"packed_{kernel}", mask)  # for generation, which has no documents
-    model.set_attn_implementation(f"packed_{kernel}")
-
-
 def _packed_flex(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -248,7 +236,13 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
     return BlockMask(seq_lengths=(length, length), BLOCK_SIZE=(size, size), mask_mod=seen, **parts)
 
 
-MASKS = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}  # for other decoders than BLOOM
+# For decoders other than BLOOM. With its own flex_attention the library passes rotated queries and keys in fp32 beside
+# values in bf16. Generation has no documents: its masks are the library's.
+MASKS = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}
+AttentionInterface.register("packed_flex", _packed_flex)
+AttentionInterface.register("packed_documents", _packed_documents)
+AttentionMaskInterface.register("packed_flex", flex_attention_mask)
+AttentionMaskInterface.register("packed_documents", sdpa_mask)
 
 
 def _flex_kernel(query: torch.Tensor) -> Callable[..., torch.Tensor]:

@@ -129,10 +129,8 @@ class PackedDecoder(Packed):
     def use_kernel(self, kernel: str) -> None:
         # Without a mask the library makes it from `position_ids`, and the CPU waits for the GPU in every batch.
         self.mask = kernels.MASKS.get(kernel)
-        if kernel in ("flex", "documents"):
-            kernels.register_kernel(self, kernel)
-        elif kernel in ("sdpa", "cudnn"):
-            self.set_attn_implementation("sdpa")
+        if kernel != "eager":
+            self.set_attn_implementation(f"packed_{kernel}" if kernel in ("flex", "documents") else "sdpa")
         if kernel == "cudnn":  # of the three that torch has for sdpa
             torch.backends.cuda.enable_flash_sdp(False)
             torch.backends.cuda.enable_mem_efficient_sdp(False)
