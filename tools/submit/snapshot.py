@@ -8,6 +8,7 @@ code it has snapshot.json (commit, dirty) and code.diff, which workshop/job/outc
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -38,10 +39,9 @@ def take(root: Path, logs: Path) -> Snapshot:
     """
     root, logs = root.resolve(), logs.resolve()
     no_code = {logs, *(root / name for name in ("logs", *LINKED))}
-    (logs / ".code").mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=logs / ".code"))
+    unfinished = logs / ".code" / f".unfinished-{secrets.token_hex(4)}"
+    unfinished.mkdir(parents=True)
     try:
-        unfinished.chmod(0o777 & ~_umask())
         with tempfile.TemporaryDirectory() as scratch:
             names, left_out, diff = _with_git(root, no_code, Path(scratch) / "index")
         if not names:
@@ -53,9 +53,8 @@ def take(root: Path, logs: Path) -> Snapshot:
             digest.update(_copied(root, name, unfinished))
         (unfinished / "snapshot.json").write_text(json.dumps(facts, indent=2) + "\n")
         if diff:
-            (unfinished / "code.diff").write_bytes(
-                redacted(diff.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-            )
+            text = redacted(diff.decode(errors="surrogateescape"))
+            (unfinished / "code.diff").write_text(text, "utf-8", "surrogateescape")
         for name in LINKED:
             (unfinished / name).symlink_to(root / name)
         folder = logs / ".code" / digest.hexdigest()[:16]
@@ -67,12 +66,6 @@ def take(root: Path, logs: Path) -> Snapshot:
         return Snapshot(folder, left_out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _umask() -> int:
-    """The process's, which can only be read by setting it."""
-    os.umask(mask := os.umask(0o077))
-    return mask
 
 
 def _git(root: Path, *arguments: str, index: Path | None = None) -> bytes:
@@ -133,9 +126,8 @@ def _copied(root: Path, name: str, snapshot: Path) -> bytes:
         content = os.fsencode(target)
     else:
         # Nobody can change by mistake what was submitted. Settings, which may hold keys, are for the user alone.
-        hidden = 0o077 if name.endswith((".env", "env_vars.sh")) else _umask()
-        content, mode = source.read_bytes(), source.stat().st_mode & 0o555 & ~hidden
-        copy.touch(0o600)
-        copy.write_bytes(content)
-        copy.chmod(mode)
+        readers = 0o500 if name.endswith((".env", "env_vars.sh")) else 0o555
+        content, mode = source.read_bytes(), source.stat().st_mode & readers
+        with os.fdopen(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
     return b"".join(b"%d:%s" % (len(part), part) for part in (os.fsencode(name), b"%o" % mode, content))
