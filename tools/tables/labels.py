@@ -34,11 +34,12 @@ RUNGS = {
     path.stem.replace("variant_", "variant: ").replace("peer_", "peer: ").replace("_", " "): path.stem
     for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env")
 }
-# Patterns for {model} and others in labels; by default a number.
-_NUMBER = r"\d[\d,]*"
-_TEXTS = {"model": r"[\w.-]+", "config": r"\w+", "precision": "fp32|fp16|bf16", "stage": "[0-3]"}
-_TEXTS |= {"rung": "|".join(RUNGS)}
-_REAL = {"learning_rate": r"\d(?:\.\d+)?e-\d"}
+# What {model} and others in labels stand for: a pattern, and from the text to the condition; by default a whole number.
+_FIELDS = {
+    **{"model": (r"[\w.-]+", str), "config": (r"\w+", str), "precision": ("fp32|fp16|bf16", str)},
+    **{"stage": ("[0-3]", int), "learning_rate": (r"\d(?:\.\d+)?e-\d", float), "rung": ("|".join(RUNGS), RUNGS.get)},
+}
+_WHOLE = (r"\d[\d,]*", lambda text: int(text.replace(",", "")))
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,10 @@ def _dictionary(path: Path) -> Dictionary:
 
 def _pattern(label: str) -> re.Pattern:
     """The pattern of a label with {conditions} and [sizes]; tables of tiny runs omit sizes."""
-    texts, found = _TEXTS | _REAL, ""
+    found = ""
     for part in re.split(r"(\{\w+\}|[\[\]])", label.casefold()):
         if part.startswith("{"):
-            found += f"(?P<{part[1:-1]}>{texts.get(part[1:-1], _NUMBER)})"
+            found += f"(?P<{part[1:-1]}>{_FIELDS.get(part[1:-1], _WHOLE)[0]})"
         else:
             found += {"[": "(?:", "]": ")?"}.get(part) or re.escape(part)
     return re.compile(found)
@@ -139,19 +140,11 @@ def meaning(folder: Path, label: str) -> Label | None:
         for pattern, written, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
-                groups = {key: _condition(key, text) for key, text in texts.items()}
+                groups = {key: _FIELDS.get(key, _WHOLE)[1](text) for key, text in texts.items()}
                 tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
                 return replace(found, where=found.where | groups, tiny=tiny)
     figure = _FIGURE_OF.get(name.replace(", std", ""))
     return Label(figure, std=", std" in name, tiny=label) if figure else None
-
-
-def _condition(key: str, text: str) -> str | int | float:
-    if key == "rung":
-        return RUNGS[text]
-    if key in _REAL:
-        return float(text)
-    return text if key in _TEXTS and key != "stage" else int(text.replace(",", ""))
 
 
 def run_conditions(where: Where) -> Where:
