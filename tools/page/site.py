@@ -57,7 +57,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     found = entries.entries(own, reference, REFERENCE)
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
-        for folder in ("runs", "data", "static"):
+        for folder in ("runs", "data"):
             (temporary / folder).mkdir(parents=True)
         where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
         _write(found, where, temporary, output.resolve())
@@ -74,8 +74,7 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
     own = [one for one in found if one.own]
     owners = len({one.run.owner for one in own})
     (folder / _MARK).touch()
-    for asset in _STATIC.iterdir():
-        shutil.copyfile(asset, folder / "static" / asset.name)
+    shutil.copytree(_STATIC, folder / "static")
     plotly = distribution("plotly").locate_file("plotly/package_data/plotly.min.js")
     shutil.copyfile(str(plotly), folder / "static" / "plotly.min.js")
     # Every text that the templates are given is escaped and made harmless.
@@ -96,8 +95,8 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
     }
 
     def render(template: str, name: str, **values: Any) -> None:
-        depth = "../" * name.count("/")
-        (folder / name).write_text(pages.get_template(template).render(up=depth, **values), "utf-8")
+        text = pages.get_template(template).render(up="../" * name.count("/"), **values)
+        (folder / name).write_text(text, "utf-8")
 
     rows = [_listed(one, owners > 1) for one in found]
     filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
@@ -115,13 +114,11 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
         f"runs/{one.id}.html",
         entry=one,
         facts=entries.facts(run),
-        note=run.record.note,
         settings=entries.settings(run),
         figures=figures,
         damaged=sorted({*damaged, *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
         last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
-        failed=run.state not in ("completed", "running"),
         links=links,
     )
     # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
