@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
 from tools.errors import InputError
@@ -46,20 +47,16 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         for number, definition in enumerate(block[1].splitlines(), line(block.start(1))):
             match = _DEFINITION.fullmatch(definition)
             names, target, title = (match[1].split(), match[2], match[3]) if match else ([], "", "")
-            parts = [part.split("; ") if len(names) > 1 else [part] for part in title.split(" | ")]
-            if (
-                not names
-                or max(map(len, parts)) != len(names)
-                or any(len(part) not in (1, len(names)) for part in parts)
-            ):
+            cells = [" | ".join(labels) for labels in product(*(part.split("; ") for part in title.split(" | ")))]
+            if len(cells) != len(names):
                 raise InputError(
                     f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..., "
                     "or NAME NAME: with two rows or columns, as ROW; ROW"
                 )
-            for at, name in enumerate(names):
-                titles[name], places[name] = " | ".join(part[at % len(part)] for part in parts), f"{path}:{number}"
+            for name, cell in zip(names, cells, strict=True):
+                titles[name], places[name] = cell, f"{path}:{number}"
                 if target:
-                    values[name] = _cell(path, places[name], target, titles[name], read)
+                    values[name] = _cell(path, places[name], target, cell, read)
 
     def figure(match: re.Match) -> str:
         (before, name), number = match.groups(), line(match.start())
