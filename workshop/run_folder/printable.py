@@ -38,14 +38,11 @@ def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:
     """The cells, filled up to the width of their column; `right`: columns whose text stands on the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        [
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in rows
-    ]
+    columns = []
+    for place, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if place in right else cell.ljust(width) for cell in column])
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _escaped(match: re.Match) -> str:
