@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workshop.run_folder.errors import LogError
 from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import STEPS_COLUMNS_1
+from workshop.run_folder.schema import STEPS_COLUMNS
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
 Rows = list[tuple[int, dict[str, str]]]  # line number, cells by column
@@ -75,4 +75,4 @@ def number(path: Path | str, line: int, cell: str, column: str, finite: bool = T
 
 def step_rows(path: Path | str) -> Rows:
     """Return the steps of steps.csv. Raises LogError as `rows` does."""
-    return rows(path, STEPS_COLUMNS_1[:5])[1]
+    return rows(path, STEPS_COLUMNS[:5])[1]

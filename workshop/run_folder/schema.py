@@ -187,7 +187,6 @@ class Step:
 
 
 STEPS_COLUMNS = tuple(column.name for column in fields(Step))
-STEPS_COLUMNS_1 = STEPS_COLUMNS[:6]  # of version 1
 
 _JSON_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "an object"}
 
