@@ -8,7 +8,6 @@ Each node has its own hostname, /etc/hosts, process ids and shared memory, so jo
 that to root with CAP_SYS_ADMIN.
 """
 
-import atexit
 import contextlib
 import os
 import random
@@ -106,7 +105,6 @@ class ThrowawaySlurm:
         """Start the daemons; return when every node is idle, or raise SlurmError with the end of the logs."""
         port, self._ports_lock = _claim_ports()
         self._write_configuration(port)
-        atexit.register(self.stop)
         self._spawn("slurmctld", ["slurmctld", "-D"])
         for node in self.nodes:
             self._spawn(node, self._node_command(node))
@@ -117,7 +115,6 @@ class ThrowawaySlurm:
 
     def stop(self) -> None:
         """End every process of this cluster, jobs' too; harmless when it is already stopped."""
-        atexit.unregister(self.stop)
         if not self._daemons:
             return
         for daemon in self._daemons:

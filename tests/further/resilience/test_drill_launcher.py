@@ -1,11 +1,10 @@
 """The drill's launcher without SLURM: what dies begins again in the same job, what was told to end is resumed."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.launching import REPO, losses, only_run, record, run, tiny_profile
+from tests.launching import losses, only_run, record, run, tiny_profile
 from tests.leftovers import leftovers, with_own_shm
 from tests.trainings_on_ranks import Ranks, training
 
@@ -15,17 +14,10 @@ SHORT = {
 }
 
 
-def started(folder: Path, fault: str, **settings: str) -> subprocess.Popen[str]:
-    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault} | settings
-    command = [*with_own_shm(folder / "shm"), "bash", "further/resilience/drill.slurm"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=REPO, env=environment, **pipes)
-
-
-def ended(job: subprocess.Popen[str], folder: Path, code: int) -> Path:
+def launched(folder: Path, fault: str, code: int) -> Path:
     """The run folder of a job that has ended with this exit code and left nothing."""
-    shown, _ = job.communicate(timeout=300)
-    assert job.returncode == code, shown[-5000:]
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault}
+    run(*with_own_shm(folder / "shm"), "bash", "further/resilience/drill.slurm", code=code, env=environment)
     found = only_run(folder, "resilience")
     assert leftovers(found, folder / "shm") == []
     return found
@@ -41,7 +33,7 @@ def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Path, tmp_path: Path) -> None:
-    run = ended(started(tmp_path, "rank_killed"), tmp_path, 0)
+    run = launched(tmp_path, "rank_killed", 0)
     (attempt,) = record(run)["attempts"]
     assert (attempt["state"], attempt["resumed_step"], attempt["steps_lost"]) == ("failed", 20, 5)
     assert "a rank was killed (SIGKILL)" in attempt["reason"]
@@ -50,7 +42,7 @@ def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Pa
 
 
 def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_path: Path) -> None:
-    folder = ended(started(tmp_path, "preemption"), tmp_path, 143)
+    folder = launched(tmp_path, "preemption", 143)
     saved = f"SIGTERM: checkpoint-{len(losses(folder))} was saved, then the training ended"
     assert (record(folder)["state"], record(folder)["reason"]) == ("preempted", saved)
     words = ("python", "-m", "tools", "submit", "--local", "--logs", tmp_path, "--resume", folder.name)

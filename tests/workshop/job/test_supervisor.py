@@ -78,11 +78,11 @@ def test_damaged_or_deleted_file_costs_itself_and_the_run_has_failed(tmp_path: P
     assert (code, record["exercise"], record["state"], record["exit_code"]) == (3, "baseline", "failed", 3)
 
 
-LOOKS = """
+HAS_SAVED = """
 def newest_checkpoint(self):
-    os.kill(os.getpid(), signal.SIG{})
     return Path("checkpoint-1")
 """
+LOOKS = HAS_SAVED.replace("    return", "    os.kill(os.getpid(), signal.SIG{})\n    return")
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,9 @@ def test_exit_code_0_without_the_trainings_end_mark_is_a_failure_and_is_started_
     """A killed launch.py of DeepSpeed: `deepspeed` returns 0, and its ranks had trained 39 of 1,500 steps. With the
     mark an exit code of 1 says nothing, either.
     """
-    further = """
-    def newest_checkpoint(self):
-        return Path("checkpoint-1")
-    """
     training = f"if [ -e started ]; then {FINISHED}; exit 1; fi; touch started"
     no_end = ("failed", f"exit code 0, but {NO_END}", 1)
-    code, record, _ = finished(tmp_path, training, further)
+    code, record, _ = finished(tmp_path, training, HAS_SAVED)
     assert (code, *ended(record), record["exit_code"]) == (0, "completed", "", 0)
     (attempt,) = record["attempts"]
     assert (*ended(attempt), attempt["exit_code"]) == no_end
@@ -179,19 +175,15 @@ def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
 def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(tmp_path: Path) -> None:
     """SLURM has sent its notice; it starts the job again with a count."""
     program(tmp_path / "bin/scontrol", f'echo "$*" >> {tmp_path}/asked; echo JobState=RUNNING Restarts=0 Requeue=1')
-    saved = """
-    def newest_checkpoint(self):
-        return Path("checkpoint-20")
-    """
     job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}/bin:{PATH}"}
     training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; {FINISHED}"
-    code, record, shown = finished(tmp_path, training, saved, **job)
+    code, record, shown = finished(tmp_path, training, HAS_SAVED, **job)
     assert (code, record["state"]) == (137, "failed") and record["reason"] == KILLED
     assert "requeue 7" in (tmp_path / "asked").read_text() and "queued again" in shown
-    code, record, _ = finished(tmp_path, training, saved, SLURM_RESTART_COUNT="1", **job)
+    code, record, _ = finished(tmp_path, training, HAS_SAVED, SLURM_RESTART_COUNT="1", **job)
     assert (code, record["state"]) == (0, "completed")
     (attempt,) = record["attempts"]
-    assert (attempt["state"], attempt["resumed_step"]) == ("failed", 20)
+    assert (attempt["state"], attempt["resumed_step"]) == ("failed", 1)
     assert attempt["reason"] == KILLED
 
 
